@@ -1,0 +1,319 @@
+"""What a recipe is made of: frozen models that hold every value that changes a result.
+
+Values that change only how a result is computed (devices, launchers, micro-batches) are
+in :class:`Execution` and never enter a fingerprint (architecture: identity and reuse).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+Scale = Literal["smoke", "mini", "paper"]
+ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]
+
+
+class Frozen(BaseModel):
+    """A record of values: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+# --- Corpora -----------------------------------------------------------------------------------
+
+
+class NovelCorpus(Frozen):
+    """The synthetic novel: seeded text in which the kind of each token is known."""
+
+    kind: Literal["novel"] = "novel"
+    seed: int = 0
+    documents: PositiveInt = 64
+    document_tokens: PositiveInt = 20_000  # length aimed at; documents vary around it
+    validation_documents: PositiveInt = 8
+
+
+class FilesCorpus(Frozen):
+    """A directory of .txt, .jsonl or .parquet files (field `text`); its content is its identity."""
+
+    kind: Literal["files"] = "files"
+    path: str
+    validation_documents: PositiveInt = 8  # the last in the order of a seeded shuffle
+
+
+class HubCorpus(Frozen):
+    """A data set of the Hugging Face hub, read as parquet or JSON at a pinned revision."""
+
+    kind: Literal["hub"] = "hub"
+    repo_id: str
+    revision: str
+    subset: str | None = None
+    train_split: str = "train"
+    validation_split: str | None = "validation"
+    text_field: str = "text"
+    domain_field: str | None = None  # dotted path, e.g. meta.redpajama_set_name (LCDE keeps domain shares)
+
+
+Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
+
+
+class Chunking(Frozen):
+    """How documents become training sequences (Section 4, Datasets)."""
+
+    long_tokens: PositiveInt
+    mixture: Literal["per_document", "lcde"] = "per_document"
+    long_document_tokens: PositiveInt = 8192  # LCDE: longer documents are upsampled
+    long_document_factor: PositiveInt = 5  # LCDE: how many times as often they are drawn
+    sequences: PositiveInt | None = None  # stop after so many; None keeps all
+    seed: int = 0
+
+
+# --- Base models -------------------------------------------------------------------------------
+
+
+class Architecture(Frozen):
+    """A Llama of our own (transformers.LlamaConfig), for models that the pipeline trains itself."""
+
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    layers: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    rope_theta: PositiveFloat = 10_000.0
+    tie_embeddings: bool = True
+
+
+class Training(Frozen):
+    """The optimisation of Appendix B (or of a pre-training run); schedule: linear warm-up, then constant."""
+
+    steps: PositiveInt
+    sequences_per_step: PositiveInt
+    learning_rate: PositiveFloat
+    warmup_steps: int = Field(ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: float = Field(default=0.01, ge=0)
+    gradient_clip: PositiveFloat = 1.0
+    precision: Literal["fp32", "bf16"] = "bf16"
+    final_learning_rate_share: float = Field(default=1.0, ge=0, le=1)  # <1: linear decay to this share
+
+
+class HubBase(Frozen):
+    """A causal language model of the hub at a pinned revision."""
+
+    kind: Literal["hub"] = "hub"
+    repo_id: str
+    revision: str
+    context_tokens: PositiveInt
+
+
+class ShippedBase(Frozen):
+    """The tiny Llama in tokenweight/assets, trained on the synthetic novel by scripts/make_smoke_base.py."""
+
+    kind: Literal["shipped"] = "shipped"
+    context_tokens: PositiveInt = 1024
+
+
+class LocalBase(Frozen):
+    """A checkpoint directory that transformers can load; its content is its identity."""
+
+    kind: Literal["local"] = "local"
+    path: str
+    context_tokens: PositiveInt
+
+
+class PretrainBase(Frozen):
+    """A base trained by the pipeline itself (stage `pretrain`) on short sequences of a corpus."""
+
+    kind: Literal["pretrain"] = "pretrain"
+    tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
+    architecture: Architecture
+    corpus: Corpus
+    context_tokens: PositiveInt
+    training: Training
+    seed: int = 0
+
+
+Base = Annotated[HubBase | ShippedBase | LocalBase | PretrainBase, Field(discriminator="kind")]
+
+
+# --- The method --------------------------------------------------------------------------------
+
+
+class Weighting(Frozen):
+    """Score function and postprocessing (Section 3): what weight each token's loss gets.
+
+    `uniform` ignores scores; `dense` needs `lambda` in [0, 1] (Eq. 8); `sparse` needs `kappa` in (0, 1].
+    """
+
+    score: ScoreName = "abs_pmi"
+    postprocessing: Literal["uniform", "dense", "sparse"] = "uniform"
+    lambda_: float | None = Field(default=None, alias="lambda", ge=0, le=1)
+    kappa: float | None = Field(default=None, gt=0, le=1)
+    shift_k: float = Field(default=2.0, gt=1)  # sppmi, snpmi: the shift is ln k (Section 5.3)
+    gamma: PositiveFloat | None = None  # long_ce (5), focal (2), mile (1): the baselines' own exponent or cap
+
+    @model_validator(mode="after")
+    def _complete(self) -> Weighting:
+        wanted = {"uniform": (), "dense": ("lambda",), "sparse": ("kappa",)}[self.postprocessing]
+        given = {"lambda": self.lambda_, "kappa": self.kappa}
+        for name, value in given.items():
+            if (value is not None) != (name in wanted):
+                verb = "needs" if name in wanted else "takes no"
+                raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
+        return self
+
+
+class Scorer(Frozen):
+    """The short-context model theta' (Section 3.1, choice of base model) and its windows.
+
+    frozen: `model`, or where that is None the recipe's own base before extension, scored once beforehand.
+    unfrozen: the model in training itself, on short windows.
+    """
+
+    kind: Literal["frozen", "unfrozen"]
+    short_tokens: PositiveInt
+    stride_tokens: PositiveInt
+    model: Base | None = None
+
+    @model_validator(mode="after")
+    def _windows(self) -> Scorer:
+        if self.stride_tokens >= self.short_tokens:
+            raise ValueError(
+                f"stride_tokens ({self.stride_tokens}) must be smaller than short_tokens ({self.short_tokens})"
+            )
+        if self.kind == "unfrozen" and self.model is not None:
+            raise ValueError("an unfrozen scorer is the model itself: leave `model` out")
+        return self
+
+
+class Extension(Frozen):
+    """Context extension by RoPE (Section 4, Models): abf sets `rope_theta`; the others follow from the factor."""
+
+    method: Literal["abf", "ntk", "linear", "yarn"] = "abf"
+    long_tokens: PositiveInt
+    rope_theta: PositiveFloat | None = None
+
+    @model_validator(mode="after")
+    def _theta(self) -> Extension:
+        if (self.rope_theta is not None) != (self.method == "abf"):
+            raise ValueError("rope_theta belongs to method 'abf' and only to it")
+        return self
+
+
+# --- Evaluation --------------------------------------------------------------------------------
+
+
+class Ruler(Frozen):
+    """RULER: 13 tasks at each length (Appendix C)."""
+
+    lengths_tokens: tuple[PositiveInt, ...]
+    samples: PositiveInt = 500
+    seed: int = 42
+    haystack: str | None = None  # .txt directory or JSON with `text`; None: the shipped text
+    squad: str | None = None  # SQuAD dev-v2.0 JSON; None: the shipped questions
+    hotpotqa: str | None = None  # HotpotQA dev-distractor JSON; None: the shipped questions
+
+
+class LongBench(Frozen):
+    """LongBench, the 16 English tasks (Section 4, Evaluation)."""
+
+    data: str | None = None  # directory of official JSONL; "hub"; None: the shipped tasks
+    split_tokens: PositiveInt = 8192  # the border between "<=8k" and ">8k"
+    length_unit: Literal["tokens", "words"] = "tokens"
+    first_line: Literal["lceg", "thudm"] = "lceg"
+    samples: PositiveInt | None = None  # per task; None: all
+
+
+class Mmlu(Frozen):
+    """MMLU, 57 subjects, lm-eval's own tasks."""
+
+    data: str | None = None  # directory with dev/ and test/; "hub"; None: the shipped questions
+    fewshot: int = Field(default=5, ge=0, le=5)
+    samples: PositiveInt | None = None  # per subject; None: all
+
+
+class Bbh(Frozen):
+    """BIG-Bench-Hard, 27 tasks, lm-eval's bbh_cot_fewshot (three exemplars exist; the paper says five)."""
+
+    data: str | None = None  # directory of official JSON; "hub"; None: the shipped questions
+    fewshot: int = Field(default=3, ge=0, le=3)
+    samples: PositiveInt | None = None  # per task; None: all
+    max_new_tokens: PositiveInt = 1024
+
+
+class Perplexity(Frozen):
+    """Perplexity over the first N tokens of validation documents (Table 9)."""
+
+    lengths_tokens: tuple[PositiveInt, ...]
+    corpus: Corpus
+    documents: PositiveInt | None = None
+
+
+class Evaluation(Frozen):
+    """What every recipe of a scale is measured on."""
+
+    ruler: Ruler
+    longbench: LongBench
+    mmlu: Mmlu
+    bbh: Bbh
+    perplexity: Perplexity
+
+
+# --- Recipe and execution ----------------------------------------------------------------------
+
+
+class Recipe(Frozen):
+    """One model's full description: base, extension, data, weighting, training, evaluation.
+
+    `extension` None keeps the base's context; `training` None evaluates without continued pre-training.
+    """
+
+    name: str  # e.g. table-3/frozen-sparse
+    scale: Scale
+    base: Base
+    extension: Extension | None = None
+    corpus: Corpus | None = None
+    chunking: Chunking | None = None
+    weighting: Weighting = Weighting()
+    scorer: Scorer | None = None
+    training: Training | None = None
+    evaluation: Evaluation
+    seed: int = 0
+
+    @property
+    def context_tokens(self) -> int:
+        """Longest input of the finished model, in tokens."""
+        return self.extension.long_tokens if self.extension else self.base.context_tokens
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.training and not (self.corpus and self.chunking):
+            raise ValueError("training needs corpus and chunking")
+        if (self.weighting.postprocessing != "uniform") != (self.scorer is not None):
+            raise ValueError("a scorer is needed exactly where weighting is not uniform")
+        if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
+            raise ValueError(
+                f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "
+                f"({self.chunking.long_tokens})"
+            )
+        if self.chunking and self.chunking.long_tokens > self.context_tokens:
+            raise ValueError(
+                f"chunking.long_tokens ({self.chunking.long_tokens}) exceeds the model's context ({self.context_tokens})"
+            )
+        return self
+
+
+class Execution(Frozen):
+    """How stages run here: never part of a fingerprint."""
+
+    launcher: Literal["inline", "torchrun"] = "inline"
+    processes: PositiveInt = 1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    micro_batch_sequences: PositiveInt = 1
+    eval_batch_sequences: PositiveInt = 8
+    save_every_steps: PositiveInt = 40
+    deepspeed_stage: Literal[0, 2, 3] = 0
+    gradient_checkpointing: bool = False
+    isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one
