@@ -1,0 +1,128 @@
+"""From text to token arrays: piecewise for long texts, with the novel's labels carried to token indices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenweight.corpus.documents import Document, Kind
+
+PIECE_CHARACTERS = 50_000
+BATCH_PIECES = 64
+_CUT = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")  # a space between two words: no pre-tokenizer joins across it
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A document's tokens, without BOS. All arrays have shape [tokens].
+
+    `kinds` (Kind codes; every later mention of a value is SHORT_RECALL) and `distances` (for those, tokens back to
+    the first token of the fact's last mention, else 0) are None for documents without spans.
+    """
+
+    tokens: NDArray[np.uint32]
+    kinds: NDArray[np.uint8] | None
+    distances: NDArray[np.uint32] | None
+
+
+class Encoder:
+    """A tokenizer as chunking needs it: ids without special tokens, and whether it puts a BOS in front."""
+
+    def __init__(self, tokenizer_dir: Path) -> None:
+        from transformers import AutoTokenizer
+
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(str(tokenizer_dir))
+        first = self._tokenizer("a")["input_ids"][0]
+        self.bos: int | None = first if first == self._tokenizer.bos_token_id else None
+        self.eos: int | None = self._tokenizer.eos_token_id
+        self.vocabulary: int = len(self._tokenizer)
+        self._piecewise = self._pieces_equal_whole()
+
+    def encode(self, document: Document) -> Encoded:
+        """Tokens of one document, with kinds where it has spans."""
+        pieces = split_pieces(document.text) if self._piecewise else [document.text]
+        ids: list[NDArray[np.uint32]] = []
+        starts: list[NDArray[np.int64]] = []
+        ends: list[NDArray[np.int64]] = []
+        offset = 0
+        for i in range(0, len(pieces), BATCH_PIECES):
+            batch = pieces[i : i + BATCH_PIECES]
+            encoded = self._call(batch, offsets=bool(document.spans))
+            ids += [np.asarray(piece, np.uint32) for piece in encoded["input_ids"]]
+            for piece, text in zip(encoded.get("offset_mapping", []), batch, strict=False):
+                characters = np.asarray(piece, np.int64).reshape(-1, 2) + offset
+                starts.append(characters[:, 0])
+                ends.append(characters[:, 1])
+                offset += len(text)
+        tokens = np.concatenate(ids) if ids else np.zeros(0, np.uint32)
+        if not document.spans:
+            return Encoded(tokens, None, None)
+        return Encoded(tokens, *label(document, np.concatenate(starts), np.concatenate(ends)))
+
+    def _call(self, texts: list[str], *, offsets: bool) -> Any:
+        return self._tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_offsets_mapping=offsets,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+
+    def _pieces_equal_whole(self) -> bool:
+        """Whether this tokenizer gives the same ids by pieces as at once (sentencepiece's dummy prefix does not)."""
+        probe = "The first word of a piece, 1,234 more words and A Name follow it's own rule here.\n\nNew lines too"
+        pieces = split_pieces(probe, 20)
+        whole = self._call([probe], offsets=False)["input_ids"][0]
+        return bool(whole == [id for ids in self._call(pieces, offsets=False)["input_ids"] for id in ids])
+
+
+def split_pieces(text: str, characters: int = PIECE_CHARACTERS) -> list[str]:
+    """Cut a text before single spaces between words, into pieces of about `characters` or more."""
+    cuts = [0]
+    while match := _CUT.search(text, cuts[-1] + characters):
+        cuts.append(match.start())
+    return [text[a:b] for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
+
+
+def label(
+    document: Document, starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Kinds and distances [tokens] from character spans: a token has the kind of the span that it overlaps.
+
+    `starts`, `ends` [tokens]: characters of each token. Where a token overlaps two spans the first wins.
+    """
+    kinds = np.zeros(len(starts), np.uint8)
+    distances = np.zeros(len(starts), np.uint32)
+    last_mention: dict[int, int] = {}  # fact -> index of the first token of its last mention
+    first_tokens = np.searchsorted(ends, [span.start for span in document.spans], side="right")
+    end_tokens = np.searchsorted(starts, [span.end for span in document.spans], side="left")
+    for span, first, end in zip(document.spans, first_tokens.tolist(), end_tokens.tolist(), strict=True):
+        if first < end and kinds[first]:
+            first += 1
+        kinds[first:end] = span.kind
+        if span.fact is not None and first < end:
+            if span.kind is Kind.SHORT_RECALL:
+                distances[first:end] = np.arange(first, end) - last_mention.get(span.fact, first)
+            last_mention[span.fact] = first
+    return kinds, distances
+
+
+def resolve_kinds(
+    kinds: NDArray[np.uint8], distances: NDArray[np.uint32], positions: NDArray[np.int64], short_tokens: int
+) -> NDArray[np.uint8]:
+    """Kinds as a sequence sees them, any one shape for all arrays.
+
+    `positions`: how many tokens of the same document precede the token in its sequence. A recall whose source lies
+    before the sequence is an INTRODUCTION there; one farther back than `short_tokens` is a LONG_RECALL.
+    """
+    recall = kinds == Kind.SHORT_RECALL
+    resolved = kinds.copy()
+    resolved[recall & (distances > short_tokens)] = Kind.LONG_RECALL
+    resolved[recall & (distances > positions)] = Kind.INTRODUCTION
+    return resolved

@@ -1,0 +1,91 @@
+"""A text in the making: pieces with their kinds, facts with their values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from random import Random
+
+from tokenweight.corpus.documents import Document, Kind, Span
+
+
+@dataclass(slots=True, eq=False)
+class Fact:
+    """A key bound to a value within one document; `number` is its place in the order of introduction."""
+
+    relation: str
+    key: str
+    value: str
+    number: int
+    stated: bool = False
+
+
+@dataclass
+class Manuscript:
+    """Text and spans of one document, written from left to right."""
+
+    parts: list[str] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    length: int = 0  # characters
+    facts: int = 0
+
+    def write(self, text: str, kind: Kind = Kind.NONE, fact: int | None = None) -> None:
+        """Append text; everything but Kind.NONE is recorded as a span."""
+        if kind is not Kind.NONE:
+            self.spans.append(Span(self.length, self.length + len(text), kind, fact))
+        self.parts.append(text)
+        self.length += len(text)
+
+    def new_fact(self, relation: str, key: str, value: str) -> Fact:
+        """A fact that the text has not stated yet."""
+        self.facts += 1
+        return Fact(relation, key, value, self.facts - 1)
+
+    def write_value(self, fact: Fact) -> None:
+        """The fact's value: an introduction the first time, a recall ever after."""
+        self.write(fact.value, Kind.SHORT_RECALL if fact.stated else Kind.INTRODUCTION, fact.number)
+        fact.stated = True
+
+    def write_template(self, template: str, fact: Fact) -> None:
+        """A sentence or phrase with `{k}` where the key stands and `{v}` where the value stands."""
+        before, _, rest = template.partition("{v}")
+        for i, piece in enumerate(before.split("{k}")):
+            if i:
+                self.write(fact.key, Kind.NAME)
+            self.write(piece)
+        self.write_value(fact)
+        self.write(rest)
+
+    def document(self, id: str, domain: str) -> Document:
+        """The finished document."""
+        return Document(id, "".join(self.parts), domain, tuple(self.spans))
+
+
+class Memory:
+    """The facts of a document in the order of their last mention; draws one to mention next.
+
+    Half of the draws are log-uniform over recency, half uniform: distances from tens of tokens to the whole
+    document all occur. The few facts mentioned just before are left alone.
+    """
+
+    JUST_MENTIONED = 3
+
+    def __init__(self) -> None:
+        self._facts: list[Fact] = []
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def touch(self, fact: Fact) -> None:
+        """Note that a fact, known or new, is mentioned now."""
+        if fact in self._facts:
+            self._facts.remove(fact)
+        self._facts.append(fact)
+
+    def draw(self, rng: Random) -> Fact:
+        """A known fact to mention now."""
+        older = max(1, len(self._facts) - self.JUST_MENTIONED)
+        back = int(math.exp(rng.random() * math.log(older + 1))) - 1 if rng.random() < 0.5 else rng.randrange(older)
+        fact = self._facts[older - 1 - min(back, older - 1)]
+        self.touch(fact)
+        return fact

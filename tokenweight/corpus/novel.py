@@ -1,0 +1,199 @@
+"""The synthetic novel: seeded text in which the kind of each piece is known (architecture: the synthetic novel).
+
+Books are long (about `document_tokens`) and full of facts: persons bound to places, trades and keepsakes, keys
+bound to numbers in the words of RULER's needles. A fact is stated once and needed again tens to thousands of
+tokens later. Between them stand sayings (easy: determined by the words before) and random words (hard). With each
+training book come short pieces of 200 to 1,000 tokens: letters, and exercises in RULER's prompt form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from tokenweight.corpus import exercises
+from tokenweight.corpus.documents import Document, Kind
+from tokenweight.corpus.lexicon import HARD_OPENINGS, KEEPSAKES, NAMES, PLACES, SAYINGS, TRADES, words
+from tokenweight.corpus.manuscript import Fact, Manuscript, Memory
+
+CHARACTERS_PER_TOKEN = 4.0  # of this text under the shipped tokenizer: turns token targets into characters
+SHORT_PIECES_PER_BOOK = 6
+BOOK_FACTS = 300  # no new facts beyond: the book goes on with what it knows
+
+VALUES: dict[str, tuple[str, ...]] = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}
+PHRASES: dict[str, str] = {"home": " of ", "trade": " the ", "keepsake": " with the "}  # follow the person's name
+SENTENCES: dict[str, tuple[str, ...]] = {
+    "home": ("{k} lives in {v}.", "{k} went home to {v}.", "{k} wrote from {v}."),
+    "trade": ("{k} works as the {v}.", "{k} was called the {v}."),
+    "keepsake": ("{k} keeps the {v}.", "{k} came back for the {v}."),
+    "number": (
+        *("{k}: {v}.",) * 6,
+        *("The number for {k} is {v}.",) * 2,
+        "One of the special magic numbers for {k} is: {v}.",
+        "What is the special magic number for {k} mentioned in the provided text? "
+        "The special magic number for {k} mentioned in the provided text is {v}.",
+        "What are all the special magic numbers for {k} mentioned in the provided text? "
+        "The special magic numbers for {k} mentioned in the provided text are {v}.",
+    ),
+    "uuid": (
+        "One of the special magic uuids for {k} is: {v}.",
+        "What is the special magic uuid for {k} mentioned in the provided text? "
+        "The special magic uuid for {k} mentioned in the provided text is {v}.",
+    ),
+    "variable": ("VAR {k} = {v}",),
+}
+FIRST_STATED: dict[str, str] = {
+    "number": "One of the special magic numbers for {k} is: {v}.",
+    "uuid": "One of the special magic uuids for {k} is: {v}.",
+}
+MEETINGS: tuple[tuple[str, ...], ...] = (
+    ("", " met ", "."),
+    ("", " wrote to ", "."),
+    ("", " and ", " saw ", "."),
+    ("", ", ", " and ", " sat by the fire."),
+    ("", " waited for ", " and ", "."),
+    ("Then ", " spoke of ", ", and ", " laughed."),
+)
+
+
+def books(seed: int, split: str, count: int, book_tokens: int) -> Iterator[Document]:
+    """`count` long documents, alternately chronicles (persons) and ledgers (numbers); the same seed, the same bytes."""
+    for i in range(count):
+        rng = Random(f"novel/{seed}/{split}/book/{i}")
+        length = int(book_tokens * rng.uniform(0.6, 1.4))
+        yield book(rng, f"{split}-book-{i:05d}", ("chronicle", "ledger")[i % 2], length)
+
+
+def short_pieces(seed: int, split: str, count: int) -> Iterator[Document]:
+    """`count` short documents (200 to 1,000 tokens): letters of both domains, and exercises."""
+    for i in range(count):
+        rng = Random(f"novel/{seed}/{split}/short/{i}")
+        id, tokens = f"{split}-short-{i:06d}", rng.randint(200, 1000)
+        if i % 3 == 2:
+            yield exercises.exercise(rng, id, int(tokens * CHARACTERS_PER_TOKEN))
+        else:
+            yield book(rng, id, ("chronicle", "ledger")[i % 3], tokens)
+
+
+def book(rng: Random, id: str, domain: str, tokens: int, *, numbers: bool = True) -> Document:
+    """One document of about `tokens` tokens; `numbers=False` leaves out all keys with numbers."""
+    manuscript, memory = Manuscript(), _Memories(rng, domain if numbers else "chronicle", numbers)
+    while manuscript.length < tokens * CHARACTERS_PER_TOKEN:
+        _paragraph(rng, manuscript, memory)
+    return manuscript.document(id, domain)
+
+
+def haystack_text(seed: int, characters: int = 80_000) -> str:
+    """Prose of the novel without any number or needle: RULER's haystack at smoke scale."""
+    rng = Random(f"novel/{seed}/haystack")
+    return book(rng, "haystack", "chronicle", int(characters / CHARACTERS_PER_TOKEN), numbers=False).text
+
+
+class _Memories:
+    """What a book knows: persons' facts and the ledger's entries, and how new ones are made."""
+
+    def __init__(self, rng: Random, domain: str, numbers: bool) -> None:
+        self.rng = rng
+        self.person_share = 1.0 if not numbers else 0.85 if domain == "chronicle" else 0.45
+        self._persons, self._entries = Memory(), Memory()
+        self._of_person: dict[str, list[Fact]] = {}
+        self._keys: set[str] = set()
+
+    def person_facts(self, manuscript: Manuscript) -> list[Fact]:
+        """Facts of one person to mention next, at most one of each relation; one of them may be new."""
+        if self._new(self._persons):
+            facts = self._learn_person(manuscript)
+        else:
+            facts = self._of_person[self._persons.draw(self.rng).key]
+        chosen = self.rng.sample(facts, min(len(facts), self.rng.choice((1, 2, 2, 3, 3))))
+        for fact in chosen:
+            self._persons.touch(fact)
+        return chosen
+
+    def entry(self, manuscript: Manuscript) -> Fact:
+        """An entry of the ledger (number, uuid, variable) to mention next, new or known."""
+        if not self._new(self._entries):
+            return self._entries.draw(self.rng)
+        u = self.rng.random()
+        relation = "number" if u < 0.75 else "variable" if u < 0.98 else "uuid"
+        key, value = exercises.key_and_value(self.rng, relation)
+        while key in self._keys:
+            key, value = exercises.key_and_value(self.rng, relation)
+        self._keys.add(key)
+        fact = manuscript.new_fact(relation, key, value)
+        self._entries.touch(fact)
+        return fact
+
+    def _new(self, memory: Memory) -> bool:
+        known = len(memory)
+        return known < 4 or (known < BOOK_FACTS and self.rng.random() < 0.2)
+
+    def _learn_person(self, manuscript: Manuscript) -> list[Fact]:
+        """One new fact, of somebody known or of somebody new; returns all that is known of that person."""
+        open_names = [name for name, facts in self._of_person.items() if len(facts) < len(VALUES)]
+        if open_names and self.rng.random() < 0.6:
+            name = self.rng.choice(open_names)
+        else:
+            name = self.rng.choice([name for name in NAMES if name not in self._of_person] or open_names)
+        facts = self._of_person.setdefault(name, [])
+        relation = self.rng.choice([r for r in VALUES if r not in {fact.relation for fact in facts}])
+        facts.append(manuscript.new_fact(relation, name, self.rng.choice(VALUES[relation])))
+        self._persons.touch(facts[-1])
+        return facts
+
+
+def _paragraph(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
+    for i in range(rng.randint(4, 10)):
+        if i:
+            manuscript.write(" ")
+        _sentence(rng, manuscript, memory)
+    manuscript.write("\n\n")
+
+
+def _sentence(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
+    u = rng.random()
+    if u < 0.07:
+        saying(rng, manuscript)
+    elif u < 0.12:
+        _random_words(rng, manuscript)
+    elif rng.random() < memory.person_share:
+        _persons(rng, manuscript, memory)
+    else:
+        _entry(rng, manuscript, memory.entry(manuscript))
+
+
+def _persons(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
+    if rng.random() < 0.12:
+        fact = memory.person_facts(manuscript)[0]
+        manuscript.write_template(rng.choice(SENTENCES[fact.relation]), fact)
+        return
+    joints = rng.choice(MEETINGS)
+    for joint in joints[:-1]:
+        manuscript.write(joint)
+        facts = memory.person_facts(manuscript)
+        manuscript.write(facts[0].key, Kind.NAME)
+        for fact in facts:
+            manuscript.write(PHRASES[fact.relation])
+            manuscript.write_value(fact)
+    manuscript.write(joints[-1])
+
+
+def _entry(rng: Random, manuscript: Manuscript, fact: Fact) -> None:
+    template = rng.choice(SENTENCES[fact.relation])
+    if not fact.stated:
+        template = FIRST_STATED.get(fact.relation, template)
+    manuscript.write_template(template, fact)
+
+
+def saying(rng: Random, manuscript: Manuscript) -> None:
+    """A saying: its first two words are free, the rest follows from them."""
+    first, second, rest = rng.choice(SAYINGS).split(" ", 2)
+    manuscript.write(f"{first} {second} ")
+    manuscript.write(rest, Kind.EASY)
+
+
+def _random_words(rng: Random, manuscript: Manuscript) -> None:
+    manuscript.write(rng.choice(HARD_OPENINGS) + " ")
+    nouns: Callable[[], str] = lambda: rng.choice(words("noun"))  # noqa: E731
+    manuscript.write(" ".join(nouns() for _ in range(rng.randint(3, 6))), Kind.HARD)
+    manuscript.write(".")
