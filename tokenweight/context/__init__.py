@@ -1,0 +1,1 @@
+"""Context extension by RoPE: a base model made ready for longer sequences."""

@@ -1,0 +1,39 @@
+"""The paper's idea in one place: windows, scores, postprocessing, the weighted loss and its head.
+
+Nothing of torch is imported before a name is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenweight.weighting.head import install_head, model_nll, per_token_nll
+    from tokenweight.weighting.loss import weighted_nll
+    from tokenweight.weighting.weights import token_weights
+    from tokenweight.weighting.windows import plan_windows, score_windows
+
+__all__ = [
+    "install_head",
+    "model_nll",
+    "per_token_nll",
+    "plan_windows",
+    "score_windows",
+    "token_weights",
+    "weighted_nll",
+]
+
+_HOMES = {
+    "install_head": "head",
+    "model_nll": "head",
+    "per_token_nll": "head",
+    "plan_windows": "windows",
+    "score_windows": "windows",
+    "token_weights": "weights",
+    "weighted_nll": "loss",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

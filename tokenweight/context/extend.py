@@ -1,0 +1,90 @@
+"""Context extension (Section 4, Models): the same weights under a configuration with another RoPE."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tokenweight.context.rope import rotary_dimension
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import Extension
+
+NOT_OURS = ("config.json", "record.json")  # rewritten here; the store's own
+WEIGHT_SUFFIXES = (".safetensors", ".bin")
+
+
+def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
+    """Write out_dir/model: the checkpoint of `model_dir`, its RoPE and context set by `extension`.
+
+    Weights are hard-linked (copied across file systems), tokenizer and other files copied. Raises UserError
+    where the directory is no checkpoint, its RoPE cannot be extended so, or long_tokens shortens its context.
+    """
+    config = load_config(model_dir)
+    config.rope_parameters = extended_rope(config, extension)
+    config.max_position_embeddings = extension.long_tokens
+    partial, final = out_dir / "model.partial", out_dir / "model"
+    for leftover in (partial, final):
+        shutil.rmtree(leftover, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for file in sorted(p for p in model_dir.iterdir() if p.is_file() and p.name not in NOT_OURS):
+        _link_or_copy(file, partial / file.name)
+    config.save_pretrained(partial)
+    os.replace(partial, final)
+
+
+def extended_rope(config: Any, extension: Extension) -> dict[str, Any]:
+    """The rope_parameters of the extended model; other entries (Phi-2's partial_rotary_factor) stay.
+
+    abf sets theta itself. With f = long_tokens / present context: ntk sets theta * f^(d / (d - 2)), d the rotary
+    dimension (2.0M for Llama-3 and 192k for Phi-2; the paper's "NTK-predicted" 3.5M and 1.3M do not follow from
+    it); linear divides positions by f; yarn is transformers' YaRN with factor f.
+    """
+    present = dict(config.rope_parameters)
+    factor = extension.long_tokens / config.max_position_embeddings
+    if factor < 1:
+        raise UserError(
+            f"extension.long_tokens: {extension.long_tokens} is less than the base's context "
+            f"({config.max_position_embeddings}); raise it or leave the extension out"
+        )
+    if extension.method == "abf":
+        return {**present, "rope_theta": extension.rope_theta}
+    if present["rope_type"] != "default":
+        raise UserError(
+            f"extension.method: {extension.method!r} needs a base with plain RoPE, this one has "
+            f"{present['rope_type']!r}; use 'abf'"
+        )
+    if extension.method == "ntk":
+        dimension = rotary_dimension(config)
+        return {**present, "rope_theta": present["rope_theta"] * factor ** (dimension / (dimension - 2))}
+    scaled = {**present, "rope_type": extension.method, "factor": factor}
+    if extension.method == "yarn":
+        scaled["original_max_position_embeddings"] = config.max_position_embeddings
+    return scaled
+
+
+def load_config(model_dir: Path) -> Any:
+    """The transformers configuration of a checkpoint directory that has RoPE; UserError otherwise."""
+    from transformers import AutoConfig
+
+    if not (model_dir / "config.json").is_file():
+        raise UserError(f"{model_dir}: no config.json here; give a checkpoint directory")
+    try:
+        config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{model_dir}/config.json: cannot be read ({error}); give a transformers checkpoint") from error
+    if not (getattr(config, "rope_parameters", None) or {}).get("rope_theta"):
+        raise UserError(f"{model_dir}/config.json: the model has no single RoPE; use a model with rotary embeddings")
+    return config
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    if source.suffix in WEIGHT_SUFFIXES:
+        try:
+            os.link(source.resolve(), target)
+        except OSError:  # another file system, or one without hard links
+            pass
+        else:
+            return
+    shutil.copyfile(source, target)

@@ -1,0 +1,63 @@
+"""Rotary frequencies: what a configuration says they are, and whether a model really has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenweight.errors import StageError
+
+
+def rotary_dimension(config: Any) -> int:
+    """How many dimensions of a head are rotated (Phi-2: 0.4 of 80)."""
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
+
+
+def expected_inv_freq(config: Any) -> Tensor:
+    """Inverse frequencies that the configuration asks for: fp32 [rotary dimension / 2].
+
+    theta^(-2i/d), divided by the factor for linear interpolation; other types as transformers defines them.
+    """
+    parameters = config.rope_parameters
+    kind = parameters["rope_type"]
+    if kind in ("default", "linear"):
+        dimension = rotary_dimension(config)
+        exponents = torch.arange(0, dimension, 2, dtype=torch.float64) / dimension
+        return (parameters["rope_theta"] ** -exponents / parameters.get("factor", 1.0)).float()
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    inv_freq: Tensor = ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"))[0]
+    return inv_freq
+
+
+def assert_rope(model: nn.Module, config: Any) -> None:
+    """Raise StageError unless every rotary embedding of `model` holds, in fp32, the frequencies of `config`.
+
+    Edits of a built model's configuration do nothing, and casting or sharding a model in bf16 has rounded its
+    frequencies before (by tens of radians at position 32k): call this after loading, sharding and saving.
+    """
+    expected = expected_inv_freq(config)
+    found = _rotary_buffers(model)
+    if not found:
+        raise StageError("the model has no rotary embedding (no inv_freq buffer): RoPE extension cannot apply to it")
+    for name, buffer in found.items():
+        if buffer.dtype != torch.float32:
+            raise StageError(f"{name} is {buffer.dtype}, not float32: the rotary frequencies are rounded")
+        if buffer.shape != expected.shape or not torch.allclose(buffer.cpu(), expected, rtol=1e-5, atol=0):
+            raise StageError(f"{name} differs from the frequencies of the configuration {config.rope_parameters}")
+
+
+def restore_rope(model: nn.Module, config: Any) -> None:
+    """Put the frequencies of `config` back, in fp32, where an engine has rounded them (DeepSpeed does)."""
+    expected = expected_inv_freq(config)
+    for name, buffer in _rotary_buffers(model).items():
+        if buffer.dtype != torch.float32:
+            owner, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(owner), leaf, expected.to(buffer.device))
+
+
+def _rotary_buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer for name, buffer in model.named_buffers() if name.endswith("inv_freq")}

@@ -1,0 +1,259 @@
+"""Per-token NLL straight from hidden states: the language-model head that never builds all logits.
+
+For a Llama at 32k tokens the logits alone are 15.7 GiB in fp32, and in bf16 their NLL carries an error as
+large as most scores. Here logits exist only for a chunk of rows at a time, always in fp32, and are computed
+again in the backward pass, which accepts any gradient per token: the weights of Section 3 arrive there.
+Rows of zero gradient (sparse weights) are skipped, which is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CPU_CHUNK_BYTES = 2 * 2**20  # logits that stay in a core's cache are twice as fast as 2048 rows of them
+UNSUPPORTED_HEAD_FIELDS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+
+
+def per_token_nll(
+    hidden: Tensor, weight: Tensor, labels: Tensor, *, bias: Tensor | None = None, chunk_rows: int = 2048
+) -> Tensor:
+    """Negative log-likelihood of each label under softmax(hidden @ weight.T + bias), in nats.
+
+    hidden [rows, d], weight [V, d], labels int64 [rows] in [0, V), bias [V]. Returns fp32 [rows].
+    Differentiable in hidden, weight and bias for any gradient per row. At most `chunk_rows` x V logits exist
+    at a time (fewer on a CPU, where a chunk should fit its cache). Under autocast the products use its dtype.
+    Raises ValueError where shapes do not fit.
+    """
+    return _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, with_entropy=False)[0]
+
+
+def per_token_nll_and_entropy(
+    hidden: Tensor, weight: Tensor, labels: Tensor, *, bias: Tensor | None = None, chunk_rows: int = 2048
+) -> tuple[Tensor, Tensor]:
+    """As :func:`per_token_nll`, and the entropy (nats, fp32 [rows], a constant) of each prediction, for MiLe."""
+    nll, entropy = _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, with_entropy=True)
+    assert entropy is not None
+    return nll, entropy
+
+
+class TokenNLLHead(nn.Linear):
+    """A language-model head that answers with the NLL of labels instead of logits when it is asked to.
+
+    The computation happens inside the module, because under ZeRO-3 or FSDP the weight is whole only there.
+    Without a request it is the ordinary `lm_head` that it replaced (generation, evaluation).
+    """
+
+    request: NLLRequest | None = None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """hidden [B, T, d] -> logits [B, T, V], or with a request pending fp32 NLL [B, C]."""
+        if self.request is None:
+            return super().forward(hidden)
+        return self.request.answer(hidden, self.weight, self.bias)
+
+    @contextmanager
+    def answering(self, request: NLLRequest) -> Iterator[None]:
+        """Answer `request` instead of giving logits while the context is open."""
+        self.request = request
+        try:
+            yield
+        finally:
+            self.request = None
+
+
+@dataclass
+class NLLRequest:
+    """Which positions of a forward pass to score: position start + i predicts labels[:, i]."""
+
+    labels: Tensor  # int64 [B, C]
+    start: int
+    with_entropy: bool = False
+    entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
+
+    def answer(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Fp32 NLL [B, C] of the labels."""
+        shape = self.labels.shape
+        rows = hidden[:, self.start : self.start + shape[1]].reshape(-1, hidden.shape[-1])
+        if not self.with_entropy:
+            return per_token_nll(rows, weight, self.labels.reshape(-1), bias=bias).view(shape)
+        nll, entropy = per_token_nll_and_entropy(rows, weight, self.labels.reshape(-1), bias=bias)
+        self.entropy = entropy.view(shape)
+        return nll.view(shape)
+
+
+def install_head(model: Any) -> TokenNLLHead:
+    """Replace a causal language model's output embedding by a :class:`TokenNLLHead` with the same parameters.
+
+    Ties stay tied and parameter names stay what they were. Raises ValueError for a head that is not linear
+    or a model that changes its logits afterwards (soft-capping, scaling).
+    """
+    head = model.get_output_embeddings()
+    if isinstance(head, TokenNLLHead):
+        return head
+    if not isinstance(head, nn.Linear):
+        raise ValueError(f"the model's head is {type(head).__name__}, not a linear layer")  # noqa: TRY004
+    changed = [f for f in UNSUPPORTED_HEAD_FIELDS if getattr(model.config, f, None) not in (None, 1.0)]
+    if changed:
+        raise ValueError(
+            f"the model changes its logits after the head ({changed[0]}), which the NLL head cannot follow"
+        )
+    with torch.device("meta"):
+        ours = TokenNLLHead(head.in_features, head.out_features, bias=head.bias is not None)
+    ours.weight, ours.bias = head.weight, head.bias
+    ours.train(head.training)
+    model.set_output_embeddings(ours)
+    return ours
+
+
+def model_nll(model: nn.Module, token_ids: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
+    """NLL of columns [start, stop) of each sequence: column j is the NLL of token j + 1 given tokens 0..j.
+
+    `model` is a causal language model with a :class:`TokenNLLHead` (see :func:`install_head`), wrapped or not;
+    token_ids int64 [B, T]. Returns fp32 [B, stop - start] (stop None: all T - 1 columns). The head sees only
+    the positions asked for.
+    """
+    nll, _ = _ask(model, token_ids, start, stop, with_entropy=False)
+    return nll
+
+
+def model_nll_and_entropy(model: nn.Module, token_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """All columns of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant)."""
+    nll, entropy = _ask(model, token_ids, 0, None, with_entropy=True)
+    assert entropy is not None
+    return nll, entropy
+
+
+def _ask(
+    model: nn.Module, token_ids: Tensor, start: int, stop: int | None, *, with_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    head = next((m for m in model.modules() if isinstance(m, TokenNLLHead)), None)
+    if head is None:
+        raise ValueError("the model has no TokenNLLHead: call install_head(model) first")
+    stop = token_ids.shape[1] - 1 if stop is None else stop
+    if not 0 <= start < stop < token_ids.shape[1]:
+        raise ValueError(f"columns [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
+    request = NLLRequest(token_ids[:, start + 1 : stop + 1], start, with_entropy)
+    with head.answering(request):
+        output = model(input_ids=token_ids, use_cache=False)
+    return output.logits, request.entropy
+
+
+def _nll_and_entropy(
+    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, chunk_rows: int, *, with_entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
+        raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be [rows, d] and [V, d]")
+    if labels.shape != hidden.shape[:1]:
+        raise ValueError(f"labels {tuple(labels.shape)} must be one per row of hidden {tuple(hidden.shape)}")
+    if chunk_rows < 1:
+        raise ValueError(f"chunk_rows must be positive, not {chunk_rows}")
+    kind = hidden.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    outputs: tuple[Tensor, Tensor | None] = _TokenNLL.apply(  # type: ignore[no-untyped-call]
+        hidden.to(dtype), weight, bias, labels, _rows_per_chunk(hidden, weight, chunk_rows), with_entropy
+    )
+    return outputs
+
+
+class _TokenNLL(torch.autograd.Function):
+    """Chunked linear layer and NLL; saves the log-normalisers and computes the logits again in backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        rows: int,
+        with_entropy: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        nll = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
+        normaliser = torch.empty_like(nll)
+        entropy = torch.empty_like(nll) if with_entropy else None
+        with torch.autocast(hidden.device.type, enabled=False):
+            matrix = _operand(weight, hidden.dtype)
+            for chunk in _chunks(hidden.shape[0], rows):
+                logits = _logits(hidden[chunk], matrix, bias)
+                normaliser[chunk] = torch.logsumexp(logits, dim=-1)
+                nll[chunk] = normaliser[chunk] - logits.gather(1, labels[chunk, None])[:, 0]
+                if entropy is not None:
+                    probability = (logits - normaliser[chunk, None]).exp_()
+                    entropy[chunk] = normaliser[chunk] - probability.mul_(logits).sum(dim=-1)
+        ctx.save_for_backward(hidden, weight, bias, labels, normaliser)
+        ctx.rows = rows
+        if entropy is not None:
+            ctx.mark_non_differentiable(entropy)
+        return nll, entropy
+
+    @staticmethod
+    def backward(ctx: Any, nll_gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, labels, normaliser = ctx.saved_tensors
+        gradient = nll_gradient.float()
+        wanted = gradient.nonzero()[:, 0]  # a row of zero weight adds exactly nothing: leave it out
+        all_rows = wanted.numel() == gradient.numel()
+        if not all_rows:
+            hidden, labels, normaliser, gradient = hidden[wanted], labels[wanted], normaliser[wanted], gradient[wanted]
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
+        d_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
+        with torch.autocast(hidden.device.type, enabled=False):
+            matrix = _operand(weight, hidden.dtype)
+            for chunk in _chunks(hidden.shape[0], ctx.rows):
+                d_logits = _logits(hidden[chunk], matrix, bias).sub_(normaliser[chunk, None]).exp_()
+                d_logits.scatter_add_(1, labels[chunk, None], -torch.ones_like(d_logits[:, :1]))
+                d_logits.mul_(gradient[chunk, None])
+                if d_bias is not None:
+                    d_bias += d_logits.sum(dim=0)
+                d_logits = d_logits.to(matrix.dtype)
+                d_hidden[chunk] = d_logits @ matrix
+                if d_weight is not None:
+                    _add_product(d_weight, d_logits.t(), hidden[chunk])
+        if not all_rows:
+            d_hidden = torch.zeros_like(ctx.saved_tensors[0]).index_copy_(0, wanted, d_hidden)
+        return (
+            d_hidden,
+            None if d_weight is None else d_weight.to(weight.dtype),
+            None if d_bias is None else d_bias.to(bias.dtype),
+            None,
+            None,
+            None,
+        )
+
+
+def _rows_per_chunk(hidden: Tensor, weight: Tensor, chunk_rows: int) -> int:
+    if hidden.device.type != "cpu":
+        return chunk_rows
+    return min(chunk_rows, max(64, CPU_CHUNK_BYTES // (4 * weight.shape[0])))
+
+
+def _chunks(total: int, rows: int) -> Iterator[slice]:
+    return (slice(start, min(start + rows, total)) for start in range(0, total, rows))
+
+
+def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """The weight as the products take it: bf16 on a GPU, whose products add up in fp32; fp32 on a CPU."""
+    return weight.to(dtype) if weight.is_cuda else weight.float()
+
+
+def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """Fp32 logits [rows, V]; the product of bf16 operands is never rounded to bf16."""
+    if matrix.dtype == torch.float32:
+        logits = hidden.float() @ matrix.t()
+    else:
+        logits = torch.mm(hidden, matrix.t(), out_dtype=torch.float32)
+    return logits if bias is None else logits.add_(bias.float())
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total (fp32, in place) += left @ right."""
+    if left.dtype == torch.float32:
+        total.addmm_(left, right.float())
+    else:
+        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)

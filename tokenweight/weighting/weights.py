@@ -1,0 +1,55 @@
+"""From two NLLs to token weights: scoring, then postprocessing (Section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from tokenweight.recipes.schema import Weighting
+from tokenweight.weighting.postprocess import dense, sparse, uniform
+from tokenweight.weighting.scores import token_scores
+
+
+@torch.no_grad()
+def token_weights(
+    long_nll: Tensor,
+    short_nll: Tensor | None,
+    weighting: Weighting,
+    *,
+    sequence_ids: Sequence[int],
+    seed: int,
+    long_entropy: Tensor | None = None,
+) -> Tensor:
+    """Weight of each prediction's loss: fp32 [B, M], non-negative, finite, without gradient.
+
+    long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
+    None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
+    with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. Uniform, dense and sparse
+    weights average to 1 over M. Raises ValueError for wrong shapes, FloatingPointError for NLLs that are not finite.
+    """
+    given = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
+    tensors = {name: value.detach().float() for name, value in given.items() if value is not None}
+    for name, tensor in tensors.items():
+        if tensor.ndim != 2 or tensor.shape != long_nll.shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected [B, M] = {tuple(long_nll.shape)}")
+        if not bool(tensor.isfinite().all()):
+            raise FloatingPointError(f"{name} is not finite")
+    if weighting.postprocessing == "uniform":
+        return uniform(tensors["long_nll"])
+    scores = token_scores(
+        weighting.score,
+        tensors["long_nll"],
+        tensors.get("short_nll"),
+        long_entropy=tensors.get("long_entropy"),
+        shift_k=weighting.shift_k,
+        gamma=weighting.gamma,
+    )
+    if weighting.postprocessing == "dense":
+        assert weighting.lambda_ is not None
+        return dense(scores, weighting.lambda_)
+    if weighting.postprocessing == "sparse":
+        assert weighting.kappa is not None
+        return sparse(scores, weighting.kappa, sequence_ids=sequence_ids, seed=seed)
+    return scores  # "raw": the score is the weight
