@@ -1,0 +1,1 @@
+"""One Prefect task per stage: fingerprint, store, library, record."""

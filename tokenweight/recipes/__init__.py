@@ -1,0 +1,60 @@
+"""The experiments as code. `load` gives a recipe by name, scale and a user's inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tokenweight.errors import UserError
+from tokenweight.recipes import mini, paper, smoke
+from tokenweight.recipes.cited import Settings, build
+from tokenweight.recipes.inputs import Inputs, apply
+from tokenweight.recipes.schema import Recipe, Scale
+
+SCALES: tuple[Scale, ...] = ("smoke", "mini", "paper")
+
+__all__ = ["SCALES", "Inputs", "Loaded", "load", "load_all", "names"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A recipe and the origin of its values."""
+
+    recipe: Recipe
+    settings: Settings
+
+
+def names() -> list[str]:
+    """Names of all recipes, e.g. table-3/frozen-sparse."""
+    return [f"table-3/{row}" for row in paper.ROWS]
+
+
+def load_all(wanted: list[str], scale: Scale, inputs: Inputs | None = None) -> list[Loaded]:
+    """Recipes by name; raises UserError for an unknown name or scale, and for a setting that none of them knows."""
+    if scale not in SCALES:
+        raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
+    inputs = inputs or Inputs()
+    loaded, known = [], set[str]()
+    for name in wanted:
+        settings, keys = apply(inputs, _scaled(name, scale), scale)
+        known |= keys
+        loaded.append(Loaded(build(name, scale, settings), settings))
+    unknown = sorted(set(inputs.assignments()) - known)
+    if unknown:
+        raise UserError(
+            f"--set {unknown[0]}: no such setting in {', '.join(wanted) if len(wanted) < 3 else 'these recipes'}; "
+            f"`tokenweight show-config {wanted[-1]} --scale {scale}` lists them"
+        )
+    return loaded
+
+
+def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
+    """One recipe by name; raises UserError as `load_all` does."""
+    return load_all([name], scale, inputs)[0]
+
+
+def _scaled(name: str, scale: Scale) -> Settings:
+    if name not in names():
+        raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}")
+    settings = paper.table_3(name.removeprefix("table-3/"))
+    scalings = {"smoke": smoke.SCALING, "mini": mini.SCALING}
+    return scalings[scale].apply(settings) if scale in scalings else settings

@@ -1,0 +1,118 @@
+"""Flows that reproduce a target of the paper: plan, run what is missing, collect the table."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from prefect import Flow, flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.logging import get_run_logger
+from pydantic import Field
+
+from tokenweight.errors import UserError
+from tokenweight.flows.parameters import execution_for, inputs_from, store_at
+from tokenweight.flows.run import run_graph
+from tokenweight.planning import Planner
+from tokenweight.recipes import load
+from tokenweight.recipes.schema import Scale
+from tokenweight.tasks.collect import BENCHMARKS, collect, plan_target
+
+ScaleParameter = Annotated[Scale, Field(description="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs")]
+StoreParameter = Annotated[str, Field(description="Directory of the artifacts; finished stages are reused")]
+OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json")]
+PathParameter = Annotated[str | None, Field(description="A path in place of the recipe's own input")]
+SettingsParameter = Annotated[list[str] | None, Field(description="key=value of recipe fields, e.g. training.steps=12")]
+Launcher = Annotated[Literal["inline", "torchrun"] | None, Field(description="None: the scale's own")]
+Processes = Annotated[int | None, Field(ge=1, description="Training processes, one a GPU")]
+Device = Annotated[Literal["auto", "cpu", "cuda"] | None, Field(description="None: the scale's own")]
+
+
+@flow(name="reproduce", flow_run_name="{target} {scale}", persist_result=False)
+def reproduce(
+    target: Annotated[str, Field(description="A table or figure of the paper, e.g. table-3")],
+    scale: ScaleParameter = "smoke",
+    store: StoreParameter = "./store",
+    out: OutParameter = "./results",
+    corpus: PathParameter = None,
+    base: PathParameter = None,
+    tokenizer: PathParameter = None,
+    mmlu: PathParameter = None,
+    bbh: PathParameter = None,
+    longbench: PathParameter = None,
+    haystack: PathParameter = None,
+    squad: PathParameter = None,
+    hotpotqa: PathParameter = None,
+    settings: SettingsParameter = None,
+    launcher: Launcher = None,
+    processes: Processes = None,
+    device: Device = None,
+) -> dict[str, str]:
+    """Reproduce any target: chunk, score, extend, train, evaluate, collect; finished stages are reused."""
+    place = store_at(store)
+    inputs = inputs_from(
+        settings,
+        corpus=corpus,
+        base=base,
+        tokenizer=tokenizer,
+        mmlu=mmlu,
+        bbh=bbh,
+        longbench=longbench,
+        haystack=haystack,
+        squad=squad,
+        hotpotqa=hotpotqa,
+    )
+    execution = execution_for(scale, launcher=launcher, processes=processes, device=device)
+    planned = plan_target(target, scale, inputs, place)
+    steps = run_graph(planned.graph, place, execution)
+    _, files = collect(planned, place, Path(out).expanduser().resolve())
+    made = sum(step.action != "reuse" for step in steps)
+    get_run_logger().info("%s: %d artifacts made, %d reused", target, made, len(steps) - made)
+    create_markdown_artifact(
+        files["md"].read_text(), key=f"{target}-{scale}", description=f"{target} at scale {scale}; file: {files['md']}"
+    )
+    return {kind: str(path) for kind, path in files.items()}
+
+
+def _flow_of(target: str) -> Flow[..., dict[str, str]]:
+    """The flow of one target, named like its deployment: `prefect deployment run reproduce-table-3/reproduce-table-3`."""
+
+    def run(**parameters: Any) -> dict[str, str]:
+        return reproduce.fn(target, **parameters)
+
+    whole = inspect.signature(reproduce.fn, eval_str=True)
+    keywords = [p.replace(kind=p.KEYWORD_ONLY) for name, p in whole.parameters.items() if name != "target"]
+    run.__signature__ = whole.replace(parameters=keywords)  # type: ignore[attr-defined]
+    run.__doc__ = f"Reproduce {target} of the paper; finished stages are reused."
+    return flow(run, name=f"reproduce-{target}", flow_run_name=f"{target} {{scale}}", persist_result=False)
+
+
+reproduce_table_3 = _flow_of("table-3")
+reproduce_table_8 = _flow_of("table-8")
+reproduce_table_9 = _flow_of("table-9")
+reproduce_table_10 = _flow_of("table-10")
+
+
+@flow(name="train-and-evaluate", flow_run_name="{recipe} {scale}", persist_result=False)
+def train_and_evaluate(
+    recipe: Annotated[str, Field(description="A recipe, e.g. table-3/frozen-sparse")],
+    scale: ScaleParameter = "smoke",
+    store: StoreParameter = "./store",
+    benchmarks: Annotated[list[str] | None, Field(description="Which benchmarks; None: all")] = None,
+    corpus: PathParameter = None,
+    base: PathParameter = None,
+    settings: SettingsParameter = None,
+    launcher: Launcher = None,
+    processes: Processes = None,
+    device: Device = None,
+) -> list[str]:
+    """Train one recipe and evaluate it; returns the addresses of its evaluation artifacts."""
+    place = store_at(store)
+    loaded = load(recipe, scale, inputs_from(settings, corpus=corpus, base=base))
+    unknown = sorted(set(benchmarks or ()) - set(BENCHMARKS))
+    if unknown:
+        raise UserError(f"benchmarks: {unknown[0]!r} is unknown; choose from {', '.join(BENCHMARKS)}")
+    graph = Planner(place).graph([loaded], benchmarks or BENCHMARKS)
+    run_graph(graph, place, execution_for(scale, launcher=launcher, processes=processes, device=device))
+    return [node.identity.address for node in graph.evaluations[recipe]]

@@ -1,0 +1,43 @@
+"""From a plan to Prefect task runs: the wiring that all flows share."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from prefect.utilities.annotations import quote
+
+from tokenweight.planning import Graph, Step, check_inputs, schedule
+from tokenweight.recipes.schema import Execution
+from tokenweight.stages import EvaluateWork, Node
+from tokenweight.store import Store
+from tokenweight.tasks.stages import BY_STAGE, Context
+
+
+def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
+    """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
+    check_inputs(graph)
+    plan = schedule(graph, store)
+    context = quote(Context(store, execution))
+    waiting = [step.node for step in plan if step.action != "reuse"]
+    for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
+        members = list(nodes)
+        state = BY_STAGE[stage](label, quote(members), context, return_state=True)
+        if not state.is_completed():
+            state.result(raise_on_failure=True)
+    return plan
+
+
+def group_label(node: Node, graph: Graph) -> str:
+    """Which task run an artifact belongs to, e.g. `train table-3/uniform` or `evaluate table-3/uniform ruler`."""
+    if isinstance(node.work, EvaluateWork):
+        return f"evaluate {_owner(node, graph)} {node.work.unit.benchmark}"
+    if node.stage == "prepare":
+        return f"prepare {node.identity.name.partition('-')[0]}"
+    if node.stage in ("train", "extend"):
+        return f"{node.stage} {_owner(node, graph)}"
+    return f"{node.stage} {node.identity.name}"
+
+
+def _owner(node: Node, graph: Graph) -> str:
+    """The first recipe that needs an artifact."""
+    return graph.wanted_by(node)[0]

@@ -1,0 +1,89 @@
+"""From a target to its recipes and plan, and from records to its files. Loads neither torch nor Prefect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenweight.errors import UserError
+from tokenweight.planning import Graph, Planner
+from tokenweight.recipes import Inputs, Loaded, load_all
+from tokenweight.recipes.schema import Scale
+from tokenweight.reports import build_report, write_report
+from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
+from tokenweight.reports.model import Report
+from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets.model import Target
+from tokenweight.stages import EvaluateWork, Node
+from tokenweight.store import Store
+
+BENCHMARKS = ("mmlu", "longbench", "ruler", "bbh", "perplexity")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A target at a scale: what it is, its recipes, and the artifacts they need."""
+
+    target: Target
+    scale: Scale
+    recipes: list[Loaded]
+    graph: Graph
+
+
+def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store) -> Planned:
+    """Resolve a target; raises UserError for an unknown one and for inputs that do not fit."""
+    if name not in TARGETS:
+        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(sorted(TARGETS))}")
+    target = TARGETS[name]
+    recipes = load_all(list(target.recipes), scale, inputs)
+    graph = Planner(store).graph(recipes, target.benchmarks)
+    return Planned(target, scale, recipes, graph)
+
+
+def manifest(planned: Planned) -> Manifest:
+    """Which artifacts stand behind each row of the target."""
+    evaluation = planned.recipes[0].recipe.evaluation
+    return Manifest(
+        target=planned.target.name,
+        scale=planned.scale,
+        rows=tuple(
+            RowEntry(
+                row=row.key,
+                recipe=row.recipe,
+                units=tuple(_unit(node) for node in planned.graph.evaluations[row.recipe]),
+                train=_stage(planned.graph.trained.get(row.recipe)),
+            )
+            for row in planned.target.rows
+        ),
+        longbench_split_tokens=evaluation.longbench.split_tokens,
+        longbench_length_unit=evaluation.longbench.length_unit,
+        ruler_lengths_tokens=evaluation.ruler.lengths_tokens,
+    )
+
+
+def collect(planned: Planned, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
+    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json."""
+    report = build_report(manifest(planned), store.root)
+    try:
+        return report, write_report(report, out_dir)
+    except OSError as error:
+        raise UserError(f"--out {out_dir}: cannot be written ({error.strerror}); choose another directory") from None
+
+
+def _unit(node: Node) -> UnitEntry:
+    work = node.work
+    if not isinstance(work, EvaluateWork):
+        raise TypeError(f"{node.identity.address} is not an evaluation")
+    return UnitEntry(
+        unit=work.unit.id,
+        benchmark=work.unit.benchmark,
+        task=work.unit.task,
+        length_tokens=work.unit.length_tokens,
+        address=node.identity.address,
+        fingerprint=node.identity.fingerprint,
+        n_expected=work.evaluation.ruler.samples if work.unit.benchmark == "ruler" else None,
+    )
+
+
+def _stage(node: Node | None) -> StageEntry | None:
+    return StageEntry(address=node.identity.address, fingerprint=node.identity.fingerprint) if node else None

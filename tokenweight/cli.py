@@ -1,0 +1,244 @@
+"""The command `tokenweight`. Imports what is heavy inside the commands: `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from tokenweight.errors import StageError, UserError
+
+app = typer.Typer(
+    help="Token weighting for long-range language modeling: reproduce the paper's tables, one stage at a time.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+ScaleOption = Annotated[Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")]
+StoreOption = Annotated[Path, typer.Option(help="Directory of the artifacts; finished stages are reused.")]
+OutOption = Annotated[Path, typer.Option(help="Directory of the results.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CorpusOption = Annotated[str | None, typer.Option(help="Directory of .txt, .jsonl or .parquet in place of the corpus.")]
+BaseOption = Annotated[str | None, typer.Option(help='Checkpoint directory, or "pretrain": trained here on the corpus.')]
+TokenizerOption = Annotated[str | None, typer.Option(help="Directory with tokenizer.json, for --base pretrain.")]
+MmluOption = Annotated[str | None, typer.Option(help='Directory with dev/ and test/, or "hub".')]
+BbhOption = Annotated[str | None, typer.Option(help='Directory of the official JSON files, or "hub".')]
+LongBenchOption = Annotated[str | None, typer.Option(help='Directory of the official JSONL files, or "hub".')]
+HaystackOption = Annotated[str | None, typer.Option(help="RULER's haystack: directory of .txt, or JSON with `text`.")]
+SquadOption = Annotated[str | None, typer.Option(help="SQuAD dev-v2.0 JSON.")]
+HotpotOption = Annotated[str | None, typer.Option(help="HotpotQA dev-distractor JSON.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
+DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
+LauncherOption = Annotated[Literal["inline", "torchrun"] | None, typer.Option(help="Default: the scale's own.")]
+ProcessesOption = Annotated[int | None, typer.Option(min=1, help="Training processes, one a GPU.")]
+
+STORE = Path("store")
+RESULTS = Path("results")
+
+
+def _inputs(settings: list[str] | None, **paths: str | None) -> Any:
+    from tokenweight.recipes import Inputs
+
+    return Inputs(settings=tuple(settings or ()), **paths)
+
+
+@app.command()
+def reproduce(
+    target: Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")],
+    scale: ScaleOption = "smoke",
+    store: StoreOption = STORE,
+    out: OutOption = RESULTS,
+    corpus: CorpusOption = None,
+    base: BaseOption = None,
+    tokenizer: TokenizerOption = None,
+    mmlu: MmluOption = None,
+    bbh: BbhOption = None,
+    longbench: LongBenchOption = None,
+    haystack: HaystackOption = None,
+    squad: SquadOption = None,
+    hotpotqa: HotpotOption = None,
+    settings: SetOption = None,
+    launcher: LauncherOption = None,
+    processes: ProcessesOption = None,
+    device: DeviceOption = None,
+) -> None:
+    """Run what a target needs and is not in the store, and write its table."""
+    from tokenweight.planning import check_inputs, schedule
+    from tokenweight.store import Store
+    from tokenweight.tasks.collect import collect, plan_target
+
+    paths = {
+        "corpus": corpus, "base": base, "tokenizer": tokenizer, "mmlu": mmlu, "bbh": bbh, "longbench": longbench,
+        "haystack": haystack, "squad": squad, "hotpotqa": hotpotqa,
+    }  # fmt: skip
+    place = Store(store.expanduser().resolve())
+    planned = plan_target(target, scale, _inputs(settings, **paths), place)
+    check_inputs(planned.graph)
+    if any(step.action != "reuse" for step in schedule(planned.graph, place)):
+        _run_flow(
+            target=target,
+            scale=scale,
+            store=str(place.root),
+            out=str(out),
+            settings=settings,
+            launcher=launcher,
+            processes=processes,
+            device=device,
+            **paths,
+        )
+    else:
+        typer.echo(f"All {len(planned.graph.nodes)} artifacts of {target} ({scale}) are in the store: nothing to run.")
+    report, files = collect(planned, place, out.expanduser().resolve())
+    _show(report, files)
+
+
+def _run_flow(**parameters: Any) -> None:
+    from tokenweight import embedded
+
+    embedded.prepare(Path(parameters["store"]))
+    from tokenweight.flows.console import one_line_errors
+    from tokenweight.flows.reproduce import reproduce as reproduce_flow
+
+    one_line_errors()
+    reproduce_flow(**parameters)
+
+
+def _show(report: Any, files: dict[str, Path]) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.print(Markdown(files["md"].read_text()) if console.is_terminal else files["md"].read_text(), soft_wrap=True)
+    for path in files.values():
+        typer.echo(str(path))
+
+
+@app.command()
+def plan(
+    target: Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")],
+    scale: ScaleOption = "smoke",
+    store: StoreOption = STORE,
+    corpus: CorpusOption = None,
+    base: BaseOption = None,
+    tokenizer: TokenizerOption = None,
+    mmlu: MmluOption = None,
+    bbh: BbhOption = None,
+    longbench: LongBenchOption = None,
+    haystack: HaystackOption = None,
+    squad: SquadOption = None,
+    hotpotqa: HotpotOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
+    from tokenweight.plan_view import plan_rows, print_plan
+    from tokenweight.store import Store
+    from tokenweight.tasks.collect import plan_target
+
+    inputs = _inputs(
+        settings, corpus=corpus, base=base, tokenizer=tokenizer, mmlu=mmlu, bbh=bbh, longbench=longbench,
+        haystack=haystack, squad=squad, hotpotqa=hotpotqa,
+    )  # fmt: skip
+    place = Store(store.expanduser().resolve())
+    planned = plan_target(target, scale, inputs, place)
+    if as_json:
+        content = {"target": target, "scale": scale, "missing": planned.graph.missing}
+        typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))
+    else:
+        print_plan(target, scale, planned.graph, place)
+
+
+@app.command("show-config")
+def show_config(
+    recipe: Annotated[str, typer.Argument(help="A recipe, e.g. table-3/frozen-sparse.")],
+    scale: ScaleOption = "smoke",
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a recipe with the origin of each value."""
+    from tokenweight.recipes import load
+    from tokenweight.recipes.cited import resolved
+
+    loaded = load(recipe, scale, _inputs(settings))
+    rows = list(resolved(loaded.recipe, loaded.settings))
+    if as_json:
+        typer.echo(json.dumps({key: {"value": value, "origin": origin} for key, value, origin in rows}, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{recipe} at scale {scale}", title_justify="left")
+    for heading in ("key", "value", "origin"):
+        table.add_column(heading, overflow="fold")
+    for key, value, origin in rows:
+        table.add_row(key, json.dumps(value), origin)
+    Console().print(table)
+
+
+@app.command()
+def report(
+    target: Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")],
+    scale: ScaleOption = "smoke",
+    store: StoreOption = STORE,
+    out: OutOption = RESULTS,
+    corpus: CorpusOption = None,
+    base: BaseOption = None,
+    tokenizer: TokenizerOption = None,
+    mmlu: MmluOption = None,
+    bbh: BbhOption = None,
+    longbench: LongBenchOption = None,
+    haystack: HaystackOption = None,
+    squad: SquadOption = None,
+    hotpotqa: HotpotOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
+    from tokenweight.store import Store
+    from tokenweight.tasks.collect import collect, plan_target
+
+    inputs = _inputs(
+        settings, corpus=corpus, base=base, tokenizer=tokenizer, mmlu=mmlu, bbh=bbh, longbench=longbench,
+        haystack=haystack, squad=squad, hotpotqa=hotpotqa,
+    )  # fmt: skip
+    place = Store(store.expanduser().resolve())
+    result, files = collect(plan_target(target, scale, inputs, place), place, out.expanduser().resolve())
+    if as_json:
+        typer.echo(files["json"].read_text())
+    else:
+        _show(result, files)
+
+
+@app.command()
+def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+    """Say what is here and what is missing: Python, packages, GPUs, disk, data, credentials."""
+    from tokenweight.doctor import examine, print_findings
+
+    findings = examine(store.expanduser().resolve())
+    if as_json:
+        typer.echo(json.dumps([finding.__dict__ for finding in findings], indent=1))
+    else:
+        print_findings(findings)
+
+
+def main() -> None:
+    """Entry point: a user's mistake is one line and exit code 2, a failed stage one line and exit code 1."""
+    logging.captureWarnings(True)
+    try:
+        app()
+    except UserError as error:
+        _stop(str(error), 2)
+    except StageError as error:
+        _stop(str(error), 1)
+
+
+def _stop(message: str, code: int) -> None:
+    first = " ".join(message.split())
+    print(f"error: {first}", file=sys.stderr)
+    sys.exit(code)

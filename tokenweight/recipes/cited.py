@@ -1,0 +1,131 @@
+"""Settings that remember where each value comes from; a recipe is built from them.
+
+A recipe is written as a flat table of dotted keys, each value with its place in the paper (or the reason
+for it). A scale replaces single keys of the paper's table, so that a reader sees what differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import Recipe, Scale
+
+
+@dataclass(frozen=True)
+class Cited:
+    """A value and its origin."""
+
+    value: Any
+    origin: str
+
+
+Settings = dict[str, Cited]
+
+
+def cite(origin: str, values: Mapping[str, Any]) -> Settings:
+    """Settings whose values share one origin."""
+    return {key: Cited(value, origin) for key, value in values.items()}
+
+
+def replace(settings: Settings, *changes: Settings) -> Settings:
+    """`settings` with each changed key in place of itself and of everything under it (`base` replaces `base.*`)."""
+    result = dict(settings)
+    for change in changes:
+        for key, cited in change.items():
+            result = {k: v for k, v in result.items() if k != key and not k.startswith(f"{key}.")}
+            result |= {leaf: Cited(value, cited.origin) for leaf, value in flatten(key, cited.value)}
+    return result
+
+
+def build(name: str, scale: Scale, settings: Settings) -> Recipe:
+    """The recipe that the settings describe; raises UserError naming the field that does not fit."""
+    nested: dict[str, Any] = {"name": name, "scale": scale}
+    for key, cited in settings.items():
+        *parents, leaf = key.split(".")
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = cited.value
+    try:
+        return Recipe.model_validate(nested)
+    except ValidationError as error:
+        raise UserError(f"recipe {name} ({scale}): {one_line(error)}") from None
+
+
+def one_line(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong, in one line."""
+    first = error.errors()[0]
+    tags = {"novel", "files", "hub", "local", "shipped", "pretrain"}
+    where = ".".join(str(part) for part in first["loc"] if part not in tags)
+    message = first["msg"].removeprefix("Value error, ")
+    given = f" (got {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
+    return f"{where}: {message}{given}" if where else message
+
+
+def override(settings: Settings, assignments: Mapping[str, str]) -> tuple[Settings, set[str]]:
+    """Apply `key=value` from a user to the keys that these settings know; also says which keys were known.
+
+    Values are read as JSON where they are JSON (12, 0.5, true, null), else as text.
+    """
+    known = {key for key in assignments if _knows(settings, key)}
+    changes = {key: Cited(_parse(assignments[key]), "given by you") for key in known}
+    return replace(settings, changes), known
+
+
+def _knows(settings: Settings, key: str) -> bool:
+    if key in settings or any(existing.startswith(f"{key}.") for existing in settings):
+        return True
+    if key in ("weighting.kappa", "weighting.lambda"):  # each belongs to one postprocessing, whose recipes name it
+        return False
+    parent, _, leaf = key.rpartition(".")
+    if any(existing.startswith(f"{parent}.") for existing in settings) if parent else False:
+        return leaf in _schema_fields(settings, parent)
+    return not parent and leaf in Recipe.model_fields
+
+
+def _schema_fields(settings: Settings, parent: str) -> set[str]:
+    """Fields that the model at `parent` has beside those the settings mention (they have defaults)."""
+    probe = build("probe", "smoke", settings)
+    place: Any = probe
+    for part in parent.split("."):
+        place = getattr(place, part, None)
+    if place is None:
+        return set()
+    fields = type(place).model_fields
+    return {info.alias or name for name, info in fields.items()}
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def resolved(recipe: Recipe, settings: Settings) -> Iterator[tuple[str, Any, str]]:
+    """(dotted key, value, origin) of every value of a recipe, in the order of the schema."""
+    for key, value in flatten("", recipe.model_dump(mode="json", by_alias=True, exclude={"name", "scale"})):
+        yield key, value, _origin(settings, key)
+
+
+def _origin(settings: Settings, key: str) -> str:
+    while key:
+        if key in settings:
+            return settings[key].origin
+        key = key.rpartition(".")[0]
+    return "default of the schema"
+
+
+def flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of nested dictionaries as (dotted key, value)."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from flatten(f"{prefix}.{key}" if prefix else key, item)
+    else:
+        yield prefix, value

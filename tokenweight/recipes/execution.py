@@ -1,0 +1,25 @@
+"""How each scale runs where nothing else is said. Never part of a fingerprint."""
+
+from tokenweight.recipes.schema import Execution, Scale
+
+_DEFAULTS: dict[Scale, Execution] = {
+    "smoke": Execution(micro_batch_sequences=2, eval_batch_sequences=16, save_every_steps=8),
+    "mini": Execution(micro_batch_sequences=16, eval_batch_sequences=32, save_every_steps=50),
+    # Appendix B: 8 A100-80GB, DeepSpeed level 3, one sequence a GPU
+    "paper": Execution(
+        launcher="torchrun",
+        processes=8,
+        device="cuda",
+        micro_batch_sequences=1,
+        eval_batch_sequences=1,
+        save_every_steps=20,
+        deepspeed_stage=3,
+        gradient_checkpointing=True,
+        isolate_evaluation=True,
+    ),
+}
+
+
+def default_execution(scale: Scale) -> Execution:
+    """The execution of a scale: smoke inline on what is there, paper as in Appendix B."""
+    return _DEFAULTS[scale]

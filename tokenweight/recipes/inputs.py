@@ -1,0 +1,106 @@
+"""What a user puts in place of a recipe's own inputs: flat values, the same for the command line and for flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenweight.errors import UserError
+from tokenweight.recipes.cited import Settings, cite, override, replace
+from tokenweight.recipes.schema import Frozen, Scale
+from tokenweight.recipes.smoke import PRETRAIN
+
+_GIVEN = "given by you"
+
+
+class Inputs(Frozen):
+    """Paths to a user's own data and models, and `key=value` settings of recipe fields; None keeps the recipe's."""
+
+    corpus: str | None = None  # directory of .txt, .jsonl, .parquet
+    base: str | None = None  # checkpoint directory, or "pretrain": trained by the pipeline on the corpus
+    tokenizer: str | None = None  # directory with tokenizer.json; with base "pretrain"
+    mmlu: str | None = None  # directory with dev/ and test/, or "hub"
+    bbh: str | None = None  # directory of the official JSON files, or "hub"
+    longbench: str | None = None  # directory of the official JSONL files, or "hub"
+    haystack: str | None = None  # directory of .txt, or JSON with `text`
+    squad: str | None = None  # SQuAD dev-v2.0 JSON
+    hotpotqa: str | None = None  # HotpotQA dev-distractor JSON
+    settings: tuple[str, ...] = ()  # key=value
+
+    def assignments(self) -> dict[str, str]:
+        """The `settings` as a dictionary; raises UserError for one without `=`."""
+        pairs = {}
+        for text in self.settings:
+            key, equals, value = text.partition("=")
+            if not equals or not key:
+                raise UserError(f"--set {text}: not of the form key=value; write for example training.steps=12")
+            pairs[key.strip()] = value.strip()
+        return pairs
+
+
+def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, set[str]]:
+    """`settings` with the user's inputs in place, and which of the user's keys this recipe knows."""
+    changes: Settings = {}
+    if inputs.corpus:
+        files = {"kind": "files", "path": _existing("--corpus", inputs.corpus)}
+        changes |= cite(_GIVEN, {"evaluation.perplexity.corpus": files})
+        if "training.steps" in settings:
+            changes |= cite(_GIVEN, {"corpus": files})
+    if inputs.base:
+        changes |= cite(_GIVEN, {"base": _base(inputs, settings, scale)})
+    elif inputs.tokenizer:
+        raise UserError("--tokenizer: belongs to a base that the pipeline trains; add --base pretrain")
+    for field in ("mmlu", "bbh", "longbench"):
+        if value := getattr(inputs, field):
+            path = value if value == "hub" else _existing(f"--{field}", value)
+            changes |= cite(_GIVEN, {f"evaluation.{field}.data": path})
+    for field in ("haystack", "squad", "hotpotqa"):
+        if value := getattr(inputs, field):
+            changes |= cite(_GIVEN, {f"evaluation.ruler.{field}": _existing(f"--{field}", value)})
+    settings, known = override(replace(settings, changes), inputs.assignments())
+    return _enough_sequences(settings, known), known
+
+
+def _enough_sequences(settings: Settings, given: set[str]) -> Settings:
+    """A recipe that chunks what its steps read goes on doing so when the steps are changed."""
+    steps, batch = settings.get("training.steps"), settings.get("training.sequences_per_step")
+    if "chunking.sequences" not in settings or "chunking.sequences" in given or not steps or not batch:
+        return settings
+    if not given & {"training.steps", "training.sequences_per_step"}:
+        return settings
+    if not (isinstance(steps.value, int) and isinstance(batch.value, int)):
+        return settings  # the schema names what is wrong
+    return replace(settings, cite("what the steps read", {"chunking.sequences": steps.value * batch.value}))
+
+
+def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]:
+    if inputs.base == "pretrain":
+        if scale == "paper":
+            raise UserError("--base pretrain: the paper extends a published model; choose scale smoke or mini")
+        corpus: object = {"kind": "files", "path": inputs.corpus} if inputs.corpus else None
+        if corpus is None:
+            corpus = _subtree(settings, "evaluation.perplexity.corpus")
+        tokenizer = _existing("--tokenizer", inputs.tokenizer) if inputs.tokenizer else None
+        known = _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else PRETRAIN
+        return {**known, "corpus": corpus, "tokenizer": tokenizer}
+    path = _existing("--base", inputs.base or "")
+    if not (Path(path) / "config.json").is_file():
+        raise UserError(f"--base {inputs.base}: no config.json there; give a checkpoint directory of transformers")
+    return {"kind": "local", "path": path, "context_tokens": settings["base.context_tokens"].value}
+
+
+def _subtree(settings: Settings, key: str) -> dict[str, object]:
+    tree: dict[str, object] = {}
+    for name, cited in settings.items():
+        if name.startswith(f"{key}."):
+            *parents, leaf = name.removeprefix(f"{key}.").split(".")
+            place = tree
+            for parent in parents:
+                place = place.setdefault(parent, {})  # type: ignore[assignment]
+            place[leaf] = cited.value
+    return tree
+
+
+def _existing(option: str, path: str) -> str:
+    if not Path(path).exists():
+        raise UserError(f"{option} {path}: does not exist; give the path of an existing file or directory")
+    return str(Path(path).resolve())

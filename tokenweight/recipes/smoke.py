@@ -1,0 +1,78 @@
+"""Scale `smoke`: the paper's Llama-3 experiment divided by 8 in length, with the shipped tiny Llama and the synthetic novel.
+
+What is not named here is the paper's.
+"""
+
+from __future__ import annotations
+
+from tokenweight.recipes.cited import Settings, cite
+from tokenweight.recipes.scaling import Scaling
+from tokenweight.recipes.schema import NovelCorpus
+
+_EIGHTH = "smoke: an eighth of the paper's"
+_SMALL = "smoke: small, for minutes on 2 CPU cores"
+
+NOVEL = NovelCorpus(seed=1, documents=96, document_tokens=12_000, validation_documents=8)
+
+STEPS = 24
+SEQUENCES_PER_STEP = 2
+
+BASE: Settings = cite("smoke: the shipped tiny Llama (1024 tokens)", {"base": {"kind": "shipped", "context_tokens": 1024}})
+
+# A base trained by the pipeline itself on the recipe's corpus (`--base pretrain`), as small as the shipped one.
+PRETRAIN = {
+    "kind": "pretrain",
+    "architecture": {"hidden_size": 128, "intermediate_size": 256, "layers": 2, "heads": 2, "kv_heads": 2},
+    "context_tokens": 1024,
+    "training": {
+        "steps": 60, "sequences_per_step": 4, "learning_rate": 1e-3, "warmup_steps": 10, "beta2": 0.98,
+        "precision": "fp32", "final_learning_rate_share": 0.1,
+    },
+}  # fmt: skip
+
+EXTENSION: Settings = {
+    **cite("smoke: the shipped base's 10,000 x 30.6, the paper's factor", {"extension.rope_theta": 306_000.0}),
+    **cite(_EIGHTH, {"extension.long_tokens": 4096}),
+}
+
+DATA: Settings = {
+    **cite("smoke: the synthetic novel", {"corpus": NOVEL.model_dump()}),
+    **cite(_EIGHTH, {"chunking.long_tokens": 4096}),
+    **cite("smoke: what the steps read", {"chunking.sequences": STEPS * SEQUENCES_PER_STEP}),
+}
+
+LCDE: Settings = cite(_EIGHTH, {"chunking.long_document_tokens": 1024})
+
+TRAINING: Settings = {
+    **cite(_SMALL, {"training.steps": STEPS, "training.sequences_per_step": SEQUENCES_PER_STEP}),
+    **cite("smoke: a tiny model needs larger steps", {"training.learning_rate": 5e-4}),
+    **cite(_SMALL, {"training.warmup_steps": 4}),
+    **cite("smoke: CPU", {"training.precision": "fp32"}),
+}
+
+WINDOWS: Settings = cite(_EIGHTH, {"scorer.short_tokens": 1024, "scorer.stride_tokens": 768})
+
+EVALUATION: Settings = {
+    **cite(_EIGHTH, {
+        "evaluation.ruler.lengths_tokens": (1024, 2048, 3072, 4096),
+        "evaluation.longbench.split_tokens": 1024,
+        "evaluation.perplexity.lengths_tokens": (1024, 2048, 3072, 4096),
+    }),
+    **cite(_SMALL, {
+        "evaluation.ruler.samples": 2,
+        "evaluation.longbench.samples": None,
+        "evaluation.mmlu.samples": None,
+        "evaluation.bbh.samples": 1,
+        "evaluation.bbh.max_new_tokens": 48,
+        "evaluation.perplexity.documents": 8,
+    }),
+    **cite("smoke: shipped files", {
+        "evaluation.ruler.haystack": None, "evaluation.ruler.squad": None, "evaluation.ruler.hotpotqa": None,
+        "evaluation.longbench.data": None, "evaluation.mmlu.data": None, "evaluation.bbh.data": None,
+    }),
+    **cite("smoke: the synthetic novel's unseen documents", {"evaluation.perplexity.corpus": NOVEL.model_dump()}),
+}  # fmt: skip
+
+SCALING = Scaling(
+    base=BASE, extension=EXTENSION, data=DATA, lcde=LCDE, training=TRAINING, windows=WINDOWS, evaluation=EVALUATION
+)
