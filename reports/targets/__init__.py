@@ -1,0 +1,32 @@
+"""Each table and figure of the paper: which recipes are its rows, which measures its columns."""
+
+from __future__ import annotations
+
+from tokenweight.errors import UserError
+from tokenweight.reports.targets import ablations, main_results
+from tokenweight.reports.targets.model import Target
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        main_results.TABLE_3,
+        ablations.TABLE_4,
+        ablations.TABLE_5,
+        ablations.TABLE_7,
+        main_results.TABLE_8,
+        main_results.TABLE_9,
+        main_results.TABLE_10,
+        ablations.TABLE_11,
+        ablations.FIGURE_1,
+        ablations.FIGURE_2,
+        ablations.FIGURE_4,
+        ablations.FIGURE_5,
+    )
+}
+
+
+def get_target(name: str) -> Target:
+    """The target of that name; UserError for an unknown one."""
+    if name not in TARGETS:
+        raise UserError(f"target {name!r}: not known; use one of {', '.join(TARGETS)}")
+    return TARGETS[name]

@@ -1,0 +1,68 @@
+"""What all renderers print alike: numbers as text, the two dashes, n of a column."""
+
+from __future__ import annotations
+
+from tokenweight.reports.model import Cell, Report, ReportColumn
+
+NOT_IN_PAPER = "-"
+NO_NUMBER = "—"
+
+
+def value_text(cell: Cell, column: ReportColumn) -> str:
+    """Our value as printed; `-` where the paper has no number there, `—` where a note says why there is none."""
+    if cell.status == "not_in_paper":
+        return NOT_IN_PAPER
+    if cell.value is None:
+        return NO_NUMBER
+    return number_text(cell.value, column)
+
+
+def number_text(value: float, column: ReportColumn) -> str:
+    """A number at the column's precision; differences carry their sign, and zero has none of its own."""
+    text = f"{value:{'+' if column.signed else ''}.{column.decimals}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
+
+
+def interval_text(cell: Cell, column: ReportColumn) -> str:
+    """ "[40.10, 50.20]", or the dash of the cell where there is none."""
+    if cell.ci_low is None or cell.ci_high is None:
+        return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
+    return f"[{number_text(cell.ci_low, column)}, {number_text(cell.ci_high, column)}]"
+
+
+def n_text(cell: Cell) -> str:
+    """ "n 160", "n 12 of 160" where samples lack, "" where the paper has no number."""
+    if cell.status == "not_in_paper":
+        return ""
+    if cell.n_expected is not None and cell.n_expected != cell.n:
+        return f"n {cell.n} of {cell.n_expected}"
+    return f"n {cell.n}"
+
+
+def column_n_text(report: Report, index: int) -> str:
+    """Samples behind a column's cells: one number where all have as many, else the range."""
+    sizes = [row.cells[index].n for row in report.rows if row.cells[index].status != "not_in_paper"]
+    if not sizes:
+        return ""
+    return str(sizes[0]) if min(sizes) == max(sizes) else f"{min(sizes)}–{max(sizes)}"
+
+
+def statistic_texts(report: Report) -> tuple[str, ...]:
+    """Numbers of the caption as sentences, with the paper's."""
+    return tuple(
+        f"{statistic.name}: {NO_NUMBER if statistic.value is None else f'{statistic.value:.4f}'} "
+        f"({statistic.n} rows; the paper: {statistic.paper})."
+        for statistic in report.statistics
+    )
+
+
+def legend(report: Report, paper_is: str) -> str:
+    """How to read the table; `paper_is` says where the paper's numbers stand ("In brackets")."""
+    beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]
+    ours, theirs = (", ".join(labels) for labels in zip(*beside, strict=True)) if beside else ("", "")
+    scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""
+    return (
+        f"{paper_is}: {report.paper_place} of the paper. {scaled}{NOT_IN_PAPER}: empty in the paper. "
+        f"{NO_NUMBER}: no number, the note says why. n: samples behind a value. Intervals: 95 %, bootstrap over "
+        "samples within each task; none where a task has a single sample."
+    )

@@ -1,0 +1,54 @@
+"""Bold, italic and underline by the paper's rules, from values as printed. An incomplete column gets none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tokenweight.reports.model import Mark
+from tokenweight.reports.targets.model import Emphasis
+
+
+@dataclass(frozen=True)
+class Emphasised:
+    """Marks by row, and why the column could not be judged (empty where it could)."""
+
+    marks: dict[str, tuple[Mark, ...]] = field(default_factory=dict)
+    withheld_for: tuple[str, ...] = ()  # rows that should have a value and have none
+
+
+def emphasise(
+    rule: Emphasis, paper_column: str | None, values: Mapping[str, float | None], decimals: int
+) -> Emphasised:
+    """Marks of one column.
+
+    `values` are the competing rows in order (cells that the table leaves empty are not in it), None
+    where a value is missing. Ties in print share the mark.
+    """
+    apart = [row for row in values if (row, paper_column) in rule.set_apart]
+    competing = {row: value for row, value in values.items() if row not in apart}
+    marks: dict[str, list[Mark]] = {row: [] for row in values}
+    for row in apart:
+        if values[row] is not None:
+            marks[row].append("italic")
+    printed = {row: round(value, decimals) for row, value in competing.items() if value is not None}
+    missing = tuple(row for row, value in competing.items() if value is None)
+    judged = bool(rule.bold or rule.italic or rule.underline_above_row)
+    if judged and printed and not missing:
+        _compare(rule, printed, marks)
+    return Emphasised(
+        {row: tuple(found) for row, found in marks.items() if found},
+        missing if judged and printed else (),
+    )
+
+
+def _compare(rule: Emphasis, printed: Mapping[str, float], marks: Mapping[str, list[Mark]]) -> None:
+    best = {"largest": max(printed.values()), "smallest": min(printed.values())}
+    bar = printed.get(rule.underline_above_row) if rule.underline_above_row else None
+    for row, value in printed.items():
+        if rule.bold and value == best[rule.bold]:
+            marks[row].append("bold")
+        if rule.italic and value == best[rule.italic]:
+            marks[row].append("italic")
+        if bar is not None and value > bar:
+            marks[row].append("underline")

@@ -1,0 +1,195 @@
+"""From a row's units to one number: each measure as arithmetic, with its bootstrap draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tokenweight.reports.manifest import Manifest
+from tokenweight.reports.measures import ColumnMean, Difference, Measure, Perplexity, SampleMean, TaskMean
+from tokenweight.reports.model import Status
+from tokenweight.reports.statistics import bootstrap_means
+from tokenweight.reports.units import Floats, UnitResult
+
+PERCENT = 100.0
+_NAMED = 3  # unit names that a note spells out
+_SEVERITY: tuple[Status, ...] = ("complete", "partial", "missing", "refused")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A cell in the making. `draws` is None where a task has a single sample: no interval then."""
+
+    status: Status
+    value: float | None = None
+    draws: Floats | None = None
+    n: int = 0
+    n_expected: int | None = None
+    reasons: tuple[str, ...] = ()  # why there is no value
+    remarks: tuple[str, ...] = ()  # what to know about the column's value, whichever row
+    addresses: tuple[str, ...] = ()
+
+
+def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
+    """Those of a row's units that the measure reads, in the order of their names; none for derived measures."""
+    match measure:
+        case SampleMean(benchmark):
+            chosen = [u for u in units if u.entry.benchmark == benchmark]
+        case TaskMean(benchmark, length_tokens, tasks):
+            chosen = [
+                u
+                for u in units
+                if u.entry.benchmark == benchmark
+                and u.entry.length_tokens == length_tokens
+                and (tasks is None or u.entry.task in tasks)
+            ]
+        case Perplexity(length_tokens):
+            chosen = [u for u in units if u.entry.benchmark == "perplexity" and u.entry.length_tokens == length_tokens]
+        case _:
+            chosen = []
+    return sorted(chosen, key=lambda unit: unit.entry.unit)
+
+
+def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: str, manifest: Manifest) -> Estimate:
+    """A measure that reads samples, over the units that `units_of` chose; `label` names the row in reasons."""
+    gap = _gap(measure, units, label)
+    if gap is not None:
+        return gap
+    match measure:
+        case SampleMean(benchmark):
+            scores = np.concatenate([unit.scores for unit in units])
+            estimate = _mean_of_tasks({benchmark: scores}, PERCENT)
+        case Perplexity(length_tokens):
+            scores = np.concatenate([unit.scores for unit in units])
+            mean = _mean_of_tasks({f"perplexity/{length_tokens}": scores}, 1.0)
+            estimate = replace(
+                mean,
+                value=None if mean.value is None else float(np.exp(mean.value)),
+                draws=None if mean.draws is None else np.exp(mean.draws),
+            )
+        case TaskMean():
+            estimate = _task_mean(measure, units, manifest)
+        case _:
+            raise TypeError(f"{type(measure).__name__} reads columns, not samples")
+    expected = [unit.entry.n_expected for unit in units]
+    known = not (isinstance(measure, TaskMean) and measure.side)
+    return replace(
+        estimate,
+        n_expected=sum(n for n in expected if n) if known and all(expected) else None,
+        addresses=tuple(unit.entry.address for unit in units),
+    )
+
+
+def mean_of_columns(measure: ColumnMean, columns: Mapping[str, Estimate]) -> Estimate:
+    """Plain mean of other cells of the row; incomplete where any of them is, for the same reasons."""
+    return _combine([columns[key] for key in measure.columns], "mean")
+
+
+def difference_of_rows(
+    measure: Difference, columns: Mapping[str, Estimate], reference: Mapping[str, Estimate]
+) -> Estimate:
+    """A cell less the reference row's, on the same resampled items."""
+    return _combine([columns[measure.column], reference[measure.column]], "difference")
+
+
+def _combine(parts: list[Estimate], how: str) -> Estimate:
+    status = max((part.status for part in parts), key=_SEVERITY.index)
+    expected = [part.n_expected for part in parts]
+    whole = Estimate(
+        status,
+        n=sum(part.n for part in parts),
+        n_expected=sum(n for n in expected if n) if all(n is not None for n in expected) else None,
+        reasons=tuple(dict.fromkeys(reason for part in parts for reason in part.reasons)),
+        remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks)),
+        addresses=tuple(dict.fromkeys(address for part in parts for address in part.addresses)),
+    )
+    values = [part.value for part in parts if part.value is not None]
+    draws = [part.draws for part in parts if part.draws is not None]
+    if status != "complete" or len(values) < len(parts):
+        return whole
+    weights = np.full(len(parts), 1 / len(parts)) if how == "mean" else np.array([1.0, -1.0])
+    return replace(
+        whole,
+        value=float(weights @ np.array(values)),
+        draws=weights @ np.stack(draws) if len(draws) == len(parts) else None,
+    )
+
+
+def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate | None:
+    """The estimate of a cell whose units are not all there and sound, or None where they are."""
+    n = sum(len(unit.scores) for unit in units)
+    absent = _absent_tasks(measure, units)
+    if absent:
+        return Estimate("missing", n=n, reasons=(f"{label}: {absent}",))
+    for status in ("refused", "missing", "partial"):
+        bad = [unit for unit in units if unit.status == status]
+        if bad:
+            reason = "; ".join(dict.fromkeys(unit.reason for unit in bad)) if status == "refused" else bad[0].reason
+            detail = reason if len(bad) == 1 or status != "partial" else f"such as {reason}"
+            expected = [unit.entry.n_expected for unit in units]
+            return Estimate(
+                status,
+                n=n,
+                n_expected=sum(e for e in expected if e) if all(expected) else None,
+                reasons=(f"{label}: {len(bad)} of {len(units)} units {status}, {_names(bad)} ({detail})",),
+                addresses=tuple(unit.entry.address for unit in units if unit.record),
+            )
+    return None
+
+
+def _absent_tasks(measure: Measure, units: Sequence[UnitResult]) -> str | None:
+    """A mean over tasks is over exactly the benchmark's tasks: say which the manifest does not hold."""
+    tasks = [unit.entry.task for unit in units]
+    if isinstance(measure, TaskMean):
+        where = f" at {measure.length_tokens} tokens" if measure.length_tokens else ""
+        if measure.tasks is not None and sorted(tasks) != sorted(measure.tasks):
+            lacking = [task for task in measure.tasks if task not in tasks]
+            return f"the run has no unit of {measure.benchmark}{where} for {', '.join(lacking) or 'each task once'}"
+        if measure.task_count is not None and len(set(tasks)) != measure.task_count:
+            return f"the run has {len(set(tasks))} of {measure.task_count} tasks of {measure.benchmark}{where}"
+    if not units:
+        what = f"perplexity at {measure.length_tokens} tokens" if isinstance(measure, Perplexity) else None
+        return f"the run has no units of {what or getattr(measure, 'benchmark', 'this column')}"
+    return None
+
+
+def _names(units: Sequence[UnitResult]) -> str:
+    names = [unit.entry.unit for unit in units[:_NAMED]]
+    return ", ".join(names) + (" and others" if len(units) > _NAMED else "")
+
+
+def _task_mean(measure: TaskMean, units: Sequence[UnitResult], manifest: Manifest) -> Estimate:
+    if measure.side is None:
+        return _mean_of_tasks({unit.entry.unit: unit.scores for unit in units}, PERCENT)
+    by_tokens = manifest.longbench_length_unit == "tokens"
+    scores: dict[str, Floats] = {}
+    left_out: list[str] = []
+    for unit in units:
+        lengths = unit.untruncated_tokens if by_tokens else unit.length_words
+        if np.any(np.isnan(lengths)):
+            reason = f"{unit.entry.unit}: samples without a length in {manifest.longbench_length_unit}"
+            return Estimate("refused", n=len(unit.scores), reasons=(reason,))
+        short = lengths <= manifest.longbench_split_tokens
+        chosen = unit.scores[short if measure.side == "short" else ~short]
+        if len(chosen):
+            scores[f"{unit.entry.unit}/{measure.side}"] = chosen
+        else:
+            left_out.append(unit.entry.task)
+    border = f"{'≤' if measure.side == 'short' else '>'}{manifest.longbench_split_tokens}"
+    where = f"LongBench {border} {manifest.longbench_length_unit}"
+    if not scores:
+        return Estimate("missing", reasons=(f"{where}: no task has a sample there",))
+    remarks = (f"{where}: no sample there, left out of the mean: {', '.join(sorted(left_out))}",) if left_out else ()
+    return replace(_mean_of_tasks(scores, PERCENT), remarks=remarks)
+
+
+def _mean_of_tasks(scores: Mapping[str, Floats], scale: float) -> Estimate:
+    """Mean over tasks of each task's mean; keys seed the draws, so they must be the same in every row."""
+    value = scale * float(np.mean([np.mean(task) for task in scores.values()]))
+    n = sum(len(task) for task in scores.values())
+    if any(len(task) < 2 for task in scores.values()):
+        return Estimate("complete", value, None, n)
+    draws = scale * np.mean([bootstrap_means(key, task) for key, task in scores.items()], axis=0)
+    return Estimate("complete", value, draws, n)

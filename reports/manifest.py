@@ -1,0 +1,61 @@
+"""Which evaluation units a table is made of, and where their artifacts lie."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+Scale = Literal["smoke", "mini", "paper"]
+
+
+class Frozen(BaseModel):
+    """Immutable; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class UnitEntry(Frozen):
+    """One (checkpoint, benchmark, task, length): its artifact's address below the store and its fingerprint."""
+
+    unit: str  # e.g. ruler/niah_single_1/4096
+    benchmark: str
+    task: str
+    length_tokens: PositiveInt | None = None
+    address: str
+    fingerprint: str
+    n_expected: PositiveInt | None = None  # samples; None where the recipe takes all there are
+
+
+class StageEntry(Frozen):
+    """An artifact that stands behind a row, such as its training."""
+
+    address: str
+    fingerprint: str
+
+
+class RowEntry(Frozen):
+    """One row of a target: the recipe it shows and all units of that recipe."""
+
+    row: str
+    recipe: str
+    units: tuple[UnitEntry, ...]
+    train: StageEntry | None = None
+
+
+class Manifest(Frozen):
+    """All that `build_report` needs to know besides the store's root; written as JSON beside the results."""
+
+    target: str
+    scale: Scale
+    rows: tuple[RowEntry, ...]
+    longbench_split_tokens: PositiveInt
+    longbench_length_unit: Literal["tokens", "words"] = "tokens"
+    ruler_lengths_tokens: tuple[PositiveInt, ...] = Field(min_length=1)  # ascending; the first is the base's context
+    divergences: tuple[str, ...] = ()  # where this run departs from the paper, printed below the table
+
+    @property
+    def perplexity_lengths_tokens(self) -> tuple[int, ...]:
+        """Lengths at which any row has perplexity units, ascending."""
+        entries = (entry for row in self.rows for entry in row.units)
+        return tuple(sorted({e.length_tokens for e in entries if e.benchmark == "perplexity" and e.length_tokens}))

@@ -1,0 +1,92 @@
+"""A report as Markdown (GitHub's tables; also the artifact that Prefect shows)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tokenweight.reports.display import column_n_text, interval_text, legend, n_text, statistic_texts, value_text
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+
+_SPECIAL = re.compile(r"([\\`*_\[\]<|~$])")
+_BLOCK_START = re.compile(r"^([-+>#]|\d+(?=[.)]))")
+_SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, on one line, inside a table cell or out of it."""
+    flat = " ".join(text.split()).replace("&", "&amp;")
+    return _SPECIAL.sub(r"\\\1", flat)
+
+
+def render(report: Report) -> str:
+    """The whole report: values with the paper's in brackets, intervals, notes."""
+    parts = [
+        f"## {escape(report.paper_place)}: {escape(report.title)}",
+        f"Scale: {report.scale}. {escape(legend(report, 'In brackets'))}",
+        _table(report, [[_value(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=True),
+        *([_list(statistic_texts(report))] if report.statistics else []),
+        "### Notes",
+        _list(note.text for note in report.notes if note.mark is None),
+        *(f"{_superscript(note.mark)} {escape(note.text)}" for note in report.notes if note.mark is not None),
+        "### 95 % intervals and samples",
+        _table(report, [[_interval(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=False),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cells(report: Report, row: ReportRow) -> list[tuple[Cell, ReportColumn]]:
+    return list(zip(row.cells, report.columns, strict=True))
+
+
+def _table(report: Report, body: list[list[str]], *, with_n: bool) -> str:
+    headings = [f"{column.group} {column.label}".strip() for column in report.columns]
+    lines = [
+        _line([*map(escape, report.stub), *map(escape, headings)]),
+        _line([*("---" for _ in report.stub), *("---:" for _ in headings)]),
+        *(_line([*_labels(report, row), *cells]) for row, cells in zip(report.rows, body, strict=True)),
+    ]
+    if with_n:
+        sizes = (column_n_text(report, index) for index in range(len(report.columns)))
+        lines.append(_line(["n", *("" for _ in report.stub[1:]), *sizes]))
+    return "\n".join(lines)
+
+
+def _labels(report: Report, row: ReportRow) -> list[str]:
+    labels = [row.group, row.label] if len(report.stub) == 2 else [row.label]
+    return [escape(label) for label in labels]
+
+
+def _value(cell: Cell, column: ReportColumn) -> str:
+    text = value_text(cell, column)
+    if cell.status == "not_in_paper":
+        return text
+    if "underline" in cell.emphasis:
+        text = f"<u>{text}</u>"
+    if "italic" in cell.emphasis:
+        text = f"*{text}*"
+    if "bold" in cell.emphasis:
+        text = f"**{text}**"
+    text += "˒".join(_superscript(mark) for mark in cell.marks)
+    return f"{text} ({cell.paper.printed})" if cell.paper and cell.paper.value is not None else text
+
+
+def _interval(cell: Cell, column: ReportColumn) -> str:
+    return " ".join(filter(None, (interval_text(cell, column), n_text(cell))))
+
+
+def _superscript(mark: int | None) -> str:
+    return str(mark).translate(_SUPERSCRIPTS)
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {_BLOCK_START.sub(_escape_start, escape(text))}" for text in texts)
+
+
+def _escape_start(match: re.Match[str]) -> str:
+    """What would begin a list, quotation or heading at the start of a line."""
+    return f"{match[1]}\\" if match[1].isdigit() else f"\\{match[1]}"
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

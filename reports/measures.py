@@ -1,0 +1,62 @@
+"""What a column shows, as data: each measure says how per-sample scores become one number.
+
+Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but perplexity are times 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Side = Literal["short", "long"]
+
+
+@dataclass(frozen=True)
+class SampleMean:
+    """Micro-average: mean over all samples of a benchmark.
+
+    MMLU (14,042 questions) and BBH (6,511), as lm-eval weights its groups by size.
+    """
+
+    benchmark: str
+
+
+@dataclass(frozen=True)
+class TaskMean:
+    """Macro-average: mean over tasks of each task's mean over samples.
+
+    RULER at one length (mean of 13 recalls), LongBench and its categories (plain mean over tasks; the
+    paper's Uniform row recomputes to 44.37 so, a mean of the six categories would give 45.0).
+    `side` keeps the samples at most (short) or above (long) the LongBench border; a task without a
+    sample on that side is left out of that side's mean, and named.
+    """
+
+    benchmark: str
+    length_tokens: int | None = None
+    tasks: tuple[str, ...] | None = None  # exactly these; None: all that the benchmark has
+    task_count: int | None = None  # how many there must be, where names are not fixed here
+    side: Side | None = None
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9)."""
+
+    length_tokens: int
+
+
+@dataclass(frozen=True)
+class ColumnMean:
+    """Plain mean of other columns of the same row (RULER combined; Average long and full)."""
+
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A column's value less that of the row's reference row (Tables 5 and 11, the figures)."""
+
+    column: str
+
+
+Measure = SampleMean | TaskMean | Perplexity | ColumnMean | Difference

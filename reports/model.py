@@ -1,0 +1,90 @@
+"""A finished report: every cell with its value, interval, n, status, emphasis, and the paper's number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tokenweight.reports.manifest import Frozen, Scale
+
+Status = Literal["complete", "partial", "missing", "refused", "not_in_paper"]
+Mark = Literal["bold", "italic", "underline"]
+
+
+class PaperNumber(Frozen):
+    """A cell as the paper prints it; `value` is None for what is not a plain number ("-", "<0.01")."""
+
+    printed: str
+    value: float | None
+    decimals: int
+    emphasis: tuple[Mark, ...] = ()
+
+
+class Cell(Frozen):
+    """One number, or the reason why there is none. Only a complete cell has a value."""
+
+    status: Status
+    value: float | None = None
+    ci_low: float | None = None  # 95 % bootstrap interval; None where a task has a single sample
+    ci_high: float | None = None
+    n: int = 0  # samples that the value rests on, or that there are so far
+    n_expected: int | None = None
+    emphasis: tuple[Mark, ...] = ()
+    marks: tuple[int, ...] = ()  # numbers of the notes that belong to this cell
+    paper: PaperNumber | None = None
+    addresses: tuple[str, ...] = ()  # artifacts below the store that the value was computed from
+
+
+class ReportColumn(Frozen):
+    key: str
+    label: str
+    group: str
+    decimals: int
+    signed: bool  # a difference: printed with its sign
+    paper_column: str | None
+    paper_label: str | None  # its heading in the paper, such as 8k where ours is 1k
+
+
+class ReportRow(Frozen):
+    key: str
+    group: str
+    label: str
+    paper_label: str
+    recipe: str
+    rule_below: Literal["full", "partial"] | None
+    cells: tuple[Cell, ...]  # in the order of Report.columns
+
+
+class Note(Frozen):
+    """A line below the table; `mark` is the number that cells carry, None where it concerns the whole table."""
+
+    mark: int | None
+    text: str
+
+
+class Statistic(Frozen):
+    """A number that the paper gives in a caption, such as a correlation of two columns."""
+
+    name: str
+    value: float | None
+    n: int
+    paper: str | None = None
+
+
+class Report(Frozen):
+    """A target filled from records. `version` counts changes of this structure."""
+
+    version: Literal[1] = 1
+    target: str
+    title: str
+    paper_place: str
+    scale: Scale
+    stub: tuple[str, ...]  # headings of the label columns: one, or two where rows have groups
+    columns: tuple[ReportColumn, ...]
+    rows: tuple[ReportRow, ...]
+    notes: tuple[Note, ...]
+    statistics: tuple[Statistic, ...] = ()
+
+    def cell(self, row: str, column: str) -> Cell:
+        """The cell at two keys; KeyError where the table has no such row or column."""
+        cells = {(r.key, c.key): cell for r in self.rows for c, cell in zip(self.columns, r.cells, strict=True)}
+        return cells[row, column]

@@ -1,0 +1,74 @@
+"""What stands below a table: scale, divergences, gaps, refusals, flags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tokenweight.reports.manifest import Manifest
+from tokenweight.reports.model import Note
+from tokenweight.reports.targets.model import Target
+from tokenweight.reports.units import UnitResult
+
+_NAMED = 3  # units that a flag's note spells out
+
+SCALE_STATEMENTS = {
+    "smoke": (
+        "Smoke scale: a tiny model on synthetic text, a few samples per task; its numbers are not comparable "
+        "with the paper's, which stand beside them only to show the place."
+    ),
+    "mini": (
+        "Mini scale: a small model at an eighth of the paper's lengths or so; differences between rows may mean "
+        "something, the values are not comparable with the paper's."
+    ),
+    "paper": "Paper scale: the paper's models, data and lengths.",
+}
+
+
+class Notes:
+    """Collects notes: those about the whole table first, then numbered ones in the order cells ask for them."""
+
+    def __init__(self, general: Iterable[str]) -> None:
+        self._general: dict[str, None] = dict.fromkeys(general)
+        self._numbered: dict[str, int] = {}
+        self._withheld: dict[str, list[str]] = {}
+
+    def mark(self, text: str) -> int:
+        """The number of a note, which is new where the text is."""
+        return self._numbered.setdefault(text, len(self._numbered) + 1)
+
+    def extend(self, texts: Iterable[str]) -> None:
+        """Add notes about the whole table; a text that is there already is not repeated."""
+        self._general.update(dict.fromkeys(texts))
+
+    def withhold(self, column: str, rows: str) -> None:
+        """A column gets no emphasis because rows have no value; columns with equal reasons share a note."""
+        self._withheld.setdefault(rows, []).append(column)
+
+    def all(self) -> tuple[Note, ...]:
+        """All notes in the order of printing."""
+        withheld = (
+            f"No value is emphasised in {', '.join(columns)}: no complete value in {rows}."
+            for rows, columns in self._withheld.items()
+        )
+        whole = (Note(mark=None, text=text) for text in (*self._general, *withheld))
+        numbered = (Note(mark=mark, text=text) for text, mark in self._numbered.items())
+        return (*whole, *numbered)
+
+
+def general_notes(target: Target, manifest: Manifest) -> tuple[str, ...]:
+    """Scale statement and divergences from the paper."""
+    return (SCALE_STATEMENTS[manifest.scale], *target.divergences, *manifest.divergences)
+
+
+def flag_notes(units: Mapping[str, list[UnitResult]]) -> tuple[str, ...]:
+    """One note per kind of implausible result, over all rows (keyed by label)."""
+    flagged: dict[str, list[str]] = {}
+    for label, results in units.items():
+        for unit in results:
+            for flag in unit.flags:
+                flagged.setdefault(flag, []).append(f"{unit.entry.unit} ({label})")
+    return tuple(f"Flagged {flag}: {len(where)} units, {_listed(where)}." for flag, where in sorted(flagged.items()))
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")

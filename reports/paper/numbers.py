@@ -1,0 +1,70 @@
+"""Look up what the paper prints: `paper_number("table-3", "uniform", "longbench")` is 44.37.
+
+`by_row.json` holds the cells as the source prints them, one string a row, separated by blanks:
+`**bold**`, `*italic*`, `__underlined__`, `-` for a cell left empty. `by_column.json` is the second,
+independent transcription.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenweight.reports.model import Mark, PaperNumber
+
+_WRAPPERS: tuple[tuple[str, Mark], ...] = (("**", "bold"), ("__", "underline"), ("*", "italic"))
+
+
+@cache
+def paper_table(table: str) -> dict[tuple[str, str], PaperNumber]:
+    """All cells of a table or figure by (row, column); KeyError where it was not transcribed."""
+    entry = _transcription("by_row.json")[table]
+    return {
+        (row, column): parse(text)
+        for row, line in entry["rows"].items()
+        for column, text in zip(entry["columns"], line.split(), strict=True)
+    }
+
+
+@cache
+def paper_table_by_column(table: str) -> dict[tuple[str, str], PaperNumber]:
+    """The second transcription of the same cells."""
+    entry = _transcription("by_column.json")[table]
+    return {
+        (row, column): parse(text)
+        for column, line in entry["columns"].items()
+        for row, text in zip(entry["rows"], line.split(), strict=True)
+    }
+
+
+def paper_tables() -> tuple[str, ...]:
+    """Names of all that was transcribed."""
+    return tuple(_transcription("by_row.json"))
+
+
+def paper_number(table: str, row: str, column: str | None) -> PaperNumber | None:
+    """One cell; None where the paper has no such table, row or column."""
+    if column is None or table not in _transcription("by_row.json"):
+        return None
+    return paper_table(table).get((row, column))
+
+
+def parse(text: str) -> PaperNumber:
+    """A printed cell with its emphasis: "**46.48**" is 46.48, two decimals, bold."""
+    emphasis: tuple[Mark, ...] = ()
+    for wrapper, mark in _WRAPPERS:
+        if text.startswith(wrapper) and text.endswith(wrapper) and len(text) > 2 * len(wrapper):
+            text, emphasis = text[len(wrapper) : -len(wrapper)], (*emphasis, mark)
+    number = re.fullmatch(r"[+-]?\d+\.(\d+)", text)
+    if number:
+        return PaperNumber(printed=text, value=float(text), decimals=len(number[1]), emphasis=emphasis)
+    return PaperNumber(printed=text, value=None, decimals=0, emphasis=emphasis)
+
+
+@cache
+def _transcription(name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+    return data

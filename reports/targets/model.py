@@ -1,0 +1,73 @@
+"""What a target is: rows bound to recipes, columns bound to measures, and a rule of emphasis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenweight.reports.manifest import Manifest
+from tokenweight.reports.measures import Measure
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; `{short}` and `{long}` in a label become the first and last RULER length, such as 8k and 32k."""
+
+    key: str  # the key in the manifest, and in the paper's data
+    label: str
+    recipe: str
+    group: str = ""
+    rule_below: Literal["full", "partial"] | None = None  # the line that the paper draws below the row
+    fills: frozenset[str] | None = None  # columns (by paper name) that the paper fills; None: all
+    reference: str | None = None  # row that difference columns are taken against
+    shown: bool = True  # False: only there to be referred to
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `paper` is its name in the paper's data, where it has a counterpart there."""
+
+    key: str
+    label: str
+    measure: Measure
+    paper: str | None
+    group: str = ""
+    decimals: int = 2
+    shown: bool = True  # False: only there to be computed with
+
+
+@dataclass(frozen=True)
+class Emphasis:
+    """Which cells stand out, by column; values in `set_apart` are italic and never considered."""
+
+    bold: Literal["largest", "smallest"] | None = None
+    italic: Literal["largest", "smallest"] | None = None
+    underline_above_row: str | None = None  # larger than this row's value
+    set_apart: frozenset[tuple[str, str]] = frozenset()  # (row, column by paper name)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table or figure of the paper.
+
+    `columns` depends on the run's lengths, which only the manifest knows. A column that is a mean of other
+    means comes after them.
+    """
+
+    name: str  # e.g. table-3, also the table's name in the paper's data
+    title: str
+    paper_place: str  # e.g. "Table 3"
+    rows: tuple[Row, ...]
+    columns: Callable[[Manifest], tuple[Column, ...]]
+    stub: tuple[str, ...] = ("Model",)
+    emphasis: Emphasis = Emphasis()
+    divergences: tuple[str, ...] = ()  # from the paper, true at every scale
+    paper_lengths_tokens: tuple[int, ...] = (8192, 16384, 24576, 32768)  # RULER's, and the labels' short and long
+    correlate: tuple[str, str] | None = None  # two columns whose correlation the caption gives
+    correlations_printed: tuple[tuple[str, str], ...] = ()  # (name, as printed)
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """Names of all recipes that the target needs, each once."""
+        return tuple(dict.fromkeys(row.recipe for row in self.rows))

@@ -1,0 +1,107 @@
+"""Read evaluation artifacts: one unit's samples and record, or the reason why they cannot be used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokenweight.reports.manifest import UnitEntry
+from tokenweight.store.store import read_record
+
+UnitStatus = Literal["complete", "partial", "missing", "refused"]
+Floats = npt.NDArray[np.float64]
+
+_COLUMNS = ["doc_id", "untruncated_tokens", "length_words", "reference", "metric", "score"]
+_NOTHING: Floats = np.empty(0)
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """Samples of one unit in the order of their doc_id; arrays are of one length, NaN where a value is absent."""
+
+    entry: UnitEntry
+    status: UnitStatus
+    reason: str = ""  # why it is not complete
+    scores: Floats = field(default_factory=lambda: _NOTHING)
+    untruncated_tokens: Floats = field(default_factory=lambda: _NOTHING)
+    length_words: Floats = field(default_factory=lambda: _NOTHING)
+    record: dict[str, Any] = field(default_factory=dict)
+    data_digest: str = ""  # sha256 over (doc_id, reference, metric): which questions were asked
+    flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
+
+
+def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
+    """One unit from the store. Never raises for what is wrong with an artifact: the result says it."""
+    directory = store_root / entry.address
+    record = read_record(directory)
+    if record is None:
+        if directory.exists():
+            return UnitResult(entry, "refused", "its record cannot be read; run the target again")
+        return UnitResult(entry, "missing", "not evaluated yet")
+    if record.get("fingerprint") != entry.fingerprint:
+        return UnitResult(
+            entry, "refused", "stale: its record has another fingerprint than the recipe; run the target again"
+        )
+    try:
+        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_COLUMNS)
+        flags = _flags(directory / "summary.json")
+    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+        return UnitResult(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
+    return _result(entry, record, table, flags)
+
+
+def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, flags: tuple[str, ...]) -> UnitResult:
+    doc_ids = table["doc_id"].to_numpy()
+    order = np.argsort(doc_ids, kind="stable")
+    scores = _floats(table["score"])[order]
+    status, reason = _judge(entry, doc_ids, scores)
+    columns = zip(*(table[name].to_pylist() for name in ("doc_id", "reference", "metric")), strict=True)
+    samples = sorted(columns, key=repr)
+    return UnitResult(
+        entry,
+        status,
+        reason,
+        scores=scores,
+        untruncated_tokens=_floats(table["untruncated_tokens"])[order],
+        length_words=_floats(table["length_words"])[order],
+        record=record,
+        data_digest=hashlib.sha256(repr(samples).encode()).hexdigest(),
+        flags=flags,
+    )
+
+
+def _judge(entry: UnitEntry, doc_ids: npt.NDArray[np.int64], scores: Floats) -> tuple[UnitStatus, str]:
+    n = len(scores)
+    if len(np.unique(doc_ids)) != n:
+        return "refused", "the same sample appears twice"
+    if entry.n_expected is not None and n > entry.n_expected:
+        return "refused", f"{n} samples where {entry.n_expected} were asked for"
+    if not np.all(np.isfinite(scores)):
+        return "refused", f"{int(np.sum(~np.isfinite(scores)))} of {n} samples have no score"
+    if n == 0 or (entry.n_expected is not None and n < entry.n_expected):
+        return "partial", f"{n} of {entry.n_expected or 'all'} samples"
+    return "complete", ""
+
+
+def _floats(column: pa.ChunkedArray) -> Floats:
+    """Numbers as float64, null as NaN; a column of nulls has no type of its own."""
+    values: Floats = column.cast(pa.float64()).to_numpy()
+    return values
+
+
+def _flags(summary_file: Path) -> tuple[str, ...]:
+    """`flags` of a unit's summary: a list of words, or a mapping from word to whether it holds."""
+    if not summary_file.exists():
+        return ()
+    flags = json.loads(summary_file.read_text(encoding="utf-8")).get("flags") or ()
+    if isinstance(flags, dict):
+        return tuple(str(name) for name, holds in flags.items() if holds)
+    return tuple(str(flag) for flag in flags)
