@@ -85,7 +85,8 @@ def _flow_of(target: str) -> Flow[..., dict[str, str]]:
     keywords = [p.replace(kind=p.KEYWORD_ONLY) for name, p in whole.parameters.items() if name != "target"]
     run.__signature__ = whole.replace(parameters=keywords)  # type: ignore[attr-defined]
     run.__doc__ = f"Reproduce {target} of the paper; finished stages are reused."
-    return flow(run, name=f"reproduce-{target}", flow_run_name=f"{target} {{scale}}", persist_result=False)
+    decorate = flow(name=f"reproduce-{target}", flow_run_name=f"{target} {{scale}}", persist_result=False)
+    return decorate(run)
 
 
 reproduce_table_3 = _flow_of("table-3")

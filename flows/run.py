@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from prefect.utilities.annotations import quote
-
 from tokenweight.planning import Graph, Step, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
-from tokenweight.tasks.stages import BY_STAGE, Context
+from tokenweight.tasks.stages import Batch, task_of
 
 
 def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
     check_inputs(graph)
     plan = schedule(graph, store)
-    context = quote(Context(store, execution))
     waiting = [step.node for step in plan if step.action != "reuse"]
     for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
         members = list(nodes)
-        state = BY_STAGE[stage](label, quote(members), context, return_state=True)
-        if not state.is_completed():
-            state.result(raise_on_failure=True)
+        task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
     return plan
 
 

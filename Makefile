@@ -1,0 +1,67 @@
+# make reproduce   Table 3 at smoke scale, from nothing
+# make test        what CI runs
+# make help        the rest
+PYTHON ?= python3
+VENV ?= .venv
+STORE ?= store
+OUT ?= results
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed
+export DO_NOT_TRACK = 1
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help install reproduce test test-all check types format clean
+
+help:
+	@echo "make reproduce  Table 3 at smoke scale (CPU, offline after installation) into $(OUT)/"
+	@echo "make install    virtual environment $(VENV) with the pinned versions"
+	@echo "make test       tests as CI runs them"
+	@echo "make test-all   the longer ones too"
+	@echo "make check      ruff and mypy"
+	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
+
+install: $(STAMP)
+
+# Where $(PYTHON) already has torch (GPU images), that torch is kept; else the pinned build comes first.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed; make PYTHON=... install") if sys.version_info < (3, 11) else None'
+	@if $(PYTHON) -c 'import torch' 2>/dev/null; then \
+		echo "Using the torch that $(PYTHON) provides."; \
+		$(PYTHON) -m venv --system-site-packages $(VENV) && \
+		$(PYTHON) -c 'import torch; print("torch==" + torch.__version__)' > $(VENV)/constraints.txt && \
+		grep -v '^torch==' constraints.txt >> $(VENV)/constraints.txt; \
+	else \
+		$(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt && \
+		$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt); \
+	fi
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,dev]'
+	@touch $@
+
+reproduce: $(STAMP)
+	$(BIN)/tokenweight reproduce table-3 --scale smoke --store $(STORE) --out $(OUT)
+	@echo "Table 3: $(abspath $(OUT))/table-3.md"
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory types
+
+# mypy sees the rooms where they are imported from: flows, tasks and reports below tokenweight.
+types: $(STAMP)
+	@rm -rf build/types && mkdir -p build/types/tokenweight
+	@ln -s $(abspath tokenweight)/* build/types/tokenweight/
+	@ln -s $(abspath flows) $(abspath tasks) $(abspath reports) build/types/tokenweight/
+	cd build/types && $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) --cache-dir $(abspath .mypy_cache) -p tokenweight
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

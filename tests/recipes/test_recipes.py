@@ -1,0 +1,134 @@
+from pathlib import Path
+
+import pytest
+
+from tokenweight.errors import UserError
+from tokenweight.recipes import SCALES, Inputs, load, load_all, names
+from tokenweight.recipes.cited import resolved
+from tokenweight.recipes.schema import FilesCorpus, LocalBase, PretrainBase, Scale
+
+GOLDEN = Path(__file__).parent / "golden-keys.txt"
+
+
+def test_table_3_has_the_papers_eight_rows() -> None:
+    rows = ("no-train-8k", "no-train-32k", "lcde", "uniform", "unfrozen-sparse", "unfrozen-dense", "frozen-sparse", "frozen-dense")
+    assert names() == [f"table-3/{row}" for row in rows]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_recipe_exists_at_every_scale(scale: Scale) -> None:
+    assert [loaded.recipe.scale for loaded in load_all(names(), scale)] == [scale] * 8
+
+
+def test_the_papers_constants() -> None:
+    recipe = load("table-3/frozen-sparse", "paper").recipe
+    assert recipe.training
+    assert recipe.scorer
+    assert recipe.extension
+    assert (recipe.training.steps, recipe.training.sequences_per_step, recipe.training.learning_rate) == (240, 128, 2e-5)
+    assert (recipe.training.beta1, recipe.training.beta2, recipe.training.weight_decay) == (0.9, 0.95, 0.01)
+    assert (recipe.extension.rope_theta, recipe.extension.long_tokens) == (15.3e6, 32768)
+    assert (recipe.scorer.short_tokens, recipe.scorer.stride_tokens) == (8192, 6144)
+    assert (recipe.weighting.postprocessing, recipe.weighting.kappa) == ("sparse", 0.4)
+    assert load("table-3/unfrozen-sparse", "paper").recipe.weighting.kappa == 0.2
+    assert load("table-3/frozen-dense", "paper").recipe.weighting.lambda_ == 0.75
+    assert load("table-3/no-train-8k", "paper").recipe.context_tokens == 8192
+    assert load("table-3/no-train-32k", "paper").recipe.training is None
+
+
+def test_smoke_is_an_eighth_of_the_paper() -> None:
+    smoke, paper = (load("table-3/unfrozen-dense", scale).recipe for scale in ("smoke", "paper"))
+    assert smoke.scorer
+    assert paper.scorer
+    assert smoke.context_tokens * 8 == paper.context_tokens
+    assert smoke.scorer.stride_tokens * 8 == paper.scorer.stride_tokens
+    assert [8 * n for n in smoke.evaluation.ruler.lengths_tokens] == list(paper.evaluation.ruler.lengths_tokens)
+    assert smoke.weighting == paper.weighting
+
+
+def test_recipes_of_one_table_differ_only_where_they_should() -> None:
+    uniform, lcde = (load(f"table-3/{row}", "paper").recipe for row in ("uniform", "lcde"))
+    assert uniform.training == lcde.training
+    assert uniform.corpus != lcde.corpus
+    assert uniform.evaluation == lcde.evaluation
+
+
+def test_every_value_has_an_origin() -> None:
+    loaded = load("table-3/frozen-sparse", "paper")
+    origins = {key: origin for key, _, origin in resolved(loaded.recipe, loaded.settings)}
+    assert origins["training.steps"] == "Appendix B: 240 steps"
+    assert origins["chunking.seed"] == "default of the schema"
+    overridden = load("table-3/frozen-sparse", "paper", Inputs(settings=("training.steps=3",)))
+    assert {key: origin for key, _, origin in resolved(overridden.recipe, overridden.settings)}["training.steps"] == "given by you"
+
+
+def test_configuration_keys_are_stable() -> None:
+    loaded = load("table-3/frozen-sparse", "smoke")
+    assert "\n".join(key for key, _, _ in resolved(loaded.recipe, loaded.settings)) + "\n" == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("weighting.kappa=0", "weighting.kappa: Input should be greater than 0"),
+        ("weighting.lambda=2", "weighting.lambda: Input should be less than or equal to 1"),
+        ("scorer.stride_tokens=2000", "stride_tokens (2000) must be smaller than short_tokens (1024)"),
+        ("scorer.short_tokens=8192", "exceeds chunking.long_tokens"),
+        ("training.steps=abc", "training.steps: Input should be a valid integer"),
+        ("training.stepz=3", "--set training.stepz: no such setting"),
+        ("nonsense", "not of the form key=value"),
+    ],
+)
+def test_bad_settings_are_named_in_one_line(setting: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_all(names(), "smoke", Inputs(settings=(setting,)))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_list_the_known_ones() -> None:
+    with pytest.raises(UserError, match="choose one of table-3/no-train-8k"):
+        load("table-3/frozen", "smoke")
+    with pytest.raises(UserError, match="choose one of smoke, mini, paper"):
+        load("table-3/uniform", "huge")  # type: ignore[arg-type]
+
+
+def test_changed_steps_change_what_is_chunked() -> None:
+    recipe = load("table-3/uniform", "smoke", Inputs(settings=("training.steps=5",))).recipe
+    assert recipe.chunking
+    assert recipe.chunking.sequences == 10
+
+
+def test_a_users_own_inputs_take_the_recipes_place(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    given = Inputs(corpus=str(tmp_path), base=str(tmp_path), mmlu=str(tmp_path))
+    recipe = load("table-3/uniform", "smoke", given).recipe
+    assert isinstance(recipe.corpus, FilesCorpus)
+    assert isinstance(recipe.base, LocalBase)
+    assert recipe.evaluation.perplexity.corpus == recipe.corpus
+    assert recipe.evaluation.mmlu.data == str(tmp_path)
+    assert load("table-3/no-train-8k", "smoke", given).recipe.corpus is None
+
+
+def test_a_base_can_be_trained_by_the_pipeline(tmp_path: Path) -> None:
+    given = Inputs(corpus=str(tmp_path), base="pretrain", tokenizer=str(tmp_path))
+    base = load("table-3/uniform", "smoke", given).recipe.base
+    assert isinstance(base, PretrainBase)
+    assert base.tokenizer == str(tmp_path)
+    assert isinstance(base.corpus, FilesCorpus)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Inputs(corpus="nowhere"), "--corpus nowhere: does not exist"),
+        (Inputs(base="nowhere"), "--base nowhere: does not exist"),
+        (Inputs(base="."), "no config.json"),
+        (Inputs(tokenizer="."), "add --base pretrain"),
+        (Inputs(mmlu="nowhere"), "--mmlu nowhere: does not exist"),
+    ],
+)
+def test_missing_inputs_are_named(given: Inputs, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=message):
+        load("table-3/uniform", "smoke", given)

@@ -1,0 +1,161 @@
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.store import Build, Identity, Store
+
+IDENTITY = Identity("chunk", 1, "novel", {"seed": 1})
+
+
+def write(text: str):  # type: ignore[no-untyped-def]
+    def build(work: Build) -> None:
+        (work.directory / "data.txt").write_text(text)
+        work.facts["length"] = len(text)
+
+    return build
+
+
+def refuse(work: Build) -> None:
+    raise AssertionError("must not be built again")
+
+
+def test_an_artifact_is_made_once_and_then_reused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path, reused = store.get_or_build(IDENTITY, write("hello"))
+    assert not reused
+    assert (path / "data.txt").read_text() == "hello"
+    assert store.get_or_build(IDENTITY, refuse) == (path, True)
+
+
+def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.get_or_build(IDENTITY, write("hello"))
+    record = store.record(IDENTITY)
+    assert record["fingerprint"] == IDENTITY.fingerprint
+    assert record["outputs"]["data.txt"]["bytes"] == 5
+    assert record["facts"] == {"length": 5}
+    assert record["versions"]["python"].startswith("3.")
+    assert record["devices"]
+    identity_part = json.dumps([record["config"], record["inputs"], record["fingerprint"]])
+    assert str(tmp_path) not in identity_part
+
+
+def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def half(work: Build) -> None:
+        (work.directory / "part-0").write_text("done")
+        raise StageError("power cut")
+
+    with pytest.raises(StageError, match="power cut"):
+        store.get_or_build(IDENTITY, half)
+    assert not store.path(IDENTITY).exists()
+    assert "goes on" in store.state(IDENTITY).reason
+
+    def rest(work: Build) -> None:
+        assert (work.directory / "part-0").read_text() == "done"
+        (work.directory / "part-1").write_text("too")
+
+    path, _ = store.get_or_build(IDENTITY, rest)
+    assert sorted(store.record(IDENTITY)["outputs"]) == ["part-0", "part-1"]
+    assert path.exists()
+
+
+def test_bad_input_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    def build(work: Build) -> None:
+        (work.directory / "half").write_text("x")
+        raise UserError("corpus: empty")
+
+    with pytest.raises(UserError):
+        store.get_or_build(IDENTITY, build)
+    assert list((tmp_path / "chunk").iterdir()) == []
+
+
+def test_a_stage_that_writes_nothing_fails(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="no file"):
+        Store(tmp_path).get_or_build(IDENTITY, lambda work: None)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "delete", "record"])
+def test_damage_is_named_set_aside_and_repaired(tmp_path: Path, damage: str) -> None:
+    store = Store(tmp_path)
+    path, _ = store.get_or_build(IDENTITY, write("hello"))
+    if damage == "truncate":
+        (path / "data.txt").write_text("hell")
+    elif damage == "delete":
+        (path / "data.txt").unlink()
+    else:
+        (path / "record.json").write_text("{")
+    state = store.state(IDENTITY)
+    assert state.kind == "damaged"
+    notes: list[str] = []
+    path, reused = store.get_or_build(IDENTITY, write("hello"), note=notes.append)
+    assert not reused
+    assert (path / "data.txt").read_text() == "hello"
+    assert "set aside" in notes[0]
+    assert len(list((tmp_path / "chunk").glob("*.damaged-*"))) == 1
+
+
+def test_changed_content_of_equal_size_is_seen_by_digest(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    path, _ = store.get_or_build(IDENTITY, write("hello"))
+    (path / "data.txt").write_text("jello")
+    assert store.state(IDENTITY).kind == "whole"
+    assert "other contents" in store.state(IDENTITY, digests=True).reason
+
+
+def _contend(root: str, log: str) -> None:
+    def build(work: Build) -> None:
+        with open(log, "a") as stream:
+            stream.write("built\n")
+        time.sleep(0.5)
+        (work.directory / "data.txt").write_text("x")
+
+    Store(Path(root)).get_or_build(IDENTITY, build)
+
+
+def test_runs_at_once_make_it_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_contend, args=(str(tmp_path / "s"), str(log))) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert log.read_text() == "built\n"
+
+
+def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from tokenweight.store import *\n"
+        "def build(work):\n"
+        "    (work.directory / 'part-0').write_text('x'); print('building', flush=True); time.sleep(60)\n"
+        "Store(Path(sys.argv[1])).get_or_build(Identity('chunk', 1, 'novel', {'seed': 1}), build)\n"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    assert victim.stdout is not None
+    victim.stdout.readline()
+    store = Store(tmp_path)
+    assert store.state(IDENTITY).kind == "held"
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.wait()
+    assert store.state(IDENTITY).kind == "missing"
+
+    def rest(work: Build) -> None:
+        assert (work.directory / "part-0").exists()
+
+    started = time.monotonic()
+    store.get_or_build(IDENTITY, rest)
+    assert time.monotonic() - started < 30
+    assert store.state(IDENTITY).kind == "whole"
