@@ -1,0 +1,84 @@
+"""Guards: results that are more likely a broken protocol than a model are flagged, in the record and in the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from tokenweight.evaluation.rows import Row
+
+MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
+IMPLAUSIBLE_MEAN = {"longbench": 0.95, "mmlu": 0.97, "bbh": 0.98}  # RULER and short needles are really solved
+ECHO_CHARACTERS = 40
+
+
+def flags(rows: Sequence[Row], benchmark: str, prompts: dict[int, str] | None = None) -> list[str]:
+    """Names of what looks wrong with a unit's rows, sorted; `prompts` (doc_id -> prompt) enables the echo check.
+
+    missing_samples is not among them: it needs the expected count (see :func:`summary`).
+    """
+    if not rows:
+        return ["no_samples"]
+    found = set()
+    if 2 * sum(row.truncated for row in rows) > len(rows):
+        found.add("mostly_truncated")
+    if benchmark == "perplexity":
+        return sorted(found)
+    if benchmark != "mmlu" and all(not row.output.strip() for row in rows):
+        found.add("all_empty")
+    if prompts and _echoes(rows, prompts):
+        found.add("prompt_echoed")
+    if len(rows) >= MIN_SAMPLES:
+        found |= _shape_flags(rows, benchmark)
+    return sorted(found)
+
+
+def _shape_flags(rows: Sequence[Row], benchmark: str) -> set[str]:
+    found = set()
+    scores = [row.score for row in rows]
+    if max(scores) == 0:
+        found.add("all_zero")
+    elif min(scores) == max(scores) < 1:
+        found.add("all_equal")
+    answers = {row.filtered.strip() for row in rows}
+    references = {row.reference for row in rows}
+    if len(answers) == 1 and len(references) > 1:
+        found.add("one_answer_to_everything")
+    if fmean(scores) > IMPLAUSIBLE_MEAN.get(benchmark, 1.0):
+        found.add("implausibly_perfect")
+    return found
+
+
+def _echoes(rows: Sequence[Row], prompts: dict[int, str]) -> bool:
+    """Most outputs begin with the beginning of their prompt: the prompt was left in the output."""
+
+    def echoed(row: Row) -> bool:
+        head = prompts.get(row.doc_id, "").strip()[:ECHO_CHARACTERS]
+        return len(head) == ECHO_CHARACTERS and row.output.strip().startswith(head)
+
+    return 2 * sum(echoed(row) for row in rows) > len(rows)
+
+
+def summary(
+    rows: Sequence[Row],
+    benchmark: str,
+    *,
+    n_expected: int,
+    seconds: float,
+    prompts: dict[int, str] | None = None,
+    notes: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `summary.json` holds beside rows.parquet: n, n_expected, mean_score, flags, seconds and a benchmark's notes."""
+    found = flags(rows, benchmark, prompts)
+    if len(rows) != n_expected:
+        found = sorted({*found, "missing_samples"})
+    return {
+        "n": len(rows),
+        "n_expected": n_expected,
+        "mean_score": fmean(row.score for row in rows) if rows else None,
+        "share_truncated": fmean(row.truncated for row in rows) if rows else None,
+        "flags": found,
+        "seconds": round(seconds, 3),
+        **(notes or {}),
+    }

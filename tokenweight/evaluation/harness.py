@@ -1,0 +1,221 @@
+"""lm-eval's Hugging Face model, loaded once, with checks that no prompt reaches it cut or with a wrong BOS.
+
+Heavy imports: load this module only where a model is about to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, StaticCache
+from transformers.cache_utils import DynamicCache, StaticLayer
+from transformers.utils import logging as transformers_logging
+
+from tokenweight.errors import StageError
+from tokenweight.recipes.schema import Execution
+
+MAX_BATCH_SEQUENCES = 64
+LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
+
+
+class EvaluatedModel(HFLM):  # type: ignore[misc]
+    """lm-eval's HFLM, reading prompts of different lengths one by one and then decoding them together.
+
+    A padded prefill needs a [batch, tokens, tokens] mask and loses the causal attention kernel; reading each prompt
+    alone costs neither, gives the same outputs, and keeps the memory of the prefill at one prompt.
+    """
+
+    def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
+        mask = arguments["attention_mask"]
+        cache = self._read_prompts(context, mask, max_length) if int(mask.sum(1).min()) > 1 else None
+        if cache is not None:
+            arguments |= {self._cache_argument: cache, "disable_compile": True}
+        return super()._model_generate(context, max_length=max_length, stop=stop, **arguments)
+
+    @property
+    def _cache_argument(self) -> str:
+        """`cache` in newer transformers, `past_key_values` before."""
+        return "cache" if "cache" in inspect.signature(self.model.forward).parameters else "past_key_values"
+
+    @torch.no_grad()
+    def _read_prompts(self, context: torch.Tensor, mask: torch.Tensor, max_length: int) -> StaticCache | None:
+        """Keys and values of all but the last token of each left-padded prompt; None if the model keeps other state.
+
+        Shapes: context and mask [batch, tokens].
+        """
+        padded_tokens = context.shape[1]
+        joint = StaticCache(config=self.model.config, max_cache_len=max_length)
+        if not all(type(layer) is StaticLayer for layer in joint.layers):
+            return None
+        prompts = []
+        for ids, present in zip(context, mask, strict=True):
+            cache = DynamicCache(config=self.model.config)
+            ids = ids[padded_tokens - int(present.sum()) : -1]
+            self.model(ids[None], use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
+            prompts.append(cache)
+        for index in range(len(joint.layers)):
+            layers = [prompt.layers[index] for prompt in prompts]
+            keys = torch.cat([_left_padded(layer.keys, padded_tokens - 1) for layer in layers])
+            values = torch.cat([_left_padded(layer.values, padded_tokens - 1) for layer in layers])
+            joint.update(keys, values, index)
+            for layer in layers:
+                layer.keys = layer.values = None
+        return joint
+
+
+def _left_padded(states: torch.Tensor, tokens: int) -> torch.Tensor:
+    """[1, heads, n, width] -> [1, heads, tokens, width], zeros in front."""
+    return torch.nn.functional.pad(states, (0, 0, tokens - states.shape[2], 0))
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
+
+    text: str
+    n_tokens: int
+    untruncated_tokens: int
+
+    @property
+    def truncated(self) -> bool:
+        return self.n_tokens < self.untruncated_tokens
+
+
+class Harness:
+    """One loaded checkpoint and what may be asked of it."""
+
+    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> None:
+        device = evaluation_device(execution)
+        with quiet_harness():
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
+            model = AutoModelForCausalLM.from_pretrained(
+                checkpoint_dir, local_files_only=True, dtype=torch.bfloat16 if device == "cuda" else torch.float32
+            ).to(device)
+        model.generation_config = _greedy(model, tokenizer)
+        self.context_tokens = context_tokens
+        self.batch_tokens = execution.eval_batch_sequences * context_tokens
+        with quiet_harness():
+            self.lm = EvaluatedModel(
+                pretrained=model.eval(),
+                tokenizer=tokenizer,
+                max_length=context_tokens,
+                batch_size=execution.eval_batch_sequences,
+                softmax_dtype="float32",
+            )
+        self._logits_elements = LOGITS_ELEMENTS[device]
+        self._bos = tokenizer.bos_token_id
+        self._adds_bos = self._bos is not None and self.encode("a")[:1] == [self._bos]
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
+        ids: list[int] = self.lm.tok_encode(text)
+        return ids
+
+    def count(self, text: str) -> int:
+        """Tokens of a request; checks that exactly one BOS stands at its start where the tokenizer adds one.
+
+        Raises:
+            StageError: BOS missing or doubled.
+        """
+        ids = self.encode(text)
+        if self._adds_bos and ids[:1] != [self._bos]:
+            raise StageError("BOS is missing at the start of a prompt though the tokenizer adds one")
+        if self._bos is not None and ids[:2] == [self._bos] * 2:
+            raise StageError("BOS stands twice at the start of a prompt; the prompt text must not contain it")
+        return len(ids)
+
+    def checked(self, text: str, new_tokens: int) -> int:
+        """Tokens of a request that must fit as it is.
+
+        Raises:
+            StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
+        """
+        n_tokens = self.count(text)
+        if n_tokens + new_tokens > self.context_tokens:
+            raise StageError(
+                f"a prompt of {n_tokens} tokens and {new_tokens} for the answer exceed the context of "
+                f"{self.context_tokens}: it would be cut on the left"
+            )
+        return n_tokens
+
+    def fitting(self, prompt_with: Callable[[int], str], shots: int, new_tokens: int) -> Prompt:
+        """The few-shot prompt with as many examples as fit; if none does, the question's end behind BOS.
+
+        `prompt_with(k)` is the prompt with k examples. Only models with short contexts need less than all.
+        """
+        room = self.context_tokens - new_tokens
+        full = text = prompt_with(shots)
+        untruncated = n_tokens = self.count(full)
+        while n_tokens > room and shots > 0:
+            shots -= 1
+            text = prompt_with(shots)
+            n_tokens = self.count(text)
+        kept = room
+        while n_tokens > room:
+            kept -= 1
+            text = self.lm.tok_decode(self.lm.tok_encode(text, add_special_tokens=False)[-kept:])
+            n_tokens = self.count(text)
+        return Prompt(text, n_tokens, untruncated)
+
+    def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
+        """How many sequences of at most `longest_tokens` go together: as many tokens as the recipe's batch at full
+        context; log-likelihoods (`new_tokens` 0) also need logits for every token."""
+        tokens = self.batch_tokens
+        if new_tokens == 0:
+            tokens = min(tokens, self._logits_elements // self.lm.model.config.get_text_config().vocab_size)
+        return max(1, min(MAX_BATCH_SEQUENCES, tokens // longest_tokens))
+
+    def generate(self, instances: list[Instance]) -> list[str]:
+        """Greedy continuations by lm-eval, as one batch of requests with equal generation arguments."""
+        self.lm.batch_size_per_gpu = len(instances)
+        with quiet_harness():
+            outputs: list[str] = self.lm.generate_until(instances, disable_tqdm=True)
+        return outputs
+
+    def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
+        """(log-likelihood in nats, greedy or not) of each request's continuation by lm-eval; `contexts` are distinct."""
+        self.lm.batch_size_per_gpu = contexts
+        with quiet_harness():
+            answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
+        return answers
+
+
+def evaluation_device(execution: Execution) -> str:
+    """`cpu` or `cuda`, as the execution asks."""
+    if execution.device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return execution.device
+
+
+def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:
+    """Plain greedy decoding: of a checkpoint's own generation settings only the token ids stay."""
+    own = model.generation_config
+    eos = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
+    return GenerationConfig(bos_token_id=own.bos_token_id, eos_token_id=eos, do_sample=False)
+
+
+@contextlib.contextmanager
+def quiet_harness() -> Iterator[None]:
+    """lm-eval and transformers speak at error level only; what matters of their warnings is checked here."""
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    loggers = [logging.getLogger(name) for name in ("lm_eval", "transformers")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers_logging.enable_progress_bar()

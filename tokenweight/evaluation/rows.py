@@ -1,0 +1,129 @@
+"""Per-sample rows of a unit: `rows.parquet`, written whole or not at all, and a journal for what is still incomplete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenweight.errors import StageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS_NAME = "rows.parquet"
+SUMMARY_NAME = "summary.json"
+JOURNAL_NAME = "rows.partial.jsonl"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scored sample. `score` is in 0..1, except metric `nll`: nats per token."""
+
+    doc_id: int
+    prompt_sha256: str
+    n_prompt_tokens: int  # as the model read it, BOS included
+    untruncated_tokens: int | None  # before anything was cut; None where the benchmark does not cut
+    truncated: bool
+    length_words: int | None  # LongBench's own `length` field
+    output: str  # the model's raw answer; MMLU: JSON list of the choices' log-likelihoods
+    filtered: str  # what the metric compared
+    reference: str  # JSON list of strings
+    metric: str
+    score: float
+    tolerant_score: float | None = None  # BBH: exact match after tolerant extraction
+
+
+def schema() -> pa.Schema:
+    """Columns of rows.parquet, in the order of :class:`Row`."""
+    import pyarrow as pa
+
+    types: dict[str, Any] = {
+        "int": pa.int64(), "int | None": pa.int64(), "str": pa.string(), "bool": pa.bool_(),
+        "float": pa.float64(), "float | None": pa.float64(),
+    }  # fmt: skip
+    return pa.schema([pa.field(f.name, types[str(f.type)], nullable="None" in str(f.type)) for f in fields(Row)])
+
+
+def sha256_text(text: str) -> str:
+    """SHA-256 of UTF-8 text, 64 hex digits: prompts are identified by it and never stored twice."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
+    """Write `rows.parquet` (ordered by doc_id) under a temporary name, then move it into place."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ordered = sorted(rows, key=lambda row: row.doc_id)
+    table = pa.Table.from_pylist([asdict(row) for row in ordered], schema=schema())
+    temporary = out_dir / f".{ROWS_NAME}.{os.getpid()}"
+    pq.write_table(table, temporary)
+    os.replace(temporary, out_dir / ROWS_NAME)
+
+
+def read_rows(out_dir: Path) -> list[Row]:
+    """Read and validate `rows.parquet`.
+
+    Raises:
+        StageError: the file is unreadable, has other columns, or holds a sample twice.
+    """
+    import pyarrow.parquet as pq
+
+    path = out_dir / ROWS_NAME
+    try:
+        table = pq.read_table(path)
+    except Exception as error:
+        raise StageError(f"{path}: not a readable Parquet file ({error}); remove it and run again") from error
+    if table.schema.names != schema().names:
+        raise StageError(f"{path}: columns {table.schema.names}, expected {schema().names}; remove it and run again")
+    rows = [Row(**record) for record in table.cast(schema()).to_pylist()]
+    if len({row.doc_id for row in rows}) != len(rows):
+        raise StageError(f"{path}: a doc_id appears twice; remove it and run again")
+    return rows
+
+
+def write_json(value: dict[str, Any], path: Path) -> None:
+    """Write a small JSON file under a temporary name, then move it into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+    os.replace(temporary, path)
+
+
+class Journal:
+    """Rows of an unfinished unit, one JSON line each, so that a killed run repeats at most one batch."""
+
+    def __init__(self, out_dir: Path) -> None:
+        self._path = out_dir / JOURNAL_NAME
+        self.rows: dict[int, Row] = {}
+        if self._path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        for line in self._path.read_text().splitlines():
+            try:
+                row = Row(**json.loads(line))
+            except (ValueError, TypeError):
+                continue  # the line that was being written when the run was killed
+            self.rows[row.doc_id] = row
+
+    def keep_only(self, prompts_sha256: dict[int, str]) -> None:
+        """Forget rows whose prompt is not the one asked for now."""
+        self.rows = {i: row for i, row in self.rows.items() if prompts_sha256.get(i) == row.prompt_sha256}
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows and flush them to disk."""
+        new = list(rows)
+        text = "".join(json.dumps(asdict(row)) + "\n" for row in new)
+        with self._path.open("a") as stream:
+            # A killed writer may have left half a line: begin on a fresh one.
+            stream.write("\n" + text if stream.tell() else text)
+        self.rows.update({row.doc_id: row for row in new})
+
+    def remove(self) -> None:
+        """Delete the journal once rows.parquet holds everything."""
+        self._path.unlink(missing_ok=True)
