@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from tokenweight.flows.console import one_line_errors
 from tokenweight.planning import Graph, Step, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
@@ -13,6 +14,7 @@ from tokenweight.tasks.stages import Batch, task_of
 
 def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
+    one_line_errors()
     check_inputs(graph)
     plan = schedule(graph, store)
     waiting = [step.node for step in plan if step.action != "reuse"]

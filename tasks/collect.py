@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.planning import Graph, Planner
-from tokenweight.recipes import Inputs, Loaded, load_all
+from tokenweight.recipes import Inputs, Loaded, load_all, names
 from tokenweight.recipes.schema import Scale
-from tokenweight.reports import build_report, write_report
+from tokenweight.reports.build import build_report
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
+from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean
 from tokenweight.reports.model import Report
-from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
+from tokenweight.reports.writing import write_report
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
-
-BENCHMARKS = ("mmlu", "longbench", "ruler", "bbh", "perplexity")
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,31 @@ class Planned:
 
 def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store) -> Planned:
     """Resolve a target; raises UserError for an unknown one and for inputs that do not fit."""
-    if name not in TARGETS:
-        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(sorted(TARGETS))}")
-    target = TARGETS[name]
+    if name not in ready_targets():
+        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}")
+    target = get_target(name)
     recipes = load_all(list(target.recipes), scale, inputs)
-    graph = Planner(store).graph(recipes, target.benchmarks)
+    planned = Planned(target, scale, recipes, Graph())
+    graph = Planner(store).graph(recipes, benchmarks(target, manifest(planned)))
     return Planned(target, scale, recipes, graph)
+
+
+def ready_targets() -> list[str]:
+    """Targets whose recipes all exist."""
+    recipes = set(names())
+    return [name for name, target in TARGETS.items() if recipes.issuperset(target.recipes)]
+
+
+def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:
+    """The benchmarks that a target's columns are measured on."""
+    used = set()
+    for column in target.columns(described):
+        measure = column.measure
+        if isinstance(measure, SampleMean | TaskMean):
+            used.add(measure.benchmark)
+        elif isinstance(measure, Perplexity):
+            used.add("perplexity")
+    return tuple(name for name in BENCHMARKS if name in used)
 
 
 def manifest(planned: Planned) -> Manifest:
@@ -50,7 +70,7 @@ def manifest(planned: Planned) -> Manifest:
             RowEntry(
                 row=row.key,
                 recipe=row.recipe,
-                units=tuple(_unit(node) for node in planned.graph.evaluations[row.recipe]),
+                units=tuple(_unit(node) for node in planned.graph.evaluations.get(row.recipe, ())),
                 train=_stage(planned.graph.trained.get(row.recipe)),
             )
             for row in planned.target.rows
@@ -64,10 +84,7 @@ def manifest(planned: Planned) -> Manifest:
 def collect(planned: Planned, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
     """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json."""
     report = build_report(manifest(planned), store.root)
-    try:
-        return report, write_report(report, out_dir)
-    except OSError as error:
-        raise UserError(f"--out {out_dir}: cannot be written ({error.strerror}); choose another directory") from None
+    return report, write_report(report, out_dir)
 
 
 def _unit(node: Node) -> UnitEntry:

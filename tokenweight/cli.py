@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.exceptions import TyperException
 
 from tokenweight.errors import StageError, UserError
 
 app = typer.Typer(
     help="Token weighting for long-range language modeling: reproduce the paper's tables, one stage at a time.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -102,10 +102,8 @@ def _run_flow(**parameters: Any) -> None:
     from tokenweight import embedded
 
     embedded.prepare(Path(parameters["store"]))
-    from tokenweight.flows.console import one_line_errors
     from tokenweight.flows.reproduce import reproduce as reproduce_flow
 
-    one_line_errors()
     reproduce_flow(**parameters)
 
 
@@ -231,7 +229,11 @@ def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2, a failed stage one line and exit code 1."""
     logging.captureWarnings(True)
     try:
-        app()
+        app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
+    except typer.Abort:
+        _stop("interrupted; run the same command again to go on", 130)
+    except TyperException as error:
+        _stop(error.format_message(), error.exit_code)
     except UserError as error:
         _stop(str(error), 2)
     except StageError as error:

@@ -253,7 +253,7 @@ class Planner:
             case FilesCorpus():
                 root = Path(corpus.path)
                 if not root.exists():
-                    self._missing.append(f"corpus {corpus.path}: no such directory; give one with --corpus")
+                    self._note_missing(f"corpus {corpus.path}: no such directory; give one with --corpus")
                     return "files-missing", {"path": corpus.path}
                 from tokenweight.corpus.sources import corpus_files
 
@@ -305,16 +305,19 @@ class Planner:
     def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         if unit.benchmark == "perplexity":
             return self._corpus(evaluation.perplexity.corpus)[1]
-        digests: dict[str, Any] = {}
-        for file in data_files(unit, evaluation):
-            if file.is_file():
-                digests[file.name] = self._digests.digest(file)
-            else:
-                note = f"{unit.benchmark} {file}: no such file; give your own with --set or the option of its name"
-                digests[file.name] = "missing"
-                if note not in self._missing:
-                    self._missing.append(note)
-        return digests
+        try:
+            files = data_files(unit, evaluation)
+        except UserError as error:
+            self._note_missing(str(error))
+            return {"missing": unit.id}
+        absent = [file for file in files if not file.is_file()]
+        for file in absent:
+            self._note_missing(f"{unit.benchmark} {file}: no such file; give your own (see --help)")
+        return {"missing": unit.id} if absent else self._digests.digest_all(files)
+
+    def _note_missing(self, note: str) -> None:
+        if note not in self._missing:
+            self._missing.append(note)
 
 
 _MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}

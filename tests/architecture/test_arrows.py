@@ -1,0 +1,73 @@
+"""The arrows of the house: flows -> tasks -> tokenweight, tasks -> reports -> store and recipes. No room looks back."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = {"flows": ROOT / "flows", "tasks": ROOT / "tasks", "reports": ROOT / "reports", "tokenweight": ROOT / "tokenweight"}
+ENTRY_POINTS = {ROOT / "tokenweight" / "cli.py"}  # the command starts flows; nothing imports it
+
+
+def imports(file: Path) -> set[str]:
+    """Dotted names that a file imports, wherever in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def offences(room: str, forbidden: tuple[str, ...], but: tuple[str, ...] = ()) -> list[str]:
+    return [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in sorted(ROOMS[room].rglob("*.py"))
+        if file not in ENTRY_POINTS
+        for name in sorted(imports(file))
+        if any(f"{name}.".startswith(f"{prefix}.") for prefix in forbidden)
+        and not any(f"{name}.".startswith(f"{prefix}.") for prefix in but)
+    ]
+
+
+def test_the_library_knows_no_prefect_and_no_other_room() -> None:
+    assert offences("tokenweight", ("prefect", "tokenweight.flows", "tokenweight.tasks", "tokenweight.reports")) == []
+
+
+def test_reports_knows_only_store_and_recipes() -> None:
+    allowed = ("tokenweight.reports", "tokenweight.store", "tokenweight.recipes", "tokenweight.errors")
+    heavy = ("torch", "transformers", "prefect", "lm_eval", "datasets", "deepspeed", "tokenweight")
+    assert offences("reports", heavy, but=allowed) == []
+
+
+def test_tasks_know_no_flows() -> None:
+    assert offences("tasks", ("tokenweight.flows",)) == []
+
+
+def test_flows_only_wire() -> None:
+    assert offences("flows", ("torch", "transformers", "lm_eval", "datasets", "tokenweight.training", "tokenweight.reports")) == []
+
+
+def test_weighting_is_pure_torch() -> None:
+    heavy = ("transformers", "datasets", "lm_eval", "tokenweight")
+    allowed = ("tokenweight.weighting", "tokenweight.recipes.schema", "tokenweight.errors")
+    found = [line for line in offences("tokenweight", heavy, but=allowed) if line.startswith("tokenweight/weighting/")]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "module", ["tokenweight", "tokenweight.cli", "tokenweight.planning", "tokenweight.tasks.collect", "tokenweight.reports.build"]
+)
+def test_what_must_be_light_loads_nothing_heavy(module: str) -> None:
+    code = (
+        f"import sys, {module}\n"
+        "print([m for m in ('torch', 'transformers', 'datasets', 'lm_eval', 'prefect') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
