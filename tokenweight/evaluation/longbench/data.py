@@ -1,0 +1,106 @@
+"""Samples of a LongBench task: local JSONL in the official layout, the hub's parquet mirror, or shipped ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.longbench.tasks import LongBenchTask, longbench_task
+from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.recipes.schema import LongBench
+
+HUB_REPO = "Xnhyacinth/LongBench"  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
+HUB_REVISION = "2e9ade51ebf45d98942056c0716234f9d5d257d5"
+_FIELDS = ("input", "context", "answers", "length")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample with its prompt before truncation. `length_words` is the data's own count."""
+
+    prompt: str
+    answers: list[str]
+    length_words: int | None
+    all_classes: list[str] | None
+
+
+def longbench_files(task: str, longbench: LongBench) -> list[Path]:
+    """Raw local files of a task (their content is identity); none for the hub, whose revision is."""
+    return [] if longbench.data == "hub" else [_local_file(longbench_task(task), longbench)]
+
+
+def load_samples(task: str, longbench: LongBench) -> list[Sample]:
+    """The samples of a task in the data's order, at most `longbench.samples`.
+
+    Raises:
+        UserError: missing file, or a line that lacks a field (names both).
+    """
+    spec = longbench_task(task)
+    samples = _from_hub(spec) if longbench.data == "hub" else _from_file(spec, _local_file(spec, longbench))
+    if not samples:
+        raise UserError(f"longbench.data: no sample of {task}; give the official test file")
+    return samples[: longbench.samples]
+
+
+def _local_file(spec: LongBenchTask, longbench: LongBench) -> Path:
+    if longbench.data is None:
+        return smoke_eval_dir() / "longbench" / f"{spec.name}.jsonl"
+    path = Path(longbench.data) / f"{spec.name}.jsonl"
+    if not path.exists():
+        raise UserError(f"longbench.data: {path} does not exist; give the directory of the official JSONL, or 'hub'")
+    return path
+
+
+def _from_file(spec: LongBenchTask, path: Path) -> list[Sample]:
+    samples = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path} line {number}: is not JSON ({error}); give the official JSONL") from None
+        missing = [name for name in _FIELDS if name not in row]
+        if missing:
+            raise UserError(f"{path} line {number}: has no field {missing[0]!r}; give the official JSONL")
+        prompt = spec.template.format(context=row["context"], input=row["input"])
+        samples.append(_sample(prompt, row))
+    return samples
+
+
+def _from_hub(spec: LongBenchTask) -> list[Sample]:
+    from datasets import load_dataset
+
+    try:
+        rows = load_dataset(HUB_REPO, spec.name, split="test", revision=HUB_REVISION)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"longbench.data: {HUB_REPO} ({spec.name}) cannot be loaded ({type(error).__name__}); "
+            "go online once, or give a directory of the official JSONL"
+        ) from error
+    return [_sample(hub_prompt(spec, row), row) for row in rows]
+
+
+def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
+    """The official prompt of a row of the mirror.
+
+    The mirror was made for a library that caches contexts: its `context` and `question` already hold the
+    official template's text, and the prompt is context + question + answer_prefix.
+    """
+    if row["context"].startswith(spec.template.partition("{context}")[0]):
+        return f"{row['context']}{row['question']}{row['answer_prefix']}"
+    return spec.template.format(context=row["context"], input=row["question"])
+
+
+def _sample(prompt: str, row: dict[str, Any]) -> Sample:
+    words = row.get("length")
+    classes = row.get("all_classes")
+    return Sample(
+        prompt,
+        [str(answer) for answer in row["answers"]],
+        None if words is None else int(words),
+        None if classes is None else [str(name) for name in classes],
+    )

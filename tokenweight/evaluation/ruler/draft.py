@@ -1,0 +1,68 @@
+"""What every task family offers to the sizing: drafts of a sample at a given size."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+Profile = Literal["paper", "official-2024"]
+
+
+class Draws:
+    """The random state of one (task, length): Python's generator, and NumPy's where the official program uses it."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.python = random.Random(seed)
+        self.numpy = np.random.RandomState(seed)  # its stream is frozen by NumPy's policy (NEP 19)
+
+    def shuffled(self, items: list[str]) -> list[str]:
+        """A copy in the fixed order that RULER uses for every sample: a fresh generator with the same seed."""
+        copy = list(items)
+        random.Random(self.seed).shuffle(copy)
+        return copy
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One sample before it is known to fit.
+
+    `prompt` is whole, answer prefix included. `measured` are the texts whose token counts the 2024 program
+    adds up in place of the prompt's, and `sizing_suffix` what it appends while it looks for the size.
+    """
+
+    prompt: str
+    answer_prefix: str
+    outputs: list[str]
+    sizing_suffix: str = ""
+    measured: tuple[str, ...] = field(default=())
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.measured or (self.prompt,)
+
+
+@dataclass(frozen=True)
+class Official2024:
+    """Where the 2024 program treats a family unlike the others (profile `official-2024` only)."""
+
+    tie_steps: int = 1  # a sample that fills the length exactly: how many steps further the size goes
+    shrinks: bool = True  # whether an overflowing sample is drawn again smaller, or again as large
+    reserves_generation: bool = True
+
+
+class Family(Protocol):
+    """How one kind of task draws a sample of a given size (words, sentences, needles or documents)."""
+
+    first_size: int  # where the search starts
+    step: int  # the official step of the search
+    minimum: int  # the smallest size at which the sample still is the task
+    maximum: int | None
+    official: Official2024
+
+    def draw(self, draws: Draws, index: int, size: int) -> Draft:
+        """Sample `index` at `size`; index -1 is the search for the size. Raises ValueError if size is impossible."""
+        ...

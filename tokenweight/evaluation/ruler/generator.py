@@ -1,0 +1,122 @@
+"""Generate RULER samples: any of the 13 tasks at any length that holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.ruler.common_words import CommonWords
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family, Profile
+from tokenweight.evaluation.ruler.frequent_words import FrequentWords
+from tokenweight.evaluation.ruler.niah import NeedleInHaystack
+from tokenweight.evaluation.ruler.qa import DocumentQuestions
+from tokenweight.evaluation.ruler.sizing import Budget, draw_fitting, find_demonstration_size, find_size
+from tokenweight.evaluation.ruler.sources import Sources, haystack_words, questions
+from tokenweight.evaluation.ruler.tasks import RulerTask, ruler_task
+from tokenweight.evaluation.ruler.variable_tracking import (
+    DEMONSTRATION_TOKENS,
+    VariableTracking,
+    demonstration_text,
+)
+from tokenweight.evaluation.tokens import TokenCounter, token_counter
+
+SHORTEST_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class RulerSample:
+    """One sample: the whole prompt (answer prefix included, BOS not), what counts as right, and its length.
+
+    `length_tokens` = BOS + prompt + tokens to generate (in profile `official-2024` as that program counts it).
+    """
+
+    index: int
+    prompt: str
+    answer_prefix: str
+    outputs: list[str]
+    length_tokens: int
+
+
+def generate(
+    task: str,
+    length_tokens: int,
+    samples: int,
+    seed: int,
+    tokenizer_dir: Path,
+    sources: Sources | None = None,
+    profile: Profile = "paper",
+) -> list[dict[str, Any]]:
+    """Samples as RULER's JSON lines: index, input (without the answer prefix), answer_prefix, outputs, length.
+
+    The same arguments give the same samples in any order, process and hash seed.
+
+    Raises:
+        UserError: unknown task, a source that cannot be read, or a length that cannot hold the task.
+    """
+    drawn = generate_samples(task, length_tokens, samples, seed, tokenizer_dir, sources, profile)
+    return [
+        {
+            "index": sample.index,
+            "input": sample.prompt.removesuffix(sample.answer_prefix),
+            "answer_prefix": sample.answer_prefix,
+            "outputs": sample.outputs,
+            "length": sample.length_tokens,
+        }
+        for sample in drawn
+    ]
+
+
+def generate_samples(
+    task: str,
+    length_tokens: int,
+    samples: int,
+    seed: int,
+    tokenizer_dir: Path,
+    sources: Sources | None = None,
+    profile: Profile = "paper",
+) -> list[RulerSample]:
+    """The same as :func:`generate`, with whole prompts."""
+    spec = ruler_task(task)
+    if length_tokens < SHORTEST_TOKENS:
+        raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
+    what = f"{task} at {length_tokens}"
+    draws = Draws(seed)
+    budget = Budget(length_tokens, spec.tokens_to_generate, token_counter(tokenizer_dir), profile)
+    family = _family(spec, draws, budget, samples, sources or Sources())
+    size = find_size(family, draws, budget, what)
+    drawn = [draw_fitting(family, draws, budget, size, index, what) for index in range(samples)]
+    _assert_counts(drawn[:1], budget.counter)
+    return [
+        RulerSample(index, draft.prompt, draft.answer_prefix, draft.outputs, budget.measure(draft))
+        for index, draft in enumerate(drawn)
+    ]
+
+
+def _family(spec: RulerTask, draws: Draws, budget: Budget, samples: int, sources: Sources) -> Family:
+    if spec.family == "niah":
+        essay = spec.needles.haystack == "essay"
+        words = haystack_words(sources.path("haystack")) if essay else ()
+        return NeedleInHaystack(spec.needles, budget.length_tokens, words, budget.profile)
+    if spec.family == "variable_tracking":
+        return VariableTracking(_demonstration(draws, budget))
+    if spec.family == "common_words":
+        return CommonWords(budget.length_tokens, draws.seed)
+    if spec.family == "frequent_words":
+        return FrequentWords(budget.length_tokens)
+    found, documents = questions(spec.questions, sources.path(spec.questions))
+    return DocumentQuestions(found, documents, samples, budget.profile)
+
+
+def _demonstration(draws: Draws, budget: Budget) -> str:
+    family = VariableTracking(None)
+    bounded = replace(budget, length_tokens=DEMONSTRATION_TOKENS)
+    size = find_demonstration_size(family, draws, bounded)
+    return demonstration_text(draw_fitting(family, draws, bounded, size, 0, "the demonstration of vt"))
+
+
+def _assert_counts(drafts: list[Draft], counter: TokenCounter) -> None:
+    for draft in drafts:
+        if counter.count(draft.prompt) != counter.count_whole(draft.prompt):
+            raise AssertionError("word-wise token counts differ from the tokenizer's on a RULER prompt")

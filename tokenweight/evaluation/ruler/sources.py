@@ -1,0 +1,156 @@
+"""What RULER's contexts are made of: haystack text, SQuAD and HotpotQA, from local files or shipped."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.ruler.tasks import RulerTask
+from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.recipes.schema import Ruler
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the texts are. None: the small shipped ones."""
+
+    haystack: Path | None = None  # directory of .txt, or JSON with `text`
+    squad: Path | None = None  # SQuAD dev-v2.0 JSON
+    hotpotqa: Path | None = None  # HotpotQA dev-distractor JSON
+
+    @classmethod
+    def of(cls, ruler: Ruler) -> Sources:
+        """The sources that a recipe names."""
+        paths = (Path(p) if p else None for p in (ruler.haystack, ruler.squad, ruler.hotpotqa))
+        return cls(*paths)
+
+    def path(self, name: Literal["haystack", "squad", "hotpotqa"]) -> Path:
+        """The file or directory of that name, or the shipped one."""
+        given: Path | None = getattr(self, name)
+        shipped = "haystack.txt" if name == "haystack" else f"{name}.json"
+        return given or smoke_eval_dir() / "ruler" / shipped
+
+    def files(self, task: RulerTask) -> list[Path]:
+        """Raw files that a task's samples are made of: their content is part of the data's identity."""
+        if task.family == "qa":
+            return [self.path(task.questions)]
+        if task.family == "niah" and task.needles.haystack == "essay":
+            return haystack_files(self.path("haystack"))
+        return []
+
+
+def haystack_files(path: Path) -> list[Path]:
+    """The files of a haystack: the .txt files of a directory in sorted order, or the file itself.
+
+    Raises:
+        UserError: nothing there.
+    """
+    if path.is_dir():
+        files = sorted(path.glob("*.txt"))
+        if not files:
+            raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
+        return files
+    if not path.exists():
+        raise UserError(f"ruler.haystack: {path} does not exist; give a directory of .txt or a JSON with `text`")
+    return [path]
+
+
+@lru_cache(maxsize=2)
+def haystack_words(path: Path) -> tuple[str, ...]:
+    """Words of the haystack: files joined without separator, split at any white space.
+
+    Raises:
+        UserError: missing, empty, not UTF-8, or JSON without a field `text`.
+    """
+    texts = [_text_of(file) for file in haystack_files(path)]
+    words = tuple(re.sub(r"\s+", " ", "".join(texts)).split(" "))
+    if not any(words):
+        raise UserError(f"ruler.haystack: {path} holds no text; give a directory of essays")
+    return words
+
+
+def _text_of(file: Path) -> str:
+    if file.suffix == ".json":
+        data = _json(file, "ruler.haystack")
+        if not isinstance(data, dict) or not isinstance(data.get("text"), str):
+            raise UserError(f"ruler.haystack: {file} has no field `text`; give a JSON object with the essays in `text`")
+        return str(data["text"])
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"ruler.haystack: {file} is not UTF-8 (byte {error.start}); convert it") from None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: its answers, and the documents (by index) that belong to it.
+
+    `own` come with the question, `gold` among them hold the answer, `related` are the same article's others.
+    """
+
+    query: str
+    answers: list[str]
+    own: list[int]
+    gold: list[int]
+    related: list[int]
+
+
+@lru_cache(maxsize=4)
+def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+    """All answerable questions in the file's order, and all distinct documents in sorted order.
+
+    Raises:
+        UserError: the file is missing or not in the official schema (names the missing field).
+    """
+    data = _json(path, f"ruler.{dataset}")
+    try:
+        return _squad(data) if dataset == "squad" else _hotpotqa(data)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"field {error}" if isinstance(error, KeyError) else str(error)
+        raise UserError(
+            f"ruler.{dataset}: {path} is not in the official schema ({what}); give the published JSON"
+        ) from None
+
+
+def _squad(data: Any) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+    articles = [[p["context"] for p in article["paragraphs"]] for article in data["data"]]
+    documents = sorted({context for contexts in articles for context in contexts})
+    index = {document: i for i, document in enumerate(documents)}
+    found = []
+    for article, contexts in zip(data["data"], articles, strict=True):
+        for paragraph in article["paragraphs"]:
+            here = index[paragraph["context"]]
+            related = [index[context] for context in contexts if index[context] != here]
+            found += [
+                Question(qa["question"], [answer["text"] for answer in qa["answers"]], [here], [here], related)
+                for qa in paragraph["qas"]
+                if not qa["is_impossible"]
+            ]
+    return tuple(found), tuple(documents)
+
+
+def _hotpotqa(data: Any) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+    documents = sorted({f"{title}\n{''.join(sentences)}" for entry in data for title, sentences in entry["context"]})
+    index = {document: i for i, document in enumerate(documents)}
+    found = []
+    for entry in data:
+        titled = [(title, index[f"{title}\n{''.join(sentences)}"]) for title, sentences in entry["context"]]
+        supporting = {title for title, _ in entry.get("supporting_facts", [])}
+        gold = [i for title, i in titled if title in supporting]
+        own = [i for _, i in titled]
+        found.append(Question(entry["question"], [entry["answer"]], own, gold or own, []))
+    return tuple(found), tuple(documents)
+
+
+def _json(path: Path, field: str) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{field}: {path} does not exist; give a local copy of the published JSON") from None
+    except (ValueError, IsADirectoryError) as error:
+        raise UserError(f"{field}: {path} cannot be read as JSON ({error}); give the published file") from None

@@ -1,0 +1,96 @@
+"""Count and cut the tokens of prompts as the evaluated model's tokenizer sees them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tokenweight.errors import UserError
+
+# A piece reaches from one space after a non-space to the next: byte-level BPE never merges across it.
+_PIECE = re.compile(r" *[^ ]*(?:(?<=[^\S ]) +[^ ]*)*")
+_PIECES_KEPT = 1_000_000
+_PROBES = (
+    "A special magic number, is:\n7654321.\n\nOne  of two - don't! \"Yes\" (it's) 3c07c574-4925 \n end é ünï …",
+    "1. health 2. gruesome 30. ad hoc\nQuestion: What?\t Answer: VAR ABCDE = VAR QXZWV  The sky is blue.\n VAR",
+)
+
+
+class TokenCounter:
+    """Token counts of texts; repeated words are tokenised once where that provably changes nothing.
+
+    ``special_tokens`` is what the tokenizer adds around a text (BOS); ``count`` leaves it out.
+    """
+
+    def __init__(self, tokenizer_dir: Path) -> None:
+        self.tokenizer = load_tokenizer(tokenizer_dir)
+        self.special_tokens = len(self.encode("", special=True))
+        self._counts: dict[str, int] = {}
+        self.separable = all(self._count_pieces(probe) == self.count_whole(probe) for probe in _PROBES)
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """Token ids of `text`, with the tokenizer's special tokens (BOS) if `special`."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+        return ids
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of token ids without special tokens, spaces as they are."""
+        text: str = self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    def count(self, text: str) -> int:
+        """Number of tokens of `text` without special tokens."""
+        return self._count_pieces(text) if self.separable else self.count_whole(text)
+
+    def count_whole(self, text: str) -> int:
+        """The same number the slow, obvious way: the text tokenised as one."""
+        return len(self.encode(text))
+
+    def _count_pieces(self, text: str) -> int:
+        pieces = _PIECE.findall(text)
+        unknown = list({piece for piece in pieces if piece not in self._counts})
+        if unknown:
+            if len(self._counts) > _PIECES_KEPT:
+                self._counts.clear()
+                unknown = list(set(pieces))
+            encoded = self.tokenizer(unknown, add_special_tokens=False, verbose=False)["input_ids"]
+            self._counts.update(zip(unknown, map(len, encoded), strict=True))
+        return sum(map(self._counts.__getitem__, pieces))
+
+
+@lru_cache(maxsize=4)
+def _load(directory: str, modified_ns: int) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    path = Path(directory)
+    if (path / "tokenizer_config.json").exists() or (path / "config.json").exists():
+        return AutoTokenizer.from_pretrained(directory)
+    return PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"))
+
+
+def load_tokenizer(tokenizer_dir: Path) -> Any:
+    """Tokenizer of a directory that transformers can load, or that holds a bare ``tokenizer.json``.
+
+    Raises:
+        UserError: the directory does not exist or holds no tokenizer.
+    """
+    directory = Path(tokenizer_dir)
+    files = [f for name in ("tokenizer.json", "tokenizer.model", "vocab.json") if (f := directory / name).exists()]
+    if not files:
+        raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
+    return _load(str(directory.resolve()), files[0].stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _counter(directory: str, modified_ns: int) -> TokenCounter:
+    return TokenCounter(Path(directory))
+
+
+def token_counter(tokenizer_dir: Path) -> TokenCounter:
+    """The counter of a tokenizer directory, one per process (its word counts are worth keeping)."""
+    load_tokenizer(tokenizer_dir)
+    directory = Path(tokenizer_dir).resolve()
+    newest = max(f.stat().st_mtime_ns for f in directory.iterdir() if f.is_file())
+    return _counter(str(directory), newest)
