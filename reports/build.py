@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-
-from tokenweight.errors import UserError
 from tokenweight.reports.agreement import disagreement
 from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.estimates import (
@@ -28,6 +26,8 @@ from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import tokens_label
 from tokenweight.reports.targets.model import Column, Row, Target
 from tokenweight.reports.units import UnitResult, read_unit
+
+from tokenweight.errors import UserError
 
 Estimates = dict[str, dict[str, Estimate]]  # row -> column -> estimate
 
@@ -104,7 +104,11 @@ def _estimate_from_samples(
     chosen = {row.key: units_of(column.measure, units.get(row.key, [])) for row in target.rows}
     refusal = disagreement({row.key: chosen[row.key] for row in target.rows if _is_filled(row, column)})
     for row in target.rows:
-        estimate = estimate_from_units(column.measure, chosen[row.key], row_label(row, manifest), manifest)
+        label = row_label(row, manifest)
+        if row.key not in units:
+            estimates[row.key][column.key] = Estimate("missing", reasons=(f"{label}: not in this run",))
+            continue
+        estimate = estimate_from_units(column.measure, chosen[row.key], label, manifest)
         if refusal and estimate.status != "missing":
             reason = f"the rows of this column cannot be compared: {refusal}"
             estimate = replace(estimate, status="refused", value=None, draws=None, reasons=(reason,))
@@ -219,7 +223,7 @@ def _cell(
         n=estimate.n,
         n_expected=estimate.n_expected,
         emphasis=emphasis,
-        marks=tuple(notes.mark(reason) for reason in estimate.reasons),
+        marks=tuple(sorted(notes.mark(reason) for reason in estimate.reasons)),
         paper=paper,
         addresses=estimate.addresses,
     )

@@ -63,6 +63,5 @@ def legend(report: Report, paper_is: str) -> str:
     scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""
     return (
         f"{paper_is}: {report.paper_place} of the paper. {scaled}{NOT_IN_PAPER}: empty in the paper. "
-        f"{NO_NUMBER}: no number, the note says why. n: samples behind a value. Intervals: 95 %, bootstrap over "
-        "samples within each task; none where a task has a single sample."
+        f"{NO_NUMBER}: no number, the note says why. n: samples behind a value."
     )

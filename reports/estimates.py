@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import ColumnMean, Difference, Measure, Perplexity, SampleMean, TaskMean
 from tokenweight.reports.model import Status

@@ -10,7 +10,6 @@ from itertools import groupby
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from tokenweight.reports.display import column_n_text, legend, number_text, statistic_texts, value_text
 from tokenweight.reports.model import Cell, Mark, PaperNumber, Report, ReportColumn, ReportRow
 
@@ -85,9 +84,9 @@ def render(report: Report) -> str:
     )
 
 
-def standalone(report: Report) -> str:
-    """A document that holds the table alone, for a look at it."""
-    return _environment().get_template("standalone.tex.jinja").render(table=render(report))
+def standalone(*reports: Report) -> str:
+    """A document that holds the tables alone, for a look at them."""
+    return _environment().get_template("standalone.tex.jinja").render(tables=[render(report) for report in reports])
 
 
 def _environment() -> Environment:

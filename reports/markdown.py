@@ -30,6 +30,7 @@ def render(report: Report) -> str:
         _list(note.text for note in report.notes if note.mark is None),
         *(f"{_superscript(note.mark)} {escape(note.text)}" for note in report.notes if note.mark is not None),
         "### 95 % intervals and samples",
+        "Bootstrap over samples within each task; no interval where a task has a single sample.",
         _table(report, [[_interval(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=False),
     ]
     return "\n\n".join(parts) + "\n"

@@ -67,7 +67,10 @@ def flag_notes(units: Mapping[str, list[UnitResult]]) -> tuple[str, ...]:
         for unit in results:
             for flag in unit.flags:
                 flagged.setdefault(flag, []).append(f"{unit.entry.unit} ({label})")
-    return tuple(f"Flagged {flag}: {len(where)} units, {_listed(where)}." for flag, where in sorted(flagged.items()))
+    return tuple(
+        f"Flagged {flag}: {len(where)} {'unit' if len(where) == 1 else 'units'}, {_listed(where)}."
+        for flag, where in sorted(flagged.items())
+    )
 
 
 def _listed(names: list[str]) -> str:

@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-
 from tokenweight.reports.units import Floats
 
 DRAWS = 1000
@@ -20,7 +19,7 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     The draws depend on `key` and n alone, so that rows resample the same items: two equal models have
     a difference of exactly 0 in every draw. `scores` are in the order of their doc_id.
     """
-    return _shares(key, len(scores)) @ scores
+    return (_shares(key, len(scores)) @ scores.astype(np.float32)).astype(np.float64)
 
 
 @lru_cache(maxsize=96)

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from tokenweight.reports.manifest import UnitEntry
+
 from tokenweight.store.store import read_record
 
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
@@ -34,7 +34,7 @@ class UnitResult:
     untruncated_tokens: Floats = field(default_factory=lambda: _NOTHING)
     length_words: Floats = field(default_factory=lambda: _NOTHING)
     record: dict[str, Any] = field(default_factory=dict)
-    data_digest: str = ""  # sha256 over (doc_id, reference, metric): which questions were asked
+    data_digest: str = ""  # sha256 over doc_ids, references and metrics: which questions were asked
     flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
 
 
@@ -51,7 +51,7 @@ def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
             entry, "refused", "stale: its record has another fingerprint than the recipe; run the target again"
         )
     try:
-        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_COLUMNS)
+        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_COLUMNS, use_threads=False)
         flags = _flags(directory / "summary.json")
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         return UnitResult(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
@@ -61,19 +61,19 @@ def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
 def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, flags: tuple[str, ...]) -> UnitResult:
     doc_ids = table["doc_id"].to_numpy()
     order = np.argsort(doc_ids, kind="stable")
-    scores = _floats(table["score"])[order]
+    doc_ids, table = doc_ids[order], table.take(order)
+    scores = _floats(table["score"])
     status, reason = _judge(entry, doc_ids, scores)
-    columns = zip(*(table[name].to_pylist() for name in ("doc_id", "reference", "metric")), strict=True)
-    samples = sorted(columns, key=repr)
+    questions = (doc_ids.tolist(), table["reference"].to_pylist(), table["metric"].to_pylist())
     return UnitResult(
         entry,
         status,
         reason,
         scores=scores,
-        untruncated_tokens=_floats(table["untruncated_tokens"])[order],
-        length_words=_floats(table["length_words"])[order],
+        untruncated_tokens=_floats(table["untruncated_tokens"]),
+        length_words=_floats(table["length_words"]),
         record=record,
-        data_digest=hashlib.sha256(repr(samples).encode()).hexdigest(),
+        data_digest=hashlib.sha256(repr(questions).encode()).hexdigest(),
         flags=flags,
     )
 
