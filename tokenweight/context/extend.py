@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tokenweight.context.checkpoint_files import copy_companions, link_weights
 from tokenweight.context.rope import rotary_dimension
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Extension
-
-NOT_OURS = ("config.json", "record.json")  # rewritten here; the store's own
-WEIGHT_SUFFIXES = (".safetensors", ".bin")
 
 
 def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
@@ -28,8 +26,8 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
     for leftover in (partial, final):
         shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir(parents=True)
-    for file in sorted(p for p in model_dir.iterdir() if p.is_file() and p.name not in NOT_OURS):
-        _link_or_copy(file, partial / file.name)
+    link_weights(model_dir, partial)
+    copy_companions(model_dir, partial)
     config.save_pretrained(partial)
     os.replace(partial, final)
 
@@ -77,14 +75,3 @@ def load_config(model_dir: Path) -> Any:
     if not (getattr(config, "rope_parameters", None) or {}).get("rope_theta"):
         raise UserError(f"{model_dir}/config.json: the model has no single RoPE; use a model with rotary embeddings")
     return config
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    if source.suffix in WEIGHT_SUFFIXES:
-        try:
-            os.link(source.resolve(), target)
-        except OSError:  # another file system, or one without hard links
-            pass
-        else:
-            return
-    shutil.copyfile(source, target)

@@ -26,11 +26,12 @@ def expected_inv_freq(config: Any) -> Tensor:
     if kind in ("default", "linear"):
         dimension = rotary_dimension(config)
         exponents = torch.arange(0, dimension, 2, dtype=torch.float64) / dimension
-        return (parameters["rope_theta"] ** -exponents / parameters.get("factor", 1.0)).float()
+        inv_freq: Tensor = parameters["rope_theta"] ** -exponents / parameters.get("factor", 1.0)
+        return inv_freq.float()
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    inv_freq: Tensor = ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"))[0]
-    return inv_freq
+    scaled: Tensor = ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"))[0]
+    return scaled
 
 
 def assert_rope(model: nn.Module, config: Any) -> None:

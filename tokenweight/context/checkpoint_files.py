@@ -1,0 +1,39 @@
+"""The files of a checkpoint directory: its weights, and what travels with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tokenweight.errors import UserError
+
+WEIGHT_SUFFIXES = (".safetensors", ".bin")
+WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
+
+
+def link_weights(model_dir: Path, target_dir: Path) -> None:
+    """Hard-link the weights of a checkpoint into another directory, or copy them across file systems."""
+    weights = [file for file in _files(model_dir) if file.suffix in WEIGHT_SUFFIXES]
+    if not weights:
+        raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHT_SUFFIXES)}) here; give a whole checkpoint")
+    for file in weights:
+        target = target_dir / file.name
+        try:
+            os.link(file.resolve(), target)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(file, target)
+    for index in model_dir.glob("*.index.json"):
+        shutil.copyfile(index, target_dir / index.name)
+
+
+def copy_companions(model_dir: Path, target_dir: Path) -> None:
+    """Copy tokenizer, generation settings and other small files of a checkpoint, byte for byte."""
+    for file in _files(model_dir):
+        is_weight = file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json")
+        if not is_weight and file.name not in WRITTEN_ANEW:
+            shutil.copyfile(file, target_dir / file.name)
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_file())

@@ -1,0 +1,42 @@
+"""The DeepSpeed configuration that a recipe and an execution imply (Appendix B: ZeRO level 3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenweight.recipes.schema import Execution, Training
+
+
+def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]:
+    """Configuration for `execution.deepspeed_stage`, without any "auto".
+
+    bf16 parameters with fp32 master weights, gradients accumulated in fp32 (the default would be bf16), and
+    DeepSpeed's AdamW over all parameters, so that weight decay also acts on norms, as in the paper's setup.
+    """
+    accumulation = training.sequences_per_step // (execution.processes * execution.micro_batch_sequences)
+    return {
+        "train_batch_size": training.sequences_per_step,
+        "train_micro_batch_size_per_gpu": execution.micro_batch_sequences,
+        "gradient_accumulation_steps": accumulation,
+        "gradient_clipping": training.gradient_clip,
+        "bf16": {"enabled": training.precision == "bf16"},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "optimizer": {
+            "type": "AdamW",
+            "params": {
+                "lr": training.learning_rate,
+                "betas": [training.beta1, training.beta2],
+                "eps": training.epsilon,
+                "weight_decay": training.weight_decay,
+                "torch_adam": True,
+            },
+        },
+        "zero_optimization": {
+            "stage": execution.deepspeed_stage,
+            "overlap_comm": execution.device != "cpu",
+            "contiguous_gradients": True,
+            "stage3_gather_16bit_weights_on_model_save": True,
+        },
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 10**9,
+    }

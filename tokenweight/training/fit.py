@@ -1,0 +1,138 @@
+"""One process's work in a training run, in named phases."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution
+from tokenweight.training.checkpoints import checkpoint_step
+from tokenweight.training.deepspeed_config import deepspeed_config
+from tokenweight.training.metrics import MetricsFile
+from tokenweight.training.models import load_model, resolve_device
+from tokenweight.training.quiet import quiet_transformers
+from tokenweight.training.request import TrainRequest
+from tokenweight.training.saving import save_checkpoint
+from tokenweight.training.score_store import Scores, open_scores
+from tokenweight.training.sequences import TokenRows, TrainingRows, open_tokens
+from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
+from tokenweight.weighting.windows import WindowPlan, plan_windows
+
+PROBE_TOKENS = 128
+
+
+def fit(
+    request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress, resume_from: Path | None
+) -> None:
+    """Train, from `resume_from` where given, and leave out_dir/model and out_dir/metrics.jsonl.
+
+    Precision bf16 means bf16 arithmetic on fp32 parameters, as in the paper's DeepSpeed setup: by DeepSpeed's
+    master weights, or without DeepSpeed by autocast (AdamW on bf16 parameters would lose steps of 2e-5). The
+    finished checkpoint is saved in bf16 then. Called in every process of a run.
+    """
+    from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer
+
+    with quiet_transformers():
+        # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
+        arguments = training_arguments(request, out_dir / "checkpoints", execution)
+        uses_bf16_parameters = execution.deepspeed_stage > 0 and request.training.precision == "bf16"
+
+        # 2. The model, with our head.
+        model = load_model(
+            request.model_dir,
+            torch.bfloat16 if uses_bf16_parameters else torch.float32,
+            check_rope=execution.deepspeed_stage == 0,
+        )
+        tokenizer = load_tokenizer(request.model_dir)
+
+        # 3. The data, with frozen scores if there are any.
+        tokens = open_tokens(request.chunk_dir)
+        plan = window_plan(request, tokens)
+        scores = frozen_scores(request, tokens, plan, tokenizer)
+        rows = TrainingRows(tokens, request.rows, model.config.vocab_size, scores)
+
+        # 4. Train.
+        metrics_file = MetricsFile(out_dir / "metrics.jsonl")
+        if arguments.process_index == 0:
+            metrics_file.cut_back_to(checkpoint_step(resume_from) if resume_from else 0)
+        trainer = TokenWeightingTrainer(
+            model,
+            arguments,
+            rows,
+            request,
+            plan=plan,
+            bos_token_id=bos_token_id(tokenizer, model.config),
+            metrics_file=metrics_file,
+            progress=progress,
+        )
+        trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+
+        # 5. Save and validate.
+        dtype = torch.bfloat16 if request.training.precision == "bf16" else torch.float32
+        probe = torch.from_numpy(np.asarray(tokens[:1, :PROBE_TOKENS], dtype=np.int64))
+        save_checkpoint(trainer, request.model_dir, out_dir / "model", dtype, probe)
+
+
+def training_arguments(request: TrainRequest, work_dir: Path, execution: Execution) -> Any:
+    """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own."""
+    from transformers import TrainingArguments
+
+    training = request.training
+    device = resolve_device(execution.device, int(os.environ.get("LOCAL_RANK", "0")))
+    on_cpu = device.type == "cpu"
+    arguments = TrainingArguments(
+        output_dir=str(work_dir),
+        max_steps=training.steps,
+        per_device_train_batch_size=execution.micro_batch_sequences,
+        gradient_accumulation_steps=accumulation_steps(request, execution),
+        learning_rate=training.learning_rate,
+        max_grad_norm=training.gradient_clip,
+        bf16=training.precision == "bf16",
+        gradient_checkpointing=execution.gradient_checkpointing,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="steps",
+        save_steps=min(execution.save_every_steps, training.steps),
+        save_total_limit=2,
+        seed=request.seed,
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and execution.processes > 1 else None,
+        ddp_find_unused_parameters=False,
+        dataloader_drop_last=True,
+        dataloader_pin_memory=not on_cpu,
+        remove_unused_columns=False,
+        label_names=[],
+        disable_tqdm=True,
+        report_to=[],
+        deepspeed=deepspeed_config(training, execution) if execution.deepspeed_stage else None,
+    )
+    if execution.launcher == "inline":
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # never DataParallel over whatever GPUs are visible
+    return arguments
+
+
+def accumulation_steps(request: TrainRequest, execution: Execution) -> int:
+    """Micro-batches that each process accumulates for one optimizer step."""
+    return request.training.sequences_per_step // (execution.processes * execution.micro_batch_sequences)
+
+
+def window_plan(request: TrainRequest, tokens: TokenRows) -> WindowPlan | None:
+    """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
+    if not request.needs_short_nll or request.scorer is None:
+        return None
+    return plan_windows(tokens.shape[1], request.scorer.short_tokens, request.scorer.stride_tokens)
+
+
+def frozen_scores(request: TrainRequest, tokens: TokenRows, plan: WindowPlan | None, tokenizer: Any) -> Scores | None:
+    """The frozen scorer's NLLs, checked against tokens, windows and vocabulary; None for other weightings."""
+    if plan is None or request.score_dir is None:
+        return None
+    return open_scores(
+        request.score_dir, tokens, plan, sequences=request.rows, vocabulary_sha256=vocabulary_sha256(tokenizer)
+    )

@@ -1,0 +1,93 @@
+"""Training and scoring in several processes: torchrun as a child that never outlives us."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution
+
+PROGRESS_PREFIX = "tokenweight-progress "
+GRACE_SECONDS = 20.0
+
+
+def launch(
+    job: Literal["train", "score"], arguments: dict[str, Any], out_dir: Path, execution: Execution, progress: Progress
+) -> None:
+    """Run `job` in execution.processes processes by torchrun (tokenweight.training.worker) and wait for it.
+
+    Errors of a worker are raised here as what they were there (UserError, StageError); another failure is a
+    StageError with the last lines of its output.
+    """
+    with tempfile.TemporaryDirectory(prefix="tokenweight-") as folder:
+        request = Path(folder) / "request.json"
+        request.write_text(
+            json.dumps({"job": job, "arguments": arguments, "execution": execution.model_dump(mode="json")})
+        )
+        command = [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc_per_node", str(execution.processes)),
+            *("-m", "tokenweight.training.worker", str(request), str(out_dir)),
+        ]
+        status, tail = _run(command, progress)
+        _raise_worker_error(request.with_name("error.json"))
+        if status != 0:
+            raise StageError(f"{job}: torchrun ended with status {status}: " + " | ".join(tail[-5:]))
+
+
+def _run(command: list[str], progress: Progress) -> tuple[int, list[str]]:
+    """Run a command to its end in our process group; its progress lines go to `progress`."""
+    threads = max(1, (os.cpu_count() or 1) // int(command[command.index("--nproc_per_node") + 1]))
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+    guarded = [sys.executable, "-m", "tokenweight.training.parent_death", str(os.getpid()), *command]
+    child = subprocess.Popen(
+        guarded,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+    )
+    tail: list[str] = []
+    try:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith(PROGRESS_PREFIX):
+                done, total, what = line.removeprefix(PROGRESS_PREFIX).split(maxsplit=2)
+                progress(int(done), int(total), what.strip())
+            elif line.strip():
+                tail = [*tail[-19:], line.strip()]
+        return child.wait(), tail
+    except BaseException:
+        stop_tree(child)
+        raise
+
+
+def stop_tree(child: subprocess.Popen[str], grace_seconds: float = GRACE_SECONDS) -> None:
+    """End a child and all its descendants: TERM, so that torchrun stops its ranks, then KILL what is left."""
+    with suppress(psutil.NoSuchProcess):
+        tree = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+        child.send_signal(signal.SIGTERM)
+        _, left = psutil.wait_procs(tree, timeout=grace_seconds)
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+    child.wait()
+
+
+def _raise_worker_error(path: Path) -> None:
+    if path.is_file():
+        error = json.loads(path.read_text())
+        raise (UserError if error["kind"] == "UserError" else StageError)(error["message"])

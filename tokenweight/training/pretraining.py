@@ -1,0 +1,83 @@
+"""Pre-training of a base by the pipeline itself (stage `pretrain`): a small Llama from random weights, uniform loss."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tokenweight.errors import UserError
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution, PretrainBase
+from tokenweight.training.quiet import quiet_transformers
+from tokenweight.training.request import TrainRequest
+from tokenweight.training.run import train
+from tokenweight.training.sequences import open_tokens
+from tokenweight.training.vocabulary import load_tokenizer
+
+TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
+
+
+def pretrain(
+    base: PretrainBase,
+    tokenizer_dir: Path,
+    chunk_dir: Path,
+    out_dir: Path,
+    execution: Execution,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train `base.architecture` on the sequences of `chunk_dir` (base.context_tokens long); leaves out_dir/model.
+
+    The corpus is read again from its beginning where base.training asks for more sequences than it has. Resumes
+    as :func:`tokenweight.training.run.train` does. Returns its summary with the number of parameters.
+    """
+    tokens = open_tokens(chunk_dir)
+    if tokens.shape[1] != base.context_tokens:
+        raise UserError(
+            f"{chunk_dir}: sequences of {tokens.shape[1]} tokens, base.context_tokens is {base.context_tokens}; "
+            "make them equal"
+        )
+    initial = out_dir / "initial"
+    parameters = initial_checkpoint(base, tokenizer_dir, initial)
+    request = TrainRequest(
+        model_dir=initial, chunk_dir=chunk_dir, training=base.training, seed=base.seed, repeat_rows=True
+    )
+    summary = train(request, out_dir, execution, progress)
+    shutil.rmtree(initial)
+    return {**summary, "parameters": parameters, "passes": request.rows / len(tokens)}
+
+
+def initial_checkpoint(base: PretrainBase, tokenizer_dir: Path, target: Path) -> int:
+    """Write the randomly initialised model (seed base.seed) and its tokenizer; returns its number of parameters."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = load_tokenizer(tokenizer_dir)
+    shape = base.architecture
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=base.context_tokens,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        tie_word_embeddings=shape.tie_embeddings,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]), quiet_transformers():
+        torch.manual_seed(base.seed)
+        model = LlamaForCausalLM(config)
+        partial = target.with_name(f"{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        model.save_pretrained(partial)
+    for pattern in TOKENIZER_FILES:
+        for file in tokenizer_dir.glob(pattern):
+            shutil.copyfile(file, partial / file.name)
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(partial, target)
+    return int(model.num_parameters())

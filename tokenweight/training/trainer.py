@@ -1,0 +1,217 @@
+"""The trainer: HF Trainer with the paper's loss. Everything else is its own loop.
+
+One optimizer step: gather its micro-batches, score them on short windows (unfrozen only; parameters are constant
+within a step), then per micro-batch the long pass, the weights, the weighted loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+
+from tokenweight.context.rope import assert_rope, restore_rope
+from tokenweight.errors import StageError
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Training
+from tokenweight.training.checkpoints import mark_whole
+from tokenweight.training.metrics import MetricsFile, StepMetrics
+from tokenweight.training.request import TrainRequest
+from tokenweight.training.scoring import windows_per_batch
+from tokenweight.training.sequences import TrainingRows
+from tokenweight.weighting.head import model_nll, model_nll_and_entropy
+from tokenweight.weighting.loss import weighted_nll
+from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.windows import WindowPlan, score_windows
+
+Batch = dict[str, Tensor]
+
+
+class TokenWeightingTrainer(Trainer):
+    """HF Trainer whose loss is the weighted NLL of Eq. 2, by the chunked fp32 head."""
+
+    model: Any  # HF's types allow None before its loop sets these
+    optimizer: Any
+    lr_scheduler: Any
+    train_dataset: Any
+
+    loss_is_scaled_for_ga = False  # our loss is a mean over sequences: divide it by the accumulation steps
+
+    def __init__(
+        self,
+        model: Any,
+        arguments: TrainingArguments,
+        rows: TrainingRows,
+        request: TrainRequest,
+        *,
+        plan: WindowPlan | None,
+        bos_token_id: int | None,
+        metrics_file: MetricsFile,
+        progress: Progress,
+    ) -> None:
+        super().__init__(
+            model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
+        )
+        self.request, self.plan, self.bos_token_id = request, plan, bos_token_id
+        self.scores_itself = (
+            request.needs_short_nll and request.scorer is not None and request.scorer.kind == "unfrozen"
+        )
+        self.metrics_file, self.progress = metrics_file, progress
+        self.step_metrics = StepMetrics(arguments.device)
+        self.step_row: dict[str, float] = {}
+        self.remove_callback(PrinterCallback)
+        self.add_callback(_StepWatch(self))
+
+    # --- One optimizer step ---------------------------------------------------------------------
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
+    ) -> tuple[list[Batch], Tensor | int | None]:
+        """The micro-batches of one optimizer step; an unfrozen scorer scores all of them together."""
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self.scores_itself and batches:
+            assert self.plan is not None
+            token_ids = torch.cat([batch["input_ids"].to(device) for batch in batches])
+            short_nll = score_windows(
+                self.model,
+                token_ids,
+                self.plan,
+                bos_token_id=self.bos_token_id,
+                windows_per_batch=windows_per_batch(self.plan, self.args.per_device_train_batch_size),
+                first_window=False,
+            )
+            for batch, rows in zip(batches, short_nll.split([len(b["input_ids"]) for b in batches]), strict=True):
+                batch["short_nll"] = rows
+        return batches, items
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Batch,
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Tensor:
+        """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M] where scored."""
+        # 1. Long context, with gradient.
+        if self.request.weighting.score == "mile":
+            long_nll, entropy = model_nll_and_entropy(model, inputs["input_ids"])
+        else:
+            long_nll, entropy = model_nll(model, inputs["input_ids"]), None
+        # 2. Short context, without. In the first window an unfrozen scorer's contexts are the same: so is the NLL.
+        short_nll = inputs.get("short_nll")
+        if short_nll is not None and self.plan is not None and self._first_window_is_ours():
+            short_nll = self.plan.with_own_context(short_nll, long_nll.detach())
+        # 3. Weights, as constants.
+        try:
+            weights = token_weights(
+                long_nll,
+                short_nll,
+                self.request.weighting,
+                sequence_ids=inputs["sequence_id"].tolist(),
+                seed=self.request.seed,
+                long_entropy=entropy,
+            )
+        except FloatingPointError as error:
+            raise self._stopped(str(error)) from error
+        # 4. Loss.
+        self.step_metrics.add(long_nll.detach(), weights)
+        return weighted_nll(long_nll, weights)
+
+    def _first_window_is_ours(self) -> bool:
+        """LongCE, too, leaves tokens alone that have no shorter context (weight 1)."""
+        return self.scores_itself or self.request.weighting.score == "long_ce"
+
+    # --- Optimizer, schedule, order (Appendix B) ------------------------------------------------
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Any:
+        """AdamW over all parameters: weight decay also acts on norms, as in the paper's DeepSpeed setup."""
+        if self.optimizer is None:
+            training = self.request.training
+            self.optimizer = torch.optim.AdamW(
+                self.model.parameters(),
+                lr=training.learning_rate,
+                betas=(training.beta1, training.beta2),
+                eps=training.epsilon,
+                weight_decay=training.weight_decay,
+                fused=True,
+            )
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """Linear warm-up from 0 (the first step does nothing), then constant or a linear decay."""
+        if self.lr_scheduler is None:
+            training = self.request.training
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer, lambda step: learning_rate_share(step, training)
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int]:
+        """Rows in the order in which the chunk stage shuffled them."""
+        return torch.utils.data.SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+
+    # --- Numbers --------------------------------------------------------------------------------
+
+    def finish_step(self) -> None:
+        """Before the optimizer moves: this step's numbers, over all processes; stop where they are not finite."""
+        self.step_row = self.step_metrics.finish()
+        if not all(math.isfinite(value) for value in self.step_row.values()):
+            raise self._stopped(f"the loss is not finite (NLL {self.step_row['nll']})")
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """One line of metrics.jsonl per step, and progress; HF's own summary at the end is dropped."""
+        if "learning_rate" not in logs:
+            return
+        norm = float(logs["grad_norm"])
+        if not math.isfinite(norm):
+            raise self._stopped(f"the gradient norm is not finite ({norm})")
+        step = self.state.global_step
+        if self.is_world_process_zero():
+            row = {"step": step, **self.step_row, "grad_norm": norm, "learning_rate": logs["learning_rate"]}
+            self.metrics_file.append(row)
+            self.progress(step, self.request.training.steps, "steps")
+
+    def _stopped(self, reason: str) -> StageError:
+        return StageError(
+            f"training stopped at step {self.state.global_step + 1}: {reason}; the last checkpoint is kept"
+        )
+
+
+class _StepWatch(TrainerCallback):
+    """Hooks of HF's loop that call back into the trainer."""
+
+    def __init__(self, trainer: TokenWeightingTrainer) -> None:
+        self.trainer = trainer
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Engines have rounded rotary frequencies before: put them back and check."""
+        restore_rope(self.trainer.model, self.trainer.model.config)
+        assert_rope(self.trainer.model, self.trainer.model.config)
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        self.trainer.finish_step()
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """A checkpoint counts from the moment at which every process has written its part."""
+        self.trainer.accelerator.wait_for_everyone()
+        if state.is_world_process_zero:
+            mark_whole(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
+        self.trainer.accelerator.wait_for_everyone()
+
+
+def learning_rate_share(step: int, training: Training) -> float:
+    """Share of the full learning rate at optimizer step `step` (from 0): warm-up, then constant or linear decay."""
+    if step < training.warmup_steps:
+        return step / training.warmup_steps
+    remaining = max(training.steps - training.warmup_steps, 1)
+    elapsed = (step - training.warmup_steps) / remaining
+    return 1 - (1 - training.final_learning_rate_share) * min(elapsed, 1.0)

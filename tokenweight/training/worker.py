@@ -1,0 +1,67 @@
+"""One rank of a launched job: `torchrun -m tokenweight.training.worker request.json out_dir`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.progress import no_progress
+from tokenweight.recipes.schema import Execution, Scorer
+from tokenweight.training.launch import PROGRESS_PREFIX
+from tokenweight.training.parent_death import end_with_parent
+
+
+def main(request_path: Path, out_dir: Path) -> int:
+    """Do this rank's part of the job; a clear error goes to error.json beside the request."""
+    end_with_parent(os.getppid(), signal.SIGKILL)
+    request = json.loads(request_path.read_text())
+    execution = Execution.model_validate(request["execution"])
+    try:
+        {"train": _train, "score": _score}[request["job"]](request["arguments"], out_dir, execution)
+    except (UserError, StageError) as error:
+        partial = request_path.with_name(f"error-{os.environ['RANK']}.partial")
+        partial.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}))
+        os.replace(partial, request_path.with_name("error.json"))
+        return 1
+    return 0
+
+
+def _train(arguments: dict[str, str], out_dir: Path, execution: Execution) -> None:
+    import torch
+
+    from tokenweight.training.fit import fit
+    from tokenweight.training.request import TrainRequest
+
+    resume_from = Path(arguments["resume_from"]) if arguments["resume_from"] else None
+    fit(TrainRequest.model_validate(arguments["request"]), out_dir, execution, _report, resume_from)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def _score(arguments: dict[str, str], out_dir: Path, execution: Execution) -> None:
+    from tokenweight.training.scoring import score
+
+    score(
+        Path(arguments["model_dir"]),
+        Path(arguments["chunk_dir"]),
+        out_dir,
+        scorer=Scorer.model_validate(arguments["scorer"]),
+        sequences=int(arguments["sequences"]),
+        scorer_fingerprint=arguments["scorer_fingerprint"],
+        execution=execution,
+        progress=_report if os.environ["RANK"] == "0" else no_progress,
+        precision="bf16" if arguments["precision"] == "bf16" else "fp32",
+    )
+
+
+def _report(done: int, total: int, what: str) -> None:
+    print(f"{PROGRESS_PREFIX}{done} {total} {what}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
