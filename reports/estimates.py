@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from tokenweight.reports.manifest import Manifest
@@ -93,12 +94,13 @@ def difference_of_rows(
     return _combine([columns[measure.column], reference[measure.column]], "difference")
 
 
-def _combine(parts: list[Estimate], how: str) -> Estimate:
+def _combine(parts: list[Estimate], how: Literal["mean", "difference"]) -> Estimate:
     status = max((part.status for part in parts), key=_SEVERITY.index)
-    expected = [part.n_expected for part in parts]
+    counted = parts if how == "mean" else parts[:1]  # a difference rests on the items that both rows share
+    expected = [part.n_expected for part in counted]
     whole = Estimate(
         status,
-        n=sum(part.n for part in parts),
+        n=sum(part.n for part in counted),
         n_expected=sum(n for n in expected if n) if all(n is not None for n in expected) else None,
         reasons=tuple(dict.fromkeys(reason for part in parts for reason in part.reasons)),
         remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks)),

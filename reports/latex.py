@@ -29,6 +29,7 @@ _ESCAPES = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
     '"': "''",
     "[": r"{[}",  # after \\ it would begin an optional argument
     "]": r"{]}",
@@ -46,12 +47,15 @@ _ESCAPES = {
     "…": r"\ldots{}",
     "’": "'",
 }
+_LIGATURES = re.compile(r"(?<=[-,'])(?=[-,'])")  # -- would print as a dash, '' and ,, as quotation marks
+_KEEP_APART = "\0"
 _COMMANDS: dict[Mark, str] = {"bold": r"\textbf", "italic": r"\textit", "underline": r"\underline"}
 
 
 def escape(text: str) -> str:
     """Text that LaTeX prints as it is, on one line; a letter beyond Latin is spelled as its code point."""
-    return "".join(_ESCAPES.get(character) or _plain(character) for character in " ".join(text.split()))
+    flat = _LIGATURES.sub(_KEEP_APART, " ".join(text.split()))
+    return "".join("{}" if c == _KEEP_APART else _ESCAPES.get(c) or _plain(c) for c in flat)
 
 
 def _plain(character: str) -> str:

@@ -242,7 +242,7 @@ def test_equal_models_differ_by_exactly_nothing(store: FakeStore) -> None:
     report = build_report(store.manifest("figure-1"), store.root)
     for column in ("mmlu-difference", "ruler-difference", "longbench-difference"):
         cell = report.cell("lambda-0.25", column)
-        assert (cell.value, cell.ci_low, cell.ci_high) == (0.0, 0.0, 0.0)
+        assert (cell.value, cell.ci_low, cell.ci_high, cell.n) == (0.0, 0.0, 0.0, report.cell("uniform", column).n)
     assert report.cell("lambda-0.25", "mmlu-difference").paper is not None
     assert report.cell("lambda-0.50", "mmlu-difference").status == "missing"
 

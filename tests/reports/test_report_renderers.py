@@ -185,7 +185,7 @@ def test_latex_prints_hostile_text_as_it_is(hostile: Report, tmp_path: Path) -> 
         pytest.skip("NOT CHECKED: pdftotext is missing, the page was not read")
     subprocess.run(["pdftotext", "-layout", "table.pdf"], cwd=tmp_path, check=True, timeout=60)
     text = flat((tmp_path / "table.txt").read_text(encoding="utf-8")).replace("˜", "~")
-    for piece in ("a_b %c &d #e $f$ ~g", "{j} κ ≤ 1 > 0 < 2 |", "[k] *l*", "é =1+1"):
+    for piece in ("a_b %c &d #e $f$ ~g", "{j} κ ≤ 1 > 0 < 2 |", "[k] *l*", "é =1+1", "--r"):
         assert piece in text, piece
 
 
