@@ -184,8 +184,8 @@ class _TokenNLL(torch.autograd.Function):
                 normaliser[chunk] = torch.logsumexp(logits, dim=-1)
                 nll[chunk] = normaliser[chunk] - logits.gather(1, labels[chunk, None])[:, 0]
                 if entropy is not None:
-                    probability = (logits - normaliser[chunk, None]).exp_()
-                    entropy[chunk] = normaliser[chunk] - probability.mul_(logits).sum(dim=-1)
+                    log_p = logits.sub_(normaliser[chunk, None])
+                    entropy[chunk] = -(log_p.exp() * log_p).sum(dim=-1)
         ctx.save_for_backward(hidden, weight, bias, labels, normaliser)
         ctx.rows = rows
         if entropy is not None:

@@ -1,0 +1,215 @@
+"""The head against float64 autograd, and what it must never hold in memory."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tokenweight.weighting import install_head, model_nll, per_token_nll
+from tokenweight.weighting.head import TokenNLLHead, model_nll_and_entropy, per_token_nll_and_entropy
+
+ROWS, WIDTH, VOCABULARY = 203, 24, 97
+
+
+def problem(bias: bool, dtype=torch.float32, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(ROWS, WIDTH, generator=draw).to(dtype)
+    weight = torch.randn(VOCABULARY, WIDTH, generator=draw).to(dtype)
+    labels = torch.randint(0, VOCABULARY, (ROWS,), generator=draw)
+    gradient = torch.rand(ROWS, generator=draw) * 3
+    gradient[::3] = 0
+    return hidden, weight, torch.randn(VOCABULARY, generator=draw).to(dtype) if bias else None, labels, gradient
+
+
+def reference(hidden, weight, bias, labels, gradient):
+    """NLL and gradients by float64 autograd on materialised logits."""
+    inputs = [None if t is None else t.double().requires_grad_() for t in (hidden, weight, bias)]
+    logits = nn.functional.linear(*inputs)
+    nll = nn.functional.cross_entropy(logits, labels, reduction="none")
+    (nll * gradient.double()).sum().backward()
+    return nll.detach(), [None if t is None else t.grad for t in inputs]
+
+
+def relative(ours, exact):
+    return ((ours.double() - exact).norm() / exact.norm()).item()
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk_rows", [7, 64, 203, 2048])
+def test_nll_and_gradients_equal_float64_autograd(bias, chunk_rows):
+    hidden, weight, offset, labels, gradient = problem(bias)
+    exact, gradients = reference(hidden, weight, offset, labels, gradient)
+    leaves = [None if t is None else t.clone().requires_grad_() for t in (hidden, weight, offset)]
+    nll = per_token_nll(leaves[0], leaves[1], labels, bias=leaves[2], chunk_rows=chunk_rows)
+    (nll * gradient).sum().backward()
+    assert nll.dtype == torch.float32
+    assert relative(nll.detach(), exact) < 1e-6
+    for leaf, expected in zip(leaves, gradients, strict=True):
+        if leaf is not None:
+            assert relative(leaf.grad, expected) < 1e-5
+
+
+def test_bf16_is_no_worse_than_materialised_fp32_logits():
+    hidden, weight, _, labels, gradient = problem(False, torch.bfloat16)
+    exact, (d_hidden, d_weight, _) = reference(hidden, weight, None, labels, gradient)
+
+    ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    nll = per_token_nll(*ours, labels)
+    (nll * gradient).sum().backward()
+
+    theirs = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    materialised = nn.functional.cross_entropy((theirs[0] @ theirs[1].t()).float(), labels, reduction="none")
+    (materialised * gradient).sum().backward()
+
+    assert (nll - exact).abs().max() < 1e-4
+    assert (nll - exact).abs().max() < (materialised - exact).abs().max()
+    assert relative(ours[0].grad, d_hidden) <= relative(theirs[0].grad, d_hidden) * 1.01
+    assert relative(ours[1].grad, d_weight) <= relative(theirs[1].grad, d_weight) * 1.01
+    assert ours[0].grad.dtype == ours[1].grad.dtype == torch.bfloat16
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="products with fp32 output exist on CUDA only")
+def test_bf16_on_cuda_keeps_fp32_logits_and_sums():
+    hidden, weight, _, labels, gradient = (None if t is None else t.cuda() for t in problem(False, torch.bfloat16))
+    hidden, weight = hidden.repeat(1, 4)[:192].contiguous(), weight.repeat(1, 4)[:96].contiguous()
+    labels, gradient = labels[:192].clamp_max(95), gradient[:192]
+    exact, (d_hidden, d_weight, _) = reference(hidden, weight, None, labels, gradient)
+    ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    nll = per_token_nll(*ours, labels, chunk_rows=50)
+    (nll * gradient).sum().backward()
+    assert (nll - exact).abs().max() < 1e-3
+    assert relative(ours[0].grad, d_hidden) < 1e-2
+    assert relative(ours[1].grad, d_weight) < 1e-2
+
+
+def test_rows_of_zero_weight_have_exactly_zero_gradient():
+    hidden, weight, _, labels, gradient = problem(False)
+    hidden.requires_grad_()
+    (per_token_nll(hidden, weight, labels) * gradient).sum().backward()
+    assert (hidden.grad[gradient == 0] == 0).all()
+    assert (hidden.grad[gradient != 0] != 0).any(dim=1).all()
+
+
+def test_all_weights_zero_give_zero_gradient_everywhere():
+    hidden, weight, bias, labels, _ = problem(True)
+    leaves = [t.requires_grad_() for t in (hidden, weight, bias)]
+    (per_token_nll(hidden, weight, labels, bias=bias) * 0.0).sum().backward()
+    assert all((leaf.grad == 0).all() for leaf in leaves)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_entropy_is_that_of_the_prediction_and_a_constant(bias):
+    hidden, weight, offset, labels, _ = problem(bias)
+    hidden.requires_grad_()
+    nll, entropy = per_token_nll_and_entropy(hidden, weight, labels, bias=offset, chunk_rows=64)
+    p = nn.functional.linear(hidden.double(), weight.double(), None if offset is None else offset.double()).softmax(-1)
+    torch.testing.assert_close(entropy, -(p * p.log()).sum(-1).float(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(nll, per_token_nll(hidden, weight, labels, bias=offset, chunk_rows=64))
+    assert nll.requires_grad
+    assert not entropy.requires_grad
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers the largest tensor that any operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return out
+
+
+def test_all_logits_never_exist():
+    rows, width, vocabulary = 4096, 8, 4096
+    hidden = torch.randn(rows, width, requires_grad=True)
+    weight = torch.randn(vocabulary, width, requires_grad=True)
+    labels = torch.randint(0, vocabulary, (rows,))
+    with LargestTensor() as seen:
+        per_token_nll(hidden, weight, labels).sum().backward()
+    assert seen.elements <= 128 * vocabulary < rows * vocabulary
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_model_with_our_head_trains_as_with_its_own(make_llama, tied):
+    plain, ours = make_llama(tied), make_llama(tied)
+    head = install_head(ours)
+    assert isinstance(head, TokenNLLHead)
+    assert (ours.lm_head.weight is ours.model.embed_tokens.weight) is tied
+    assert install_head(ours) is head
+    ids = torch.randint(0, 50, (2, 40), generator=torch.Generator().manual_seed(4))
+    loss = plain(input_ids=ids, labels=ids).loss
+    loss.backward()
+    nll = model_nll(ours, ids)
+    assert nll.shape == (2, 39)
+    nll.mean().backward()
+    torch.testing.assert_close(nll.mean(), loss)
+    for (name, expected), (_, parameter) in zip(plain.named_parameters(), ours.named_parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-4, atol=1e-6, msg=name)
+    assert [n for n, _ in plain.named_parameters()] == [n for n, _ in ours.named_parameters()]
+    torch.testing.assert_close(ours(input_ids=ids).logits, plain(input_ids=ids).logits)
+
+
+def test_model_nll_of_some_columns_is_a_slice_of_all(make_llama):
+    model = make_llama()
+    install_head(model)
+    ids = torch.randint(0, 50, (2, 40), generator=torch.Generator().manual_seed(5))
+    everything, entropy = model_nll_and_entropy(model, ids)
+    assert entropy.shape == everything.shape == (2, 39)
+    torch.testing.assert_close(model_nll(model, ids, 7, 20), everything[:, 7:20])
+    for start, stop in ((-1, 5), (5, 5), (0, 40)):
+        with pytest.raises(ValueError, match="columns"):
+            model_nll(model, ids, start, stop)
+
+
+def test_phi_2_keeps_the_bias_of_its_head():
+    from transformers import PhiConfig, PhiForCausalLM
+
+    torch.manual_seed(0)
+    config = PhiConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
+    model = PhiForCausalLM(config).eval()
+    nn.init.normal_(model.lm_head.bias)
+    ids = torch.randint(0, 50, (1, 20))
+    expected = nn.functional.cross_entropy(model(input_ids=ids).logits[0, :-1], ids[0, 1:], reduction="none")
+    install_head(model)
+    torch.testing.assert_close(model_nll(model, ids)[0], expected)
+
+
+def test_under_autocast_products_are_bf16_and_the_weight_gradient_is_not():
+    hidden, weight, _, labels, gradient = problem(False)
+    rounded = [hidden.bfloat16(), weight.bfloat16()]
+    _, (_, d_weight, _) = reference(*rounded, None, labels, gradient)
+    weight.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        nll = per_token_nll(hidden, weight, labels)
+    (nll * gradient).sum().backward()
+    assert weight.grad.dtype == torch.float32
+    assert relative(weight.grad, d_weight) < 2e-2
+    assert (nll.detach() - per_token_nll(hidden, weight, labels)).abs().max() > 1e-3, "fp32 operands were used"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "weight", "labels", "word"),
+    [((4, 3), (5, 2), (4,), "hidden"), ((4, 3), (5, 3), (3,), "labels"), ((2, 4, 3), (5, 3), (4,), "hidden")],
+)
+def test_shapes_that_do_not_fit_are_named(hidden, weight, labels, word):
+    with pytest.raises(ValueError, match=word):
+        per_token_nll(torch.zeros(hidden), torch.zeros(weight), torch.zeros(labels, dtype=torch.long))
+
+
+def test_models_that_change_their_logits_are_refused(make_llama):
+    model = make_llama()
+    with pytest.raises(ValueError, match="no TokenNLLHead"):
+        model_nll(model, torch.zeros(1, 4, dtype=torch.long))
+    model.config.final_logit_softcapping = 30.0
+    with pytest.raises(ValueError, match="softcapping"):
+        install_head(model)

@@ -1,0 +1,238 @@
+"""Scores and postprocessing: what the equations say, and the desiderata of the paper's Table 2."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from tokenweight.recipes.schema import Weighting
+from tokenweight.weighting import token_weights, weighted_nll
+from tokenweight.weighting.postprocess import dense, sparse
+from tokenweight.weighting.scores import token_scores
+
+LONG = torch.tensor([[1.0, 4.0, 2.0, 0.5, 3.0]])
+SHORT = torch.tensor([[3.0, 1.0, 2.0, 1.0, 3.5]])  # D = -2, 3, 0, -0.5, -0.5
+
+
+def weights(weighting, long_nll=LONG, short_nll=SHORT, seed=0, ids=None, **more):
+    ids = list(range(len(long_nll))) if ids is None else ids
+    return token_weights(long_nll, short_nll, weighting, sequence_ids=ids, seed=seed, **more)
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        ("abs_pmi", [2, 3, 0, 0.5, 0.5]),
+        ("ppmi", [2, 0, 0, 0.5, 0.5]),
+        ("npmi", [0, 3, 0, 0, 0]),
+        ("sppmi", [2 - math.log(2), 0, 0, 0, 0]),
+        ("snpmi", [0, 3 - math.log(2), 0, 0, 0]),
+        ("excess", [-2, 3, 0, -0.5, -0.5]),
+        ("long_ce", [5, math.exp(-3), 1, math.exp(0.5), math.exp(0.5)]),
+        ("focal", [(1 - math.exp(-x)) ** 2 for x in (1, 4, 2, 0.5, 3)]),
+        ("mile", [1.5, 2, 1, 3, 1.1]),
+    ],
+)
+def test_scores_are_those_of_the_table(score, expected):
+    entropy = torch.tensor([[0.5, 1.0, 0.0, 2.0, 0.1]])
+    scores = token_scores(score, LONG, SHORT, long_entropy=entropy)
+    torch.testing.assert_close(scores, torch.tensor([expected], dtype=torch.float32))
+
+
+def test_shift_cap_and_exponent_can_be_set():
+    torch.testing.assert_close(token_scores("sppmi", LONG, SHORT, shift_k=3.0)[0, 0], torch.tensor(2 - math.log(3)))
+    assert token_scores("long_ce", LONG, SHORT, gamma=2.0).max() == pytest.approx(2.0)
+    torch.testing.assert_close(token_scores("focal", LONG, None, gamma=1.0), 1 - torch.exp(-LONG))
+    torch.testing.assert_close(token_scores("mile", LONG, None, long_entropy=LONG, gamma=3.0), (1 + LONG) ** 3)
+    assert token_scores("long_ce", LONG, LONG + 1e4).isfinite().all(), "the cap acts before the exponential"
+
+
+def test_dense_weights_are_equation_8():
+    expected = [0.75 + 0.25 * 5 * score / 6 for score in (2, 3, 0, 0.5, 0.5)]
+    got = weights(Weighting(postprocessing="dense", lambda_=0.75))
+    torch.testing.assert_close(got, torch.tensor([expected]))
+
+
+def test_sparse_weights_are_the_highest_scores():
+    assert weights(Weighting(postprocessing="sparse", kappa=0.4)).tolist() == [[2.5, 2.5, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(("kappa", "kept"), [(0.2, 819), (0.4, 1638), (1e-9, 1), (1.0, 4095)])
+def test_sparse_keeps_the_rounded_share_of_all_predictions(kappa, kept):
+    got = sparse(torch.rand(1, 4095), kappa, sequence_ids=[0], seed=0)
+    assert (got > 0).sum() == kept
+    assert got.max() == torch.tensor(4095 / kept)
+
+
+def test_each_sequence_is_weighted_by_itself():
+    long_nll, short_nll = torch.rand(3, 50), torch.rand(3, 50)
+    for weighting in (Weighting(postprocessing="dense", lambda_=0.1), Weighting(postprocessing="sparse", kappa=0.3)):
+        together = weights(weighting, long_nll, short_nll, ids=[5, 9, 7])
+        for row, sequence in enumerate((5, 9, 7)):
+            alone = weights(weighting, long_nll[row : row + 1], short_nll[row : row + 1], ids=[sequence])
+            assert torch.equal(alone[0], together[row])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    score=st.sampled_from(["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]),
+    share=st.floats(0.01, 1.0),
+    scale=st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 1e3]),
+    sparse_not_dense=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_weights_are_non_negative_finite_and_average_to_one(score, share, scale, sparse_not_dense, seed):
+    if score == "excess":
+        sparse_not_dense = True
+    draw = torch.Generator().manual_seed(seed)
+    long_nll = torch.rand(2, 97, generator=draw) * 5
+    short_nll = long_nll + scale * torch.randn(2, 97, generator=draw)
+    weighting = (
+        Weighting(score=score, postprocessing="sparse", kappa=share)
+        if sparse_not_dense
+        else Weighting(score=score, postprocessing="dense", lambda_=share)
+    )
+    got = weights(weighting, long_nll, short_nll, seed=seed, long_entropy=long_nll)
+    assert got.dtype == torch.float32
+    assert got.isfinite().all()
+    assert (got >= 0).all()
+    torch.testing.assert_close(got.mean(dim=1), torch.ones(2), rtol=1e-5, atol=0)
+    if sparse_not_dense:
+        assert ((got == 0) | (got == got.max())).all()
+
+
+def test_lambda_1_and_kappa_1_equal_uniform_to_the_bit():
+    long_nll, short_nll = torch.rand(2, 333) * 9, torch.rand(2, 333) * 9
+    ones = weights(Weighting(), long_nll, short_nll)
+    assert torch.equal(ones, torch.ones(2, 333))
+    assert torch.equal(weights(Weighting(postprocessing="dense", lambda_=1.0), long_nll, short_nll), ones)
+    assert torch.equal(weights(Weighting(postprocessing="sparse", kappa=1.0), long_nll, short_nll), ones)
+
+
+def test_models_that_agree_everywhere_give_uniform_dense_weights():
+    got = weights(Weighting(postprocessing="dense", lambda_=0.0), LONG, LONG)
+    assert torch.equal(got, torch.ones_like(LONG))
+
+
+def test_equal_contexts_are_never_selected_while_others_suffice():
+    """Unfrozen: the first n - 1 columns have D = 0 exactly."""
+    long_nll = torch.rand(1, 1000)
+    short_nll = long_nll.clone()
+    short_nll[:, 400:] += 0.001 * torch.rand(1, 600) + 1e-4
+    for kappa, from_the_zeros in ((0.2, 0), (0.6, 0), (0.7, 100)):
+        got = weights(Weighting(postprocessing="sparse", kappa=kappa), long_nll, short_nll)
+        assert (got[:, :400] > 0).sum() == from_the_zeros
+        assert (got[:, 400:] > 0).sum() == round(kappa * 1000) - from_the_zeros
+
+
+def test_shifted_scores_are_filled_at_random_from_their_zeros():
+    """Section 5.3: where 85-95 % of the scores are zero, the rest is sampled."""
+    long_nll, short_nll = torch.zeros(1, 1000), torch.zeros(1, 1000)
+    short_nll[:, :50] = 5.0
+    weighting = Weighting(score="sppmi", postprocessing="sparse", kappa=0.4)
+    draws = torch.stack([weights(weighting, long_nll, short_nll, ids=[i])[0] > 0 for i in range(200)])
+    assert (draws.sum(1) == 400).all()
+    assert draws[:, :50].all()
+    share = draws[:, 50:].float().mean(0)
+    assert (share - 350 / 950).abs().max() < 0.16
+    assert (draws[:, 50:525].sum(1).float().mean() - 175).abs() < 3
+
+
+def test_ties_depend_on_seed_and_sequence_and_on_nothing_else():
+    zeros = torch.zeros(1, 500)
+    weighting = Weighting(postprocessing="sparse", kappa=0.2)
+    first = weights(weighting, zeros, zeros, seed=3, ids=[17])
+    torch.manual_seed(99)
+    torch.rand(10)
+    assert torch.equal(weights(weighting, zeros, zeros, seed=3, ids=[17]), first)
+    assert not torch.equal(weights(weighting, zeros, zeros, seed=4, ids=[17]), first)
+    assert not torch.equal(weights(weighting, zeros, zeros, seed=3, ids=[18]), first)
+    chosen = (first > 0).nonzero()[:, 1]
+    assert chosen.min() < 50, "spread over the sequence, not taken from one end"
+    assert chosen.max() > 450
+
+
+def test_raw_scores_are_the_weights():
+    got = weights(Weighting(score="long_ce", postprocessing="raw"))
+    torch.testing.assert_close(got, token_scores("long_ce", LONG, SHORT))
+    assert weights(Weighting(score="long_ce", postprocessing="raw"), LONG, LONG).eq(1).all()
+
+
+def test_weights_are_constants():
+    long_nll = LONG.clone().requires_grad_()
+    got = weights(Weighting(postprocessing="dense", lambda_=0.5), long_nll)
+    assert not got.requires_grad
+    weighted_nll(long_nll, got).backward()
+    torch.testing.assert_close(long_nll.grad, got / 5)
+
+
+@pytest.mark.parametrize("token", ["easy", "long-range", "learnable", "hard"])
+def test_desiderata_of_table_2(token):
+    """Confident: NLL 0.05; not confident: NLL 5. Background: tokens whose contexts differ a little."""
+    long_nll, short_nll = torch.full((1, 100), 2.0), torch.full((1, 100), 2.0)
+    short_nll[:, ::2] += 0.5
+    long_nll[0, 50], short_nll[0, 50], high = {
+        "easy": (0.05, 0.05, False),
+        "long-range": (0.05, 5.0, True),
+        "learnable": (5.0, 0.05, True),
+        "hard": (5.0, 5.0, False),
+    }[token]
+    for weighting in (Weighting(postprocessing="dense", lambda_=0.75), Weighting(postprocessing="sparse", kappa=0.2)):
+        got = weights(weighting, long_nll, short_nll)
+        assert (got[0, 50] > got.mean()) == high
+        assert got[0, 50] == (got.max() if high else got.min())
+
+
+def test_variants_without_the_absolute_value_miss_one_desideratum_each():
+    long_range, learnable = torch.tensor([[0.05, 2.0]]), torch.tensor([[5.0, 2.0]])
+    assert token_scores("npmi", long_range, torch.tensor([[5.0, 2.0]]))[0, 0] == 0
+    assert token_scores("ppmi", learnable, torch.tensor([[0.05, 2.0]]))[0, 0] == 0
+
+
+def test_loss_is_the_mean_of_weight_times_nll():
+    nll, w = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])
+    assert weighted_nll(nll, w) == pytest.approx((1.0 + 3.5) / 2)
+    with pytest.raises(ValueError, match=r"\[B, M\]"):
+        weighted_nll(nll, w[:, :1])
+    with pytest.raises(ValueError, match=r"\[B, M\]"):
+        weighted_nll(nll[0], w[0])
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="short_nll has shape"):
+        weights(Weighting(), LONG, SHORT[:, :3])
+    with pytest.raises(FloatingPointError, match="long_nll is not finite"):
+        weights(Weighting(), LONG * math.nan)
+    with pytest.raises(ValueError, match="needs short_nll"):
+        weights(Weighting(postprocessing="sparse", kappa=0.5), LONG, None)
+    with pytest.raises(ValueError, match="long_entropy"):
+        weights(Weighting(score="mile", postprocessing="dense", lambda_=0.5))
+    with pytest.raises(ValueError, match="sequence ids"):
+        weights(Weighting(postprocessing="sparse", kappa=0.5), ids=[1, 2])
+    with pytest.raises(ValueError, match="negative"):
+        dense(-LONG, 0.5)
+    for kappa in (0.0, 1.5):
+        with pytest.raises(ValueError, match="kappa"):
+            sparse(LONG, kappa, sequence_ids=[0], seed=0)
+    for lambda_ in (-0.1, 2.0):
+        with pytest.raises(ValueError, match="lambda"):
+            dense(LONG, lambda_)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"postprocessing": "dense"},
+        {"postprocessing": "sparse", "kappa": 0.0},
+        {"postprocessing": "dense", "lambda": 2.0},
+        {"postprocessing": "raw", "score": "abs_pmi"},
+        {"postprocessing": "dense", "lambda": 0.5, "score": "excess"},
+        {"kappa": 0.5},
+    ],
+)
+def test_impossible_weightings_are_refused_at_construction(fields):
+    with pytest.raises(ValidationError):
+        Weighting(**fields)
