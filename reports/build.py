@@ -105,7 +105,7 @@ def _estimate_from_samples(
     refusal = disagreement({row.key: chosen[row.key] for row in target.rows if _is_filled(row, column)})
     for row in target.rows:
         label = row_label(row, manifest)
-        if row.key not in units:
+        if not units.get(row.key):
             estimates[row.key][column.key] = Estimate("missing", reasons=(f"{label}: not in this run",))
             continue
         estimate = estimate_from_units(column.measure, chosen[row.key], label, manifest)

@@ -73,7 +73,7 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
             estimate = _task_mean(measure, units, manifest)
         case _:
             raise TypeError(f"{type(measure).__name__} reads columns, not samples")
-    expected = [unit.entry.n_expected for unit in units]
+    expected = [unit.n_expected for unit in units]
     known = not (isinstance(measure, TaskMean) and measure.side)
     return replace(
         estimate,
@@ -129,7 +129,7 @@ def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate 
         if bad:
             reason = "; ".join(dict.fromkeys(unit.reason for unit in bad)) if status == "refused" else bad[0].reason
             detail = reason if len(bad) == 1 or status != "partial" else f"such as {reason}"
-            expected = [unit.entry.n_expected for unit in units]
+            expected = [unit.n_expected for unit in units]
             return Estimate(
                 status,
                 n=n,

@@ -30,6 +30,7 @@ class UnitResult:
     entry: UnitEntry
     status: UnitStatus
     reason: str = ""  # why it is not complete
+    n_expected: int | None = None  # samples, by the manifest, else by the evaluation's own summary
     scores: Floats = field(default_factory=lambda: _NOTHING)
     untruncated_tokens: Floats = field(default_factory=lambda: _NOTHING)
     length_words: Floats = field(default_factory=lambda: _NOTHING)
@@ -44,50 +45,54 @@ def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
     record = read_record(directory)
     if record is None:
         if directory.exists():
-            return UnitResult(entry, "refused", "its record cannot be read; run the target again")
-        return UnitResult(entry, "missing", "not evaluated yet")
+            return _empty(entry, "refused", "its record cannot be read; run the target again")
+        return _empty(entry, "missing", "not evaluated yet")
     if record.get("fingerprint") != entry.fingerprint:
-        return UnitResult(
-            entry, "refused", "stale: its record has another fingerprint than the recipe; run the target again"
-        )
+        return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe; run again")
     try:
         table = pq.ParquetFile(directory / "rows.parquet").read(columns=_COLUMNS, use_threads=False)
-        flags = _flags(directory / "summary.json")
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        return UnitResult(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
-    return _result(entry, record, table, flags)
+        summary = _summary(directory / "summary.json")
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        return _empty(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
+    return _result(entry, record, table, summary)
 
 
-def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, flags: tuple[str, ...]) -> UnitResult:
+def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:
+    return UnitResult(entry, status, reason, entry.n_expected)
+
+
+def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: dict[str, Any]) -> UnitResult:
     doc_ids = table["doc_id"].to_numpy()
     order = np.argsort(doc_ids, kind="stable")
     doc_ids, table = doc_ids[order], table.take(order)
     scores = _floats(table["score"])
-    status, reason = _judge(entry, doc_ids, scores)
+    n_expected = entry.n_expected or summary.get("n_expected")
+    status, reason = _judge(n_expected, doc_ids, scores)
     questions = (doc_ids.tolist(), table["reference"].to_pylist(), table["metric"].to_pylist())
     return UnitResult(
         entry,
         status,
         reason,
+        n_expected,
         scores=scores,
         untruncated_tokens=_floats(table["untruncated_tokens"]),
         length_words=_floats(table["length_words"]),
         record=record,
         data_digest=hashlib.sha256(repr(questions).encode()).hexdigest(),
-        flags=flags,
+        flags=_flags(summary),
     )
 
 
-def _judge(entry: UnitEntry, doc_ids: npt.NDArray[np.int64], scores: Floats) -> tuple[UnitStatus, str]:
+def _judge(n_expected: int | None, doc_ids: npt.NDArray[np.int64], scores: Floats) -> tuple[UnitStatus, str]:
     n = len(scores)
     if len(np.unique(doc_ids)) != n:
         return "refused", "the same sample appears twice"
-    if entry.n_expected is not None and n > entry.n_expected:
-        return "refused", f"{n} samples where {entry.n_expected} were asked for"
+    if n_expected is not None and n > n_expected:
+        return "refused", f"{n} samples where {n_expected} were asked for"
     if not np.all(np.isfinite(scores)):
         return "refused", f"{int(np.sum(~np.isfinite(scores)))} of {n} samples have no score"
-    if n == 0 or (entry.n_expected is not None and n < entry.n_expected):
-        return "partial", f"{n} of {entry.n_expected or 'all'} samples"
+    if n == 0 or (n_expected is not None and n < n_expected):
+        return "partial", f"{n} of {n_expected or 'all'} samples"
     return "complete", ""
 
 
@@ -97,11 +102,16 @@ def _floats(column: pa.ChunkedArray) -> Floats:
     return values
 
 
-def _flags(summary_file: Path) -> tuple[str, ...]:
+def _summary(file: Path) -> dict[str, Any]:
+    summary = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if not isinstance(summary, dict):
+        raise TypeError(f"{file.name} holds no mapping")
+    return summary
+
+
+def _flags(summary: dict[str, Any]) -> tuple[str, ...]:
     """`flags` of a unit's summary: a list of words, or a mapping from word to whether it holds."""
-    if not summary_file.exists():
-        return ()
-    flags = json.loads(summary_file.read_text(encoding="utf-8")).get("flags") or ()
+    flags = summary.get("flags") or ()
     if isinstance(flags, dict):
         return tuple(str(name) for name, holds in flags.items() if holds)
     return tuple(str(flag) for flag in flags)

@@ -46,6 +46,7 @@ class FakeStore:
         tokens: list[int] | None = None,
         record: dict[str, Any] | None = None,
         flags: list[str] | None = None,
+        summary_n_expected: int | None = None,
         doc_ids: list[int] | None = None,
     ) -> Path:
         """One unit; scores None leaves it out of the store. `record` overrides parts of record.json."""
@@ -67,7 +68,7 @@ class FakeStore:
         if scores is not None:
             directory.mkdir(parents=True)
             _write_rows(directory / "rows.parquet", scores, tokens, doc_ids)
-            summary = {"n": len(scores), "flags": flags or []}
+            summary = {"n": len(scores), "flags": flags or [], "n_expected": summary_n_expected}
             (directory / "summary.json").write_text(json.dumps(summary))
             (directory / "record.json").write_text(json.dumps(_record(fingerprint, unit) | (record or {})))
         return directory

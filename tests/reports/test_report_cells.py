@@ -120,6 +120,12 @@ def test_a_partial_unit_has_no_value(store: FakeStore) -> None:
     assert "1 of 2 samples" in note_texts(report, "uniform", "ruler-1k")[0]
 
 
+def test_the_evaluations_own_count_stands_in_for_the_manifests(store: FakeStore) -> None:
+    store.add("uniform", "mmlu/anatomy", [0.0, 1.0], summary_n_expected=5)
+    cell = build_report(store.manifest(), store.root).cell("uniform", "mmlu")
+    assert (cell.status, cell.value, cell.n, cell.n_expected) == ("partial", None, 2, 5)
+
+
 def test_a_task_that_the_run_lacks_is_not_left_out_of_the_mean(store: FakeStore) -> None:
     for task in LONGBENCH_TASKS[1:]:
         store.add("uniform", f"longbench/{task}", [1.0, 1.0], tokens=[1, 9999])
