@@ -55,7 +55,9 @@ def read_examples(path: Path) -> list[dict[str, Any]]:
         examples = json.loads(path.read_text(encoding="utf-8"))["examples"]
         documents = [{"input": str(example["input"]), "target": str(example["target"])} for example in examples]
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not in the official layout ({error!r}); it must hold examples of input and target") from None
+        raise UserError(
+            f"{path}: not in the official layout ({error!r}); it must hold examples of input and target"
+        ) from None
     if not documents:
         raise UserError(f"{path}: holds no example; give a complete file")
     return documents
@@ -103,7 +105,14 @@ def _sample(task: Any, doc_id: int, document: dict[str, Any], bbh: Bbh, harness:
         )
 
     return Sample(
-        doc_id, [instance], prompt.n_tokens, prompt.untruncated_tokens, prompt.truncated, None, bbh.max_new_tokens, score
+        doc_id,
+        [instance],
+        prompt.n_tokens,
+        prompt.untruncated_tokens,
+        prompt.truncated,
+        None,
+        bbh.max_new_tokens,
+        score,
     )
 
 

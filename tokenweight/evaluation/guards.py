@@ -69,7 +69,7 @@ def summary(
     prompts: dict[int, str] | None = None,
     notes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `summary.json` holds beside rows.parquet: n, n_expected, mean_score, flags, seconds and a benchmark's notes."""
+    """What `summary.json` holds: n, n_expected, mean_score, share_truncated, flags, seconds, a benchmark's notes."""
     found = flags(rows, benchmark, prompts)
     if len(rows) != n_expected:
         found = sorted({*found, "missing_samples"})

@@ -18,10 +18,10 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
-from transformers.utils import logging as transformers_logging
 
 from tokenweight.errors import StageError
 from tokenweight.recipes.schema import Execution
+from tokenweight.training.quiet import quiet_transformers
 
 MAX_BATCH_SEQUENCES = 64
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
@@ -63,7 +63,7 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
             self.model(ids[None], use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
             prompts.append(cache)
         for index in range(len(joint.layers)):
-            layers = [prompt.layers[index] for prompt in prompts]
+            layers: list[Any] = [prompt.layers[index] for prompt in prompts]
             keys = torch.cat([_left_padded(layer.keys, padded_tokens - 1) for layer in layers])
             values = torch.cat([_left_padded(layer.values, padded_tokens - 1) for layer in layers])
             joint.update(keys, values, index)
@@ -97,9 +97,10 @@ class Harness:
         device = evaluation_device(execution)
         with quiet_harness():
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
-            model = AutoModelForCausalLM.from_pretrained(
+            model: Any = AutoModelForCausalLM.from_pretrained(
                 checkpoint_dir, local_files_only=True, dtype=torch.bfloat16 if device == "cuda" else torch.float32
-            ).to(device)
+            )
+            model.to(device)
         model.generation_config = _greedy(model, tokenizer)
         self.context_tokens = context_tokens
         self.batch_tokens = execution.eval_batch_sequences * context_tokens
@@ -182,7 +183,7 @@ class Harness:
         return outputs
 
     def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
-        """(log-likelihood in nats, greedy or not) of each request's continuation by lm-eval; `contexts` are distinct."""
+        """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ."""
         self.lm.batch_size_per_gpu = contexts
         with quiet_harness():
             answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
@@ -200,22 +201,17 @@ def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:
     """Plain greedy decoding: of a checkpoint's own generation settings only the token ids stay."""
     own = model.generation_config
     eos = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
-    return GenerationConfig(bos_token_id=own.bos_token_id, eos_token_id=eos, do_sample=False)
+    return GenerationConfig(bos_token_id=own.bos_token_id, eos_token_id=eos, do_sample=False)  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
 def quiet_harness() -> Iterator[None]:
-    """lm-eval and transformers speak at error level only; what matters of their warnings is checked here."""
-    bars = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    loggers = [logging.getLogger(name) for name in ("lm_eval", "transformers")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
+    """lm-eval and transformers speak of errors only; what matters of their warnings is checked here."""
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
-        yield
+        with quiet_transformers():
+            yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
+        logger.setLevel(level)

@@ -105,7 +105,11 @@ def _run_worker(
         with tempfile.TemporaryDirectory() as scratch:
             order_file, log_file = Path(scratch, "job.json"), Path(scratch, "stderr.txt")
             jobs = [
-                {"unit": asdict(j.unit), "prepared_dir": j.prepared_dir and str(j.prepared_dir), "out_dir": str(j.out_dir)}
+                {
+                    "unit": asdict(j.unit),
+                    "prepared_dir": j.prepared_dir and str(j.prepared_dir),
+                    "out_dir": str(j.out_dir),
+                }
                 for j in group
             ]
             order_file.write_text(json.dumps(order | {"jobs": jobs}))

@@ -16,7 +16,9 @@ METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity":
 _METRIC_PACKAGES = {"longbench": ("rouge", "fuzzywuzzy")}
 
 
-def prepare(unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path) -> dict[str, Any]:
+def prepare(
+    unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
+) -> dict[str, Any]:
     """Write the prompts of a RULER or LongBench unit for one tokenizer; returns the summary.
 
     Raises:

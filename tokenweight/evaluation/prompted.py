@@ -46,8 +46,8 @@ def unit_samples(unit: Unit, prepared_dir: Path, evaluation: Evaluation, harness
         n_tokens = harness.checked(record["prompt"], record["max_new_tokens"])
         if n_tokens != record["n_prompt_tokens"]:
             raise StageError(
-                f"{unit.id}: sample {record['doc_id']} has {n_tokens} tokens, prepared with {record['n_prompt_tokens']}: "
-                "the checkpoint's tokenizer is not the one it was prepared for"
+                f"{unit.id}: sample {record['doc_id']} has {n_tokens} tokens, prepared with "
+                f"{record['n_prompt_tokens']}: the checkpoint's tokenizer is not the one it was prepared for"
             )
         arguments = {"max_gen_toks": record["max_new_tokens"], "until": [], "do_sample": False}
         instance = Instance(
@@ -86,9 +86,7 @@ def scored(
     else:
         from tokenweight.evaluation.longbench.score import score_longbench
 
-        filtered, score = score_longbench(
-            unit.task, output, references, all_classes, evaluation.longbench.first_line
-        )
+        filtered, score = score_longbench(unit.task, output, references, all_classes, evaluation.longbench.first_line)
     return Scored(output, filtered, json.dumps(references), metric_name(unit), score)
 
 

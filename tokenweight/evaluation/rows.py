@@ -1,4 +1,4 @@
-"""Per-sample rows of a unit: `rows.parquet`, written whole or not at all, and a journal for what is still incomplete."""
+"""Per-sample rows of a unit: `rows.parquet`, written whole or not at all, and a journal until it is complete."""
 
 from __future__ import annotations
 

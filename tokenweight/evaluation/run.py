@@ -46,7 +46,9 @@ class OpenUnit:
         self.journal.append(rows)
         self.seconds += seconds
 
-    def finish(self, n_expected: int, prompts: dict[int, str] | None = None, notes: dict[str, Any] | None = None) -> Unit:
+    def finish(
+        self, n_expected: int, prompts: dict[int, str] | None = None, notes: dict[str, Any] | None = None
+    ) -> Unit:
         """Write summary.json, then rows.parquet; the unit is complete with the latter."""
         job, rows = self.job, list(self.journal.rows.values())
         told = summary(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -14,8 +11,7 @@ from tokenweight.evaluation.isolation import USER_ERROR_EXIT_CODE
 from tokenweight.evaluation.run import Job, evaluate
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation, Execution
-
-_PR_SET_PDEATHSIG = 1
+from tokenweight.training.parent_death import end_with_parent
 
 
 def main(order_file: Path) -> int:
@@ -39,14 +35,6 @@ def main(order_file: Path) -> int:
         print(error, file=sys.stderr)
         return USER_ERROR_EXIT_CODE
     return 0
-
-
-def end_with_parent(parent_pid: int) -> None:
-    """Ask Linux to end this process when its parent ends; exits at once if that has happened already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent_pid:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

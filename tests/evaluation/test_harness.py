@@ -1,0 +1,120 @@
+"""The loaded model: one BOS, nothing cut unseen, outputs that do not depend on what else is in the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tokenweight.errors import StageError
+from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation.prompted import unit_samples
+from tokenweight.evaluation.units import Unit
+from tokenweight.recipes.schema import Evaluation, Execution
+
+CONTEXT_TOKENS = 512
+PROMPTS = ["What is 7 + 2?", "The lazy dog jumps over the quick brown fox. " * 3, "True and False is", "A" * 200]
+
+
+@pytest.fixture(scope="module")
+def harness(checkpoint: Path, execution: Execution) -> Harness:
+    return Harness(checkpoint, CONTEXT_TOKENS, execution)
+
+
+def _instances(prompts: list[str], new_tokens: int = 12) -> list[Any]:
+    from lm_eval.api.instance import Instance
+
+    arguments = {"max_gen_toks": new_tokens, "until": [], "do_sample": False}
+    return [Instance("generate_until", {}, (prompt, arguments), 0, (None, i, 1)) for i, prompt in enumerate(prompts)]
+
+
+def _alone(harness: Harness, prompt: str, new_tokens: int = 12) -> str:
+    """Greedy decoding by plain forward passes, no cache, no padding."""
+    ids = harness.encode(prompt)
+    start = len(ids)
+    for _ in range(new_tokens):
+        with torch.no_grad():
+            ids.append(int(harness.lm.model(torch.tensor([ids])).logits[0, -1].argmax()))
+        if ids[-1] == harness.lm.tokenizer.eos_token_id:
+            break
+    return str(harness.lm.tokenizer.decode(ids[start:], skip_special_tokens=True))
+
+
+def test_batched_outputs_equal_each_prompt_decoded_alone(harness: Harness) -> None:
+    expected = [_alone(harness, prompt) for prompt in PROMPTS]
+    assert len(set(expected)) > 2, "the random model says the same to everything: nothing is tested"
+    assert harness.generate(_instances(PROMPTS)) == expected
+    assert harness.generate(_instances(PROMPTS[::-1])) == expected[::-1]
+    assert harness.generate(_instances(PROMPTS[1:2])) == expected[1:2]
+
+
+def test_the_model_reads_exactly_one_bos(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+    original = harness.lm._model_generate
+
+    def spy(context: torch.Tensor, attention_mask: torch.Tensor, **rest: Any) -> Any:
+        seen.extend(row[keep.bool()].tolist() for row, keep in zip(context, attention_mask, strict=True))
+        return original(context=context, attention_mask=attention_mask, **rest)
+
+    monkeypatch.setattr(harness.lm, "_model_generate", spy)
+    harness.generate(_instances(PROMPTS, 2))
+    assert len(seen) == len(PROMPTS)
+    assert all(ids[0] == 0 and ids.count(0) == 1 for ids in seen)
+
+
+def test_bos_missing_or_doubled_is_an_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [0, 0, 5])
+    with pytest.raises(StageError, match="BOS stands twice"):
+        harness.count("a")
+    monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [5, 6])
+    with pytest.raises(StageError, match="BOS is missing"):
+        harness.count("a")
+
+
+def test_a_prompt_that_would_be_cut_is_refused(harness: Harness) -> None:
+    prompt = "A" * 300
+    n = harness.count(prompt)
+    assert harness.checked(prompt, CONTEXT_TOKENS - n) == n
+    with pytest.raises(StageError, match="it would be cut on the left"):
+        harness.checked(prompt, CONTEXT_TOKENS - n + 1)
+
+
+def test_fewshot_examples_give_way_to_the_question(harness: Harness) -> None:
+    def prompt_with(shots: int) -> str:
+        return "B" * 150 * shots + "Question"
+
+    full = harness.fitting(prompt_with, 2, new_tokens=10)
+    assert (full.text, full.truncated) == (prompt_with(2), False)
+    cut = harness.fitting(prompt_with, 5, new_tokens=10)
+    assert cut.truncated
+    assert cut.text == prompt_with(3)
+    assert cut.untruncated_tokens == harness.count(prompt_with(5))
+    hopeless = harness.fitting(lambda shots: "B" * 900 + "Question", 1, new_tokens=10)
+    assert hopeless.n_tokens == CONTEXT_TOKENS - 10
+    assert hopeless.text.endswith("Question")
+    assert harness.encode(hopeless.text)[0] == 0
+
+
+def test_prompts_of_another_tokenizer_are_refused(
+    harness: Harness, evaluation: Evaluation, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
+) -> None:
+    (tmp_path / "prompts.jsonl").write_text(json.dumps(prompt_record(0, "What is 7?", 999)))
+    with pytest.raises(StageError, match="not the one it was prepared for"):
+        unit_samples(Unit("ruler", "vt", 512), tmp_path, evaluation, harness)
+
+
+def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
+    import shutil
+
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    (copy / "generation_config.json").write_text(
+        json.dumps(
+            {"do_sample": True, "temperature": 5.0, "repetition_penalty": 9.0, "bos_token_id": 0, "eos_token_id": 1}
+        )
+    )
+    outputs = [Harness(path, CONTEXT_TOKENS, execution).generate(_instances(PROMPTS)) for path in (checkpoint, copy)]
+    assert outputs[0] == outputs[1]

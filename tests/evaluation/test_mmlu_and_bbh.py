@@ -1,0 +1,159 @@
+"""MMLU and BBH on small local data equal what plain transformers gives by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation import bbh, mmlu
+from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation.prepare import data_files
+from tokenweight.evaluation.rescoring import rescore_rows
+from tokenweight.evaluation.rows import read_rows
+from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.units import BBH_TASKS, MMLU_SUBJECTS, Unit
+from tokenweight.recipes.schema import Evaluation, Execution
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+
+
+def _log_likelihood(harness: Harness, context: str, choice: str) -> float:
+    ids, n_context = harness.encode(context + choice), len(harness.encode(context))
+    with torch.no_grad():
+        logs = harness.lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return sum(float(logs[i - 1, ids[i]]) for i in range(n_context, len(ids)))
+
+
+def test_mmlu_by_hand(
+    checkpoint: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path, context_tokens: int
+) -> None:
+    subject = "high_school_physics"
+    jobs = [Job(Unit("mmlu", name), None, tmp_path / name) for name in (subject, "anatomy")]
+    assert list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution)) != []
+    harness = Harness(checkpoint, context_tokens, execution)
+    dev, test = (mmlu.read_split(path) for path in data_files(Unit("mmlu", subject), evaluation))
+
+    def shown(document: dict[str, object], answer: str = "") -> str:
+        choices = "".join(f"{letter}. {c}\n" for letter, c in zip("ABCD", document["choices"], strict=True))  # type: ignore[call-overload]
+        return f"{document['question']}\n{choices}Answer:{answer}"
+
+    head = "The following are multiple choice questions (with answers) about high school physics.\n\n"
+    rows = read_rows(tmp_path / subject)
+    assert [row.doc_id for row in rows] == [0, 1]
+    for row, document in zip(rows, test, strict=False):
+        shots = 5 - _dropped(harness, row.untruncated_tokens, row.n_prompt_tokens, head, dev, document, shown)
+        prompt = head + "".join(shown(d, f" {'ABCD'[d['answer']]}\n\n") for d in dev[:shots]) + shown(document)
+        expected = [_log_likelihood(harness, prompt, f" {letter}") for letter in "ABCD"]
+        assert json.loads(row.output) == pytest.approx(expected, abs=1e-4)
+        best = "ABCD"[max(range(4), key=expected.__getitem__)]
+        assert (row.filtered, json.loads(row.reference)) == (best, ["ABCD"[document["answer"]]])
+        assert row.score == float(best == "ABCD"[document["answer"]])
+        assert row.n_prompt_tokens == harness.count(prompt)
+
+
+def _dropped(harness, untruncated, used, head, dev, document, shown):  # type: ignore[no-untyped-def]
+    """How many of the first five examples did not fit the tiny context."""
+    for dropped in range(6):
+        prompt = head + "".join(shown(d, f" {'ABCD'[d['answer']]}\n\n") for d in dev[: 5 - dropped]) + shown(document)
+        if dropped == 0:
+            assert harness.count(prompt) == untruncated
+        if harness.count(prompt) == used:
+            return dropped
+    raise AssertionError("no number of examples gives the prompt's length")
+
+
+@pytest.fixture(scope="module")
+def bbh_samples(checkpoint: Path, data: Path, execution: Execution, context_tokens: int) -> dict[str, list[bbh.Sample]]:
+    from tokenweight.recipes.schema import Bbh
+
+    settings = Bbh(data=str(data / "bbh"), samples=1, max_new_tokens=8)
+    # A context that holds all three exemplars: these tests are about prompts and scores, not about fitting.
+    return bbh.tasks_samples(["boolean_expressions"], settings, Harness(checkpoint, 8192, execution))
+
+
+def test_bbh_prompt_and_scores(bbh_samples: dict[str, list[bbh.Sample]]) -> None:
+    sample = bbh_samples["boolean_expressions"][0]
+    assert sample.prompt.startswith(
+        "Evaluate the result of a random Boolean expression.\n\nQ: not ( ( not not True ) ) is\n"
+    )
+    assert sample.prompt.endswith("\n\nQ: not ( True ) and 0 is\nA: Let's think step by step.\n")
+    assert sample.prompt.count("So the answer is ") == 3
+    arguments = sample.instances[0].args[1]
+    assert (arguments["max_gen_toks"], arguments["do_sample"]) == (8, False)
+    assert arguments["until"] == ["</s>", "Q", "\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("output", "strict", "tolerant"),
+    [
+        ("So the answer is False.", 1.0, 1.0),
+        ("So the answer is False", 0.0, 1.0),
+        ("So the answer is False. ", 0.0, 1.0),
+        ("so The Answer is: **False**.\nmore", 0.0, 1.0),
+        ("So the answer is True.", 0.0, 0.0),
+        ("I do not know.", 0.0, 0.0),
+    ],
+)
+def test_bbh_strict_and_tolerant(
+    output: str, strict: float, tolerant: float, bbh_samples: dict[str, list[bbh.Sample]]
+) -> None:
+    row = bbh_samples["boolean_expressions"][0].row([output])
+    assert (row.score, row.tolerant_score) == (strict, tolerant)
+    assert row.filtered == bbh.strict_answer(output), "the stand-in for lm-eval's filter differs from it"
+
+
+@pytest.mark.parametrize(
+    ("output", "right"),
+    [("the answer is (A). ", True), ("the answer is A", True), ("the answer is (A) 05/01/2021.", True),
+     ("the answer is (B).", False), ("the answer is Alaska.", False), ("", False)],
+)  # fmt: skip
+def test_options(output: str, right: bool) -> None:
+    assert bbh.tolerant_score(output, "(A)") == float(right)
+
+
+def test_stored_outputs_score_the_same_again(
+    checkpoint: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path, context_tokens: int
+) -> None:
+    jobs = [Job(Unit(b, t), None, tmp_path / t) for b, t in (("mmlu", "virology"), ("bbh", "snarks"))]  # type: ignore[arg-type]
+    assert len(list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))) == 2
+    for job in jobs:
+        rows = read_rows(job.out_dir)
+        assert rescore_rows(rows, job.unit, evaluation) == rows
+
+
+def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path: Path) -> None:
+    empty = evaluation.model_copy(
+        update={
+            "mmlu": evaluation.mmlu.model_copy(update={"data": str(tmp_path)}),
+            "bbh": evaluation.bbh.model_copy(update={"data": str(tmp_path)}),
+        }
+    )
+    with pytest.raises(UserError, match=r"anatomy_dev\.csv, .*anatomy_test\.csv missing"):
+        data_files(Unit("mmlu", "anatomy"), empty)
+    with pytest.raises(UserError, match=r"snarks\.json missing"):
+        data_files(Unit("bbh", "snarks"), empty)
+    (tmp_path / "x.csv").write_text("question,answer\n")
+    with pytest.raises(UserError, match="header"):
+        mmlu.read_split(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("question,choice0,choice1,choice2,choice3,answer\nq,a,b,c,d,4\n")
+    with pytest.raises(UserError, match="no answer 0-3"):
+        mmlu.read_split(tmp_path / "x.csv")
+    (tmp_path / "x.json").write_text('{"examples": [{"input": "a"}]}')
+    with pytest.raises(UserError, match="official layout"):
+        bbh.read_examples(tmp_path / "x.json")
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="real data not here")
+def test_official_bbh_files_hold_all_tasks() -> None:
+    assert sum(len(bbh.read_examples(SHARED / "bbh" / f"{task}.json")) for task in BBH_TASKS) == 6511
+
+
+def test_lm_eval_knows_all_our_subjects_and_tasks() -> None:
+    from tokenweight.evaluation.harness_tasks import _manager
+
+    assert set(_manager(mmlu.FOLDER).all_subtasks) == {f"mmlu_{s}" for s in MMLU_SUBJECTS}
+    assert set(_manager(bbh.FOLDER).all_subtasks) == {f"bbh_cot_fewshot_{t}" for t in BBH_TASKS}

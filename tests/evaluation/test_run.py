@@ -1,0 +1,161 @@
+"""Evaluating many units: resumable after a kill, batched across units, and the same in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation.rows import read_rows
+from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.units import Unit
+from tokenweight.recipes.schema import Evaluation, Execution
+
+PROMPTS = {
+    Unit("ruler", "niah_single_1", 256): ["Find 7 in it: the lazy dog", "Find 8 in it: quick brown foxes"],
+    Unit("ruler", "qa_1", 256): ["Question: who jumps?", "Question: what is lazy, and what is quick and brown?"],
+    Unit("longbench", "trec"): ["Type of: Who is it?", "Type: What is it? " * 5],
+}
+
+
+@pytest.fixture
+def jobs(
+    checkpoint: Path, context_tokens: int, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
+) -> list[Job]:
+    """Prepared RULER and LongBench units, and two that lm-eval prepares itself."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    made = [
+        Job(Unit("mmlu", "anatomy"), None, tmp_path / "out/mmlu"),
+        Job(Unit("bbh", "snarks"), None, tmp_path / "out/bbh"),
+    ]
+    for unit, prompts in PROMPTS.items():
+        prepared = tmp_path / "prepared" / unit.id
+        prepared.mkdir(parents=True)
+        records = [
+            prompt_record(
+                i, prompt, len(tokenizer(prompt).input_ids), all_classes=["Person", "Thing"], references=["Person"]
+            )
+            for i, prompt in enumerate(prompts)
+        ]
+        (prepared / "prompts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        made.append(Job(unit, prepared, tmp_path / "out" / unit.id))
+    return made
+
+
+def _all_rows(jobs: list[Job]) -> dict[str, Any]:
+    return {job.unit.id: read_rows(job.out_dir) for job in jobs}
+
+
+def test_every_unit_is_yielded_with_rows_and_summary(
+    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int
+) -> None:
+    seen: list[tuple[int, int, str]] = []
+    done = list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution, lambda *told: seen.append(told)))
+    assert sorted(unit.id for unit in done) == sorted(job.unit.id for job in jobs)
+    for job in jobs:
+        told = json.loads((job.out_dir / "summary.json").read_text())
+        assert told["n"] == told["n_expected"] == len(read_rows(job.out_dir))
+        assert {p.name for p in job.out_dir.iterdir()} == {"rows.parquet", "summary.json"}
+    assert (4, 4, "ruler samples") in seen
+    rows = read_rows(jobs[2].out_dir)
+    assert [row.metric for row in rows] == ["string_match_all"] * 2
+    assert all(row.n_prompt_tokens > 5 and row.output for row in rows)
+
+
+def test_a_units_rows_do_not_depend_on_the_others(
+    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+) -> None:
+    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    alone = [replace(job, out_dir=tmp_path / "alone" / job.unit.id) for job in jobs]
+    for job in alone[2:]:
+        list(evaluate(checkpoint, [job], evaluation, context_tokens, execution))
+    assert _all_rows(jobs[2:]) == _all_rows(alone[2:])
+
+
+def test_killed_run_repeats_at_most_one_batch(
+    checkpoint: Path,
+    jobs: list[Job],
+    evaluation: Evaluation,
+    context_tokens: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one_by_one = Execution(device="cpu", eval_batch_sequences=1)
+    monkeypatch.setattr(Harness, "batch_size", lambda self, *sizes: 1)
+    asked: list[str] = []
+    original = Harness.generate
+
+    def dies_at_the_fourth(self: Harness, instances: list[Any]) -> list[str]:
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        asked.extend(instance.args[0] for instance in instances)
+        return original(self, instances)
+
+    ruler = jobs[2:4]
+    with monkeypatch.context() as killed:
+        killed.setattr(Harness, "generate", dies_at_the_fourth)
+        with pytest.raises(KeyboardInterrupt):
+            list(evaluate(checkpoint, ruler, evaluation, context_tokens, one_by_one))
+    again: list[str] = []
+
+    def counted(self: Harness, instances: list[Any]) -> list[str]:
+        again.extend(instance.args[0] for instance in instances)
+        return original(self, instances)
+
+    monkeypatch.setattr(Harness, "generate", counted)
+    assert len(list(evaluate(checkpoint, ruler, evaluation, context_tokens, one_by_one))) == 2
+    assert len(again) == 1
+    assert sorted(again + asked) == sorted(PROMPTS[ruler[0].unit] + PROMPTS[ruler[1].unit])
+
+
+def test_complete_units_load_no_model(
+    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+) -> None:
+    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    nowhere = tmp_path / "no-checkpoint"
+    assert list(evaluate(nowhere, jobs, evaluation, context_tokens, execution)) == [job.unit for job in jobs]
+
+
+def test_missing_data_is_named_before_the_model_loads(
+    jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+) -> None:
+    broken = evaluation.model_copy(update={"mmlu": evaluation.mmlu.model_copy(update={"data": str(tmp_path / "none")})})
+    with pytest.raises(UserError, match=r"evaluation\.mmlu\.data"):
+        list(evaluate(tmp_path / "no-checkpoint", jobs, broken, context_tokens, execution))
+
+
+def test_processes_of_their_own_give_the_same_rows(
+    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+) -> None:
+    list(evaluate(checkpoint, jobs[2:3], evaluation, context_tokens, execution))
+    isolated = [replace(job, out_dir=tmp_path / "isolated" / job.unit.id) for job in jobs[2:3]]
+    alone = execution.model_copy(update={"isolate_evaluation": True})
+    done = list(evaluate(checkpoint, isolated, evaluation, context_tokens, alone))
+    assert {unit.id for unit in done} == {job.unit.id for job in isolated}
+    assert _all_rows(jobs[2:3]) == _all_rows(isolated)
+
+
+def test_a_failing_process_says_why(
+    jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+) -> None:
+    alone = execution.model_copy(update={"isolate_evaluation": True})
+    with pytest.raises(StageError, match="ruler/niah_single_1/256: its process ended with 1"):
+        list(evaluate(tmp_path / "no-checkpoint", jobs[2:3], evaluation, context_tokens, alone))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+def test_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    order = tmp_path / "job.json"
+    order.write_text(json.dumps({"parent_pid": os.getpid() + 1}))
+    command = [sys.executable, "-m", "tokenweight.evaluation.worker", str(order)]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 1

@@ -1,0 +1,56 @@
+"""Units: what is evaluated, and that listing it needs no model library."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.prepare import protocol
+from tokenweight.evaluation.units import Unit, units
+from tokenweight.recipes.schema import Evaluation
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "context_tokens", "count"),
+    [("ruler", 512, 26), ("ruler", 300, 13), ("ruler", 100, 0), ("longbench", 512, 16), ("mmlu", 512, 57),
+     ("bbh", 512, 27), ("perplexity", 512, 2), ("perplexity", 128, 1)],
+)  # fmt: skip
+def test_counts(benchmark: str, context_tokens: int, count: int, evaluation: Evaluation) -> None:
+    found = units(benchmark, evaluation, context_tokens)
+    assert len(found) == len({unit.id for unit in found}) == count
+
+
+def test_ids(evaluation: Evaluation) -> None:
+    assert Unit("ruler", "niah_single_1", 4096).id == "ruler/niah_single_1/4096"
+    assert Unit("mmlu", "anatomy").id == "mmlu/anatomy"
+    assert units("perplexity", evaluation, 8192)[0].id == "perplexity/validation/128"
+
+
+def test_unknown_benchmark(evaluation: Evaluation) -> None:
+    with pytest.raises(UserError, match="benchmark 'glue': unknown"):
+        units("glue", evaluation, 512)
+
+
+def test_listing_units_loads_no_model_library() -> None:
+    code = (
+        "import sys; import tokenweight.evaluation.units, tokenweight.evaluation.prepare, tokenweight.evaluation.run;"
+        "print([m for m in ('torch', 'transformers', 'lm_eval', 'datasets') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_protocol_is_json_and_follows_what_changes_scores(evaluation: Evaluation) -> None:
+    unit = Unit("longbench", "trec")
+    lceg = protocol(unit, evaluation)
+    thudm = protocol(
+        unit,
+        evaluation.model_copy(update={"longbench": evaluation.longbench.model_copy(update={"first_line": "thudm"})}),
+    )
+    assert lceg != thudm
+    assert lceg["harness"].startswith("lm-eval 0.4")
+    for benchmark in ("ruler", "longbench", "mmlu", "bbh", "perplexity"):
+        for one in units(benchmark, evaluation, 512):
+            assert protocol(one, evaluation)["metric"]
