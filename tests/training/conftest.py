@@ -29,6 +29,12 @@ def base_dir(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def other_vocabulary_dir(tmp_path_factory) -> Path:
+    """A model whose tokenizer knows one token more."""
+    return make_base(tmp_path_factory.mktemp("other"), VOCABULARY + 1)
+
+
+@pytest.fixture(scope="session")
 def model_dir(base_dir, tmp_path_factory) -> Path:
     """The same, extended to 64 tokens."""
     out = tmp_path_factory.mktemp("extended")

@@ -1,0 +1,177 @@
+"""Context extension: the frequencies after reload are the formula's."""
+
+import json
+import math
+import os
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
+
+from tokenweight.context.extend import extend
+from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope
+from tokenweight.errors import StageError, UserError
+from tokenweight.recipes.schema import Extension
+
+SMALL = {
+    "vocab_size": 30,
+    "hidden_size": 64,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 128,
+}
+
+
+@pytest.fixture
+def llama_dir(tmp_path):
+    folder = tmp_path / "llama"
+    LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=True)).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "record.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def phi_dir(tmp_path):
+    folder = tmp_path / "phi"
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+    PhiForCausalLM(PhiConfig(**SMALL, rope_parameters=rope)).save_pretrained(folder)
+    return folder
+
+
+def formula(theta, dimension, divide_by=1.0):
+    return torch.tensor([theta ** (-2 * i / dimension) / divide_by for i in range(dimension // 2)])
+
+
+def reload(out_dir):
+    return AutoModelForCausalLM.from_pretrained(out_dir / "model", local_files_only=True)
+
+
+def test_abf_sets_theta_and_context(llama_dir, tmp_path):
+    extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, formula(306_000.0, 32))
+    assert model.config.max_position_embeddings == 512
+    assert_rope(model, model.config)
+    model.save_pretrained(tmp_path / "again")
+    torch.testing.assert_close(
+        AutoModelForCausalLM.from_pretrained(tmp_path / "again").model.rotary_emb.inv_freq, formula(306_000.0, 32)
+    )
+
+
+def test_partial_rotary_factor_survives(phi_dir, tmp_path):
+    extend(phi_dir, Extension(long_tokens=512, rope_theta=500_000.0), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    assert model.config.rope_parameters["partial_rotary_factor"] == 0.5
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, formula(500_000.0, 16))
+    assert_rope(model, model.config)
+
+
+def test_ntk_theta_follows_from_the_rotary_dimension(llama_dir, phi_dir, tmp_path):
+    for folder, dimension in ((llama_dir, 32), (phi_dir, 16)):
+        extend(folder, Extension(method="ntk", long_tokens=512), tmp_path / folder.name / "out")
+        model = reload(tmp_path / folder.name / "out")
+        theta = 10_000.0 * 4 ** (dimension / (dimension - 2))
+        torch.testing.assert_close(model.model.rotary_emb.inv_freq, formula(theta, dimension))
+        assert_rope(model, model.config)
+
+
+def test_linear_divides_positions(llama_dir, tmp_path):
+    extend(llama_dir, Extension(method="linear", long_tokens=512), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, formula(10_000.0, 32, divide_by=4.0))
+    assert_rope(model, model.config)
+
+
+def test_yarn_keeps_high_frequencies_and_interpolates_low_ones(llama_dir, tmp_path):
+    extend(llama_dir, Extension(method="yarn", long_tokens=512), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    plain, got = formula(10_000.0, 32), model.model.rotary_emb.inv_freq
+    assert got[0] == pytest.approx(plain[0].item())
+    assert got[-1] == pytest.approx(plain[-1].item() / 4)
+    assert model.model.rotary_emb.attention_scaling == pytest.approx(0.1 * math.log(4) + 1)
+    assert_rope(model, model.config)
+
+
+def test_a_llama_3_scaling_keeps_its_type(tmp_path):
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    }
+    LlamaForCausalLM(LlamaConfig(**SMALL, rope_parameters=rope)).save_pretrained(tmp_path / "base")
+    extend(tmp_path / "base", Extension(long_tokens=512, rope_theta=8e6), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    assert model.config.rope_parameters == {**rope, "rope_theta": 8e6}
+    assert_rope(model, model.config)
+    with pytest.raises(UserError, match=r"extension\.method.*llama3"):
+        extend(tmp_path / "base", Extension(method="yarn", long_tokens=512), tmp_path / "out2")
+
+
+def test_weights_are_linked_and_companions_copied(llama_dir, tmp_path):
+    (tmp_path / "out" / "model.partial").mkdir(parents=True)
+    (tmp_path / "out" / "model.partial" / "half-written").write_text("")
+    extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
+    model = tmp_path / "out" / "model"
+    assert os.path.samefile(model / "model.safetensors", llama_dir / "model.safetensors")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["model"]
+    assert sorted(p.name for p in model.iterdir()) == [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ]
+    before, after = (json.loads((d / "config.json").read_text()) for d in (llama_dir, model))
+    changed = {key for key in before | after if before.get(key) != after.get(key)}
+    assert changed <= {"max_position_embeddings", "rope_parameters", "transformers_version"}
+
+
+def test_weights_are_copied_where_links_do_not_work(llama_dir, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError("another file system")
+
+    monkeypatch.setattr(os, "link", refuse)
+    extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
+    assert not os.path.samefile(tmp_path / "out/model/model.safetensors", llama_dir / "model.safetensors")
+    reload(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: (d / "config.json").unlink(), "no config.json"),
+        (lambda d: (d / "config.json").write_text("{"), "cannot be read"),
+        (lambda d: (d / "model.safetensors").unlink(), "no weights"),
+        (lambda d: (d / "config.json").write_text('{"model_type": "gpt2"}'), "no single RoPE"),
+    ],
+)
+def test_a_directory_that_is_no_checkpoint_is_named(llama_dir, tmp_path, damage, message):
+    damage(llama_dir)
+    with pytest.raises(UserError, match=message) as caught:
+        extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
+    assert "llama" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shorter_context_is_refused(llama_dir, tmp_path):
+    with pytest.raises(UserError, match=r"extension\.long_tokens: 64 is less"):
+        extend(llama_dir, Extension(long_tokens=64, rope_theta=306_000.0), tmp_path / "out")
+
+
+def test_rounded_and_unchanged_frequencies_are_found_and_restored(llama_dir):
+    model = AutoModelForCausalLM.from_pretrained(llama_dir)
+    asked = LlamaConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 306_000.0})
+    with pytest.raises(StageError, match="differs"):
+        assert_rope(model, asked)
+    model.to(torch.bfloat16)
+    with pytest.raises(StageError, match="bfloat16"):
+        assert_rope(model, model.config)
+    restore_rope(model, model.config)
+    assert_rope(model, model.config)
+    assert torch.equal(model.model.rotary_emb.inv_freq, expected_inv_freq(model.config))
+    with pytest.raises(StageError, match="no rotary"):
+        assert_rope(torch.nn.Linear(2, 2), model.config)

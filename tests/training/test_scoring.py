@@ -1,0 +1,161 @@
+"""Frozen scores: what is in the shards, resuming, and shards that do not belong."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.progress import no_progress
+from tokenweight.recipes.schema import Execution
+from tokenweight.training import scoring
+from tokenweight.training.models import load_model
+from tokenweight.training.score_store import open_scores
+from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
+from tokenweight.weighting import plan_windows, score_windows
+
+PLAN = plan_windows(64, 16, 12)
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setattr(scoring, "SHARD_SEQUENCES", 4)
+
+
+@pytest.fixture
+def score(base_dir, chunk_dir, frozen, inline, tmp_path):
+    def run(sequences=10, fingerprint="scorer-a", progress=no_progress, **more):
+        return scoring.score(
+            more.pop("model_dir", base_dir),
+            more.pop("chunk_dir", chunk_dir),
+            tmp_path / "scores",
+            scorer=more.pop("scorer", frozen),
+            sequences=sequences,
+            scorer_fingerprint=fingerprint,
+            execution=more.pop("execution", inline),
+            progress=progress,
+            **more,
+        )
+
+    return run
+
+
+@pytest.fixture
+def load(base_dir, chunk_dir, tmp_path):
+    def run(sequences=10, plan=PLAN, tokens=None, **more):
+        more.setdefault("vocabulary_sha256", vocabulary_sha256(load_tokenizer(base_dir)))
+        tokens = np.load(chunk_dir / "tokens.npy") if tokens is None else tokens
+        return open_scores(tmp_path / "scores", tokens, plan, sequences=sequences, **more)
+
+    return run
+
+
+def test_shards_hold_the_scorer_s_short_nll(score, load, base_dir, chunk_dir, tmp_path):
+    summary = score()
+    assert summary["shards"] == 3
+    assert summary["windows"] == 5
+    assert summary["scored_tokens"] == 10 * 63
+    names = [f"shard-{i:05d}.{suffix}" for i in range(3) for suffix in ("json", "npy")]
+    assert sorted(p.name for p in (tmp_path / "scores").iterdir()) == names
+    ids = torch.from_numpy(np.load(chunk_dir / "tokens.npy")[:10].astype(np.int64))
+    model = load_model(base_dir, torch.float32)
+    expected = score_windows(model, ids, PLAN, bos_token_id=1, windows_per_batch=99)
+    scores = load()
+    for row in range(10):
+        assert scores.row(row).dtype == np.float32
+        torch.testing.assert_close(torch.from_numpy(np.array(scores.row(row))), expected[row], rtol=1e-5, atol=1e-5)
+    header = json.loads((tmp_path / "scores/shard-00002.json").read_text())
+    assert (header["first_sequence"], header["last_sequence"], header["scorer_fingerprint"]) == (8, 9, "scorer-a")
+    assert (header["long_tokens"], header["short_tokens"], header["stride_tokens"]) == (64, 16, 12)
+
+
+def test_the_scorer_runs_with_its_own_rope(score, load, model_dir, tmp_path):
+    score()
+    own = np.array(load().row(0))
+    for file in (tmp_path / "scores").iterdir():
+        file.unlink()
+    score(model_dir=model_dir)
+    assert not np.allclose(own, load().row(0))
+
+
+def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monkeypatch):
+    score()
+    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.npy")}
+    values = np.array(load().row(9))
+    (tmp_path / "scores/shard-00001.json").unlink()
+    with (tmp_path / "scores/shard-00002.npy").open("r+b") as file:
+        file.truncate(200)
+    seen = []
+    score(progress=lambda *args: seen.append(args))
+    after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.npy")}
+    assert before["shard-00000.npy"] == after["shard-00000.npy"]
+    assert before["shard-00001.npy"] < after["shard-00001.npy"]
+    assert seen == [(done, 10, "sequences") for done in range(5, 11)]
+    assert np.array_equal(load().row(9), values)
+    monkeypatch.setattr(scoring, "load_model", None)
+    score()  # all there: no model is loaded
+
+
+def test_shards_of_another_scorer_are_made_anew(score, load, tmp_path):
+    score()
+    score(fingerprint="scorer-b")
+    assert "scorer-b" in (tmp_path / "scores/shard-00002.json").read_text()
+    load(scorer_fingerprint="scorer-b")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: (d / "shard-00001.npy").unlink(), r"shard-00001.npy: missing"),
+        (lambda d: (d / "shard-00001.json").unlink(), r"shard-00001.json: missing"),
+        (lambda d: os.truncate(d / "shard-00001.npy", 300), r"shard-00001.npy: 300 bytes, expected 1136"),
+        (lambda d: (d / "shard-00001.json").write_text("{}"), r"shard-00001.json: not a score header"),
+    ],
+)
+def test_missing_and_truncated_shards_are_named(score, load, tmp_path, damage, message):
+    score()
+    damage(tmp_path / "scores")
+    with pytest.raises(StageError, match=message):
+        load()
+
+
+def test_foreign_shards_are_named(score, load, chunk_dir, tmp_path):
+    score()
+    with pytest.raises(StageError, match=r"shard-00000.npy: made for another scorer_fingerprint"):
+        load(scorer_fingerprint="scorer-b")
+    with pytest.raises(StageError, match=r"shard-00000.npy: made for another stride_tokens"):
+        load(plan=plan_windows(64, 16, 8))
+    with pytest.raises(StageError, match=r"shard-00000.npy: made for another vocabulary_sha256"):
+        load(vocabulary_sha256="other")
+    tokens = np.load(chunk_dir / "tokens.npy")
+    tokens[5, 7] += 1
+    with pytest.raises(StageError, match=r"shard-00001.npy: made for another token_ids_sha256"):
+        load(tokens=tokens)
+    header = tmp_path / "scores/shard-00001.json"
+    header.write_text(header.read_text().replace("scorer-a", "scorer-b"))
+    with pytest.raises(StageError, match=r"shard-00001.npy: made for another scorer_fingerprint"):
+        load()
+    header.write_text(header.read_text().replace("scorer-b", "scorer-a"))
+    with pytest.raises(StageError, match=r"shard-00003.npy: missing"):
+        load(sequences=13)
+
+
+def test_another_vocabulary_is_refused(score, other_vocabulary_dir):
+    with pytest.raises(UserError, match=r"scorer.model: .* has another vocabulary"):
+        score(tokenizer_dir=other_vocabulary_dir)
+
+
+def test_too_few_sequences_and_too_long_windows_are_named(score, frozen):
+    with pytest.raises(UserError, match="40 sequences, training reads 41"):
+        score(sequences=41)
+    with pytest.raises(UserError, match=r"scorer.short_tokens: 32 exceeds the scorer's context \(16\)"):
+        score(scorer=frozen.model_copy(update={"short_tokens": 32}))
+
+
+def test_micro_batches_change_nothing_but_rounding(score, load):
+    score()
+    one = np.stack([load().row(i) for i in range(10)])
+    score(fingerprint="again", execution=Execution(device="cpu", micro_batch_sequences=3))
+    np.testing.assert_allclose(np.stack([load().row(i) for i in range(10)]), one, rtol=1e-5, atol=1e-5)
