@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -40,16 +39,19 @@ def launch(
             *("--nproc_per_node", str(execution.processes)),
             *("-m", "tokenweight.training.worker", str(request), str(out_dir)),
         ]
-        status, tail = _run(command, progress)
+        threads = max(1, (os.cpu_count() or 1) // execution.processes)
+        status, tail = run_guarded(command, {"OMP_NUM_THREADS": str(threads), **os.environ}, progress)
         _raise_worker_error(request.with_name("error.json"))
         if status != 0:
             raise StageError(f"{job}: torchrun ended with status {status}: " + " | ".join(tail[-5:]))
 
 
-def _run(command: list[str], progress: Progress) -> tuple[int, list[str]]:
-    """Run a command to its end in our process group; its progress lines go to `progress`."""
-    threads = max(1, (os.cpu_count() or 1) // int(command[command.index("--nproc_per_node") + 1]))
-    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+def run_guarded(command: list[str], environment: dict[str, str], progress: Progress) -> tuple[int, list[str]]:
+    """Run a command to its end: its status and last lines; its progress lines go to `progress`.
+
+    It stays in our process group, so that whoever ends the group ends it too; the kernel ends it when we die;
+    and an exception here (a cancelled task, Ctrl-C) stops its whole tree first.
+    """
     guarded = [sys.executable, "-m", "tokenweight.training.parent_death", str(os.getpid()), *command]
     child = subprocess.Popen(
         guarded,
@@ -76,15 +78,20 @@ def _run(command: list[str], progress: Progress) -> tuple[int, list[str]]:
 
 
 def stop_tree(child: subprocess.Popen[str], grace_seconds: float = GRACE_SECONDS) -> None:
-    """End a child and all its descendants: TERM, so that torchrun stops its ranks, then KILL what is left."""
-    with suppress(psutil.NoSuchProcess):
-        tree = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
-        child.send_signal(signal.SIGTERM)
-        _, left = psutil.wait_procs(tree, timeout=grace_seconds)
-        for process in left:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+    """End a child and all its descendants: TERM and time, so that torchrun stops its ranks, then KILL what is left."""
+    try:
+        tree = psutil.Process(child.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        tree = []
+    child.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(grace_seconds)
+    for process in tree:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    child.kill()
     child.wait()
+    psutil.wait_procs(tree, timeout=1)
 
 
 def _raise_worker_error(path: Path) -> None:

@@ -31,9 +31,10 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         model = trainer.accelerator.unwrap_model(trainer.model)
-        model.config.dtype = dtype
         with quiet_transformers():
             model.save_pretrained(partial, state_dict={name: value.to(dtype) for name, value in state.items()})
+        model.config.dtype = dtype  # of the file; save_pretrained notes that of the parameters in memory
+        model.config.save_pretrained(partial)
         copy_companions(source_dir, partial)
         validate_checkpoint(partial, dtype, probe, expected_logits)
         os.replace(partial, final)

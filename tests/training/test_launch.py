@@ -1,0 +1,166 @@
+"""Several processes: the same numbers as one, errors that come through, and no survivors."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.progress import no_progress
+from tokenweight.recipes.schema import Execution, Training, Weighting
+from tokenweight.training.deepspeed_config import deepspeed_config
+from tokenweight.training.launch import run_guarded
+from tokenweight.training.run import train
+from tokenweight.training.scoring import score
+
+TWO = Execution(device="cpu", launcher="torchrun", processes=2)
+
+
+def alive(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_progress_and_last_lines_of_a_child():
+    steps = []
+    script = "print('tokenweight-progress 3 7 steps'); print('about to fail'); raise SystemExit(3)"
+    status, tail = run_guarded([sys.executable, "-c", script], dict(os.environ), lambda *args: steps.append(args))
+    assert (status, tail, steps) == (3, ["about to fail"], [(3, 7, "steps")])
+
+
+def test_an_interrupted_parent_leaves_no_child():
+    script = (
+        "import os, subprocess, sys, time;"
+        "child = subprocess.Popen(['sleep', '60']);"
+        "print('tokenweight-progress', os.getpid(), child.pid, 'steps', flush=True); time.sleep(60)"
+    )
+    pids = []
+
+    def interrupt(done, total, what):
+        pids.extend((done, total))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_guarded([sys.executable, "-c", script], dict(os.environ), interrupt)
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_killed_parent_takes_its_child_along():
+    script = (
+        "import os, sys; from tokenweight.training.launch import run_guarded;"
+        "report = lambda done, *_: print(done, flush=True);"
+        "run_guarded([sys.executable, '-c', "
+        '\'import os, time; print("tokenweight-progress", os.getpid(), 1, "steps", flush=True); time.sleep(60)\'],'
+        " dict(os.environ), report)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    child = int(parent.stdout.readline())
+    assert alive(child)
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+    assert wait_until(lambda: not alive(child))
+
+
+def test_deepspeed_configuration_says_what_the_recipe_says():
+    training = Training(steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20)
+    config = deepspeed_config(training, Execution(launcher="torchrun", processes=8, deepspeed_stage=3))
+    assert config["train_batch_size"] == 128
+    assert config["gradient_accumulation_steps"] == 16
+    assert config["data_types"] == {"grad_accum_dtype": "fp32"}
+    assert config["bf16"] == {"enabled": True}
+    assert config["zero_optimization"]["stage"] == 3
+    assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
+    assert config["optimizer"]["params"]["betas"] == [0.9, 0.95]
+    assert "auto" not in json.dumps(config)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_numbers_of_one(make_request, unfrozen, frozen, base_dir, chunk_dir, inline, tmp_path):
+    scored = {}
+    for name, execution in (("one", inline), ("two", TWO)):
+        scored[name] = tmp_path / f"scores-{name}"
+        score(
+            base_dir,
+            chunk_dir,
+            scored[name],
+            scorer=frozen,
+            sequences=40,
+            scorer_fingerprint="f",
+            execution=execution,
+            progress=no_progress,
+        )
+    names = sorted(p.name for p in scored["one"].iterdir())
+    assert names == sorted(p.name for p in scored["two"].iterdir())
+    assert all((scored["one"] / n).read_bytes() == (scored["two"] / n).read_bytes() for n in names)
+
+    sparse = Weighting(postprocessing="sparse", kappa=0.3)
+    for name, request in {
+        "unfrozen": make_request(steps=4, weighting=sparse, scorer=unfrozen),
+        "frozen": make_request(steps=4, weighting=sparse, scorer=frozen, score_dir=scored["one"]),
+    }.items():
+        rows = {}
+        for count, execution in ((1, inline), (2, TWO)):
+            out = tmp_path / f"{name}-{count}"
+            train(request, out, execution, no_progress)
+            rows[count] = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        for one, two in zip(rows[1], rows[2], strict=True):
+            for key in ("step", "weighted_nll", "nll", "weight_std", "zero_weight_share", "grad_norm", "predictions"):
+                assert two[key] == pytest.approx(one[key], rel=1e-4), (name, key)
+        one, two = (load_file(tmp_path / f"{name}-{count}/model/model.safetensors") for count in (1, 2))
+        for key, tensor in one.items():
+            torch.testing.assert_close(two[key], tensor, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_errors_of_a_worker_come_through(make_request, tmp_path):
+    request = make_request(steps=8, learning_rate=1e30, warmup_steps=4, gradient_clip=1e9)
+    with pytest.raises(StageError, match=r"training stopped at step \d+"):
+        train(request, tmp_path / "out", TWO, no_progress)
+    with pytest.raises(UserError, match="not a multiple of processes times"):
+        train(make_request(sequences_per_step=3), tmp_path / "out", TWO, no_progress)
+
+
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_rank_and_goes_on(make_request, unfrozen, tmp_path):
+    request = make_request(steps=10, weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=unfrozen)
+    script = (
+        "import sys; from pathlib import Path;"
+        "from tokenweight.recipes.schema import Execution; from tokenweight.training.request import TrainRequest;"
+        "from tokenweight.training.run import train;"
+        "train(TrainRequest.model_validate_json(sys.argv[1]), Path(sys.argv[2]),"
+        " Execution(device='cpu', launcher='torchrun', processes=2, save_every_steps=2),"
+        " lambda *args: print(*args, flush=True))"
+    )
+    out = tmp_path / "killed"
+    arguments = [request.model_dump_json(by_alias=True), str(out)]
+    parent = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True)
+    for line in parent.stdout:
+        if line.startswith("5 "):
+            break
+    children = psutil.Process(parent.pid).children(recursive=True)
+    parent.kill()
+    parent.communicate()
+    assert len(children) >= 3
+    assert wait_until(lambda: not any(alive(child.pid) for child in children), seconds=60)
+    execution = TWO.model_copy(update={"save_every_steps": 2})
+    if not (out / "model").is_dir():
+        assert train(request, out, execution, no_progress)["resumed_from_step"] in (4, 6, 8, 10)
+    train(request, tmp_path / "whole", execution, no_progress)
+    expected, got = (load_file(folder / "model" / "model.safetensors") for folder in (tmp_path / "whole", out))
+    assert all(torch.equal(got[key], tensor) for key, tensor in expected.items())
