@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from tokenweight.corpus.lexicon import KEEPSAKES, NAMES
@@ -59,7 +60,7 @@ def logical_deduction(rng: Random, count: int) -> Item:
         f"statements are logically consistent within each paragraph. On a shelf, there are {COUNT_WORDS[count]} "
         f"things: {', '.join(listed[:-1])}, and {listed[-1]}. "
     )
-    text += " ".join(f"The {a} is to the left of the {b}." for a, b in zip(things, things[1:], strict=False))
+    text += " ".join(f"The {a} is to the left of the {b}." for a, b in pairwise(things))
     place = rng.randrange(count)
     which = "leftmost" if place == 0 else f"{ORDINALS[place]} from the left"
     asked = [f"The {thing} is the {which}" for thing in things]
@@ -110,7 +111,7 @@ def web_of_lies(rng: Random) -> Item:
     people = rng.sample(NAMES, 5)
     truthful = rng.random() < 0.5
     text = f"Question: {people[0]} {'tells the truth' if truthful else 'lies'}."
-    for before, speaker in zip(people, people[1:], strict=False):
+    for before, speaker in pairwise(people):
         says = rng.random() < 0.5
         text += f" {speaker} says {before} {'tells the truth' if says else 'lies'}."
         truthful = says == truthful
@@ -125,7 +126,7 @@ def word_sorting(rng: Random) -> Item:
 def temporal_sequences(rng: Random) -> Item:
     name, *witnesses = rng.sample(NAMES, 4)
     hours = [9, 11, 13, 15, 17]
-    spans = [f"{_clock(a)} to {_clock(b)}" for a, b in zip(hours, hours[1:], strict=False)]
+    spans = [f"{_clock(a)} to {_clock(b)}" for a, b in pairwise(hours)]
     free = rng.randrange(4)
     seen = [span for i, span in enumerate(spans) if i != free]
     text = (

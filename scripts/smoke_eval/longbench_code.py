@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from smoke_eval.world import World
-
 from tokenweight.corpus.lexicon import KEEPSAKES, PLACES, TRADES
 
 Made = dict[str, Any]
@@ -42,9 +41,9 @@ def one_file(world: World, words: int) -> Made:
 
 def repository(world: World, words: int) -> Made:
     files = []
-    for number in range(1, 4):
+    for number in range(1, 3):
         name = world.rng.choice(PLACES).lower()
-        files.append(f"# Path: shop/{name}_{number}.py\n" + "\n".join(_lines(world, words // 3)))
+        files.append(f"# Path: shop/{name}_{number}.py\n" + "\n".join(_lines(world, words * 2 // 5)))
     last = _function(world)
     cut = world.rng.randint(3, 6)
     here = f"# Path: shop/{world.rng.choice(PLACES).lower()}.py\n" + "\n".join(last[:cut]) + "\n"

@@ -12,6 +12,8 @@ from tokenweight.errors import UserError
 # A piece reaches from one space after a non-space to the next: byte-level BPE never merges across it.
 _PIECE = re.compile(r" *[^ ]*(?:(?<=[^\S ]) +[^ ]*)*")
 _PIECES_KEPT = 1_000_000
+_LONGEST_NUMBER_KEPT = 8  # characters: "1350." of a numbered list comes again, a needle's value does not
+_DIGIT = re.compile(r"\d")
 _PROBES = (
     "A special magic number, is:\n7654321.\n\nOne  of two - don't! \"Yes\" (it's) 3c07c574-4925 \n end é ünï …",
     "1. health 2. gruesome 30. ad hoc\nQuestion: What?\t Answer: VAR ABCDE = VAR QXZWV  The sky is blue.\n VAR",
@@ -49,15 +51,29 @@ class TokenCounter:
         return len(self.encode(text))
 
     def _count_pieces(self, text: str) -> int:
-        pieces = _PIECE.findall(text)
-        unknown = list({piece for piece in pieces if piece not in self._counts})
-        if unknown:
-            if len(self._counts) > _PIECES_KEPT:
-                self._counts.clear()
-                unknown = list(set(pieces))
-            encoded = self.tokenizer(unknown, add_special_tokens=False, verbose=False)["input_ids"]
-            self._counts.update(zip(unknown, map(len, encoded), strict=True))
-        return sum(map(self._counts.__getitem__, pieces))
+        total = 0
+        words: dict[str, int] = {}
+        numbers: list[str] = []
+        for piece in _PIECE.findall(text):
+            tokens = self._counts.get(piece)
+            if tokens is not None:
+                total += tokens
+            elif len(piece) > _LONGEST_NUMBER_KEPT and _DIGIT.search(piece):
+                numbers.append(piece)  # seldom seen again: counted together, not kept
+            else:
+                words[piece] = words.get(piece, 0) + 1
+        if numbers:
+            total += self.count_whole("".join(numbers))
+        if words:
+            self._learn(list(words))
+            total += sum(self._counts[piece] * times for piece, times in words.items())
+        return total
+
+    def _learn(self, pieces: list[str]) -> None:
+        if len(self._counts) + len(pieces) > _PIECES_KEPT:
+            self._counts.clear()
+        encoded = self.tokenizer(pieces, add_special_tokens=False, verbose=False)["input_ids"]
+        self._counts.update(zip(pieces, map(len, encoded), strict=True))
 
 
 @lru_cache(maxsize=4)

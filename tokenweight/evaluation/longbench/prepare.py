@@ -26,7 +26,7 @@ def prepare_longbench(
     spec = longbench_task(task)
     counter = token_counter(tokenizer_dir)
     budget_tokens = context_tokens - spec.max_new_tokens
-    rows = []
+    rows: list[dict[str, Any]] = []
     for doc_id, sample in enumerate(load_samples(task, longbench)):
         prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(sample.prompt, budget_tokens, counter)
         rows.append(

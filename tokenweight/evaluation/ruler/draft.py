@@ -57,11 +57,30 @@ class Official2024:
 class Family(Protocol):
     """How one kind of task draws a sample of a given size (words, sentences, needles or documents)."""
 
-    first_size: int  # where the search starts
-    step: int  # the official step of the search
-    minimum: int  # the smallest size at which the sample still is the task
-    maximum: int | None
-    official: Official2024
+    @property
+    def first_size(self) -> int:
+        """Where the search for the size starts."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """The official step of that search."""
+        ...
+
+    @property
+    def minimum(self) -> int:
+        """The smallest size at which the sample still is the task."""
+        ...
+
+    @property
+    def maximum(self) -> int | None:
+        """The largest size that the source can give, if it is bounded."""
+        ...
+
+    @property
+    def official(self) -> Official2024:
+        """The 2024 program's peculiarities."""
+        ...
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """Sample `index` at `size`; index -1 is the search for the size. Raises ValueError if size is impossible."""

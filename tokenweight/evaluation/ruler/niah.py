@@ -35,7 +35,9 @@ class NeedleInHaystack:
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """A sample whose haystack has `size` units (Draft in the sense of :mod:`.draft`)."""
         task, random = self.needles, draws.python
-        keys, values, hidden = [], [], []
+        keys: list[str] = []
+        values: list[list[str]] = []
+        hidden: list[str] = []
         for _ in range(task.keys):
             keys.append(_make(task.key_type, draws))
             values.append([])

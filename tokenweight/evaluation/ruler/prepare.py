@@ -22,7 +22,7 @@ def prepare_ruler(
     """
     task = ruler_task(unit_task)
     samples = generate_samples(unit_task, length_tokens, ruler.samples, ruler.seed, tokenizer_dir, Sources.of(ruler))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for sample in samples:
         n_prompt_tokens = sample.length_tokens - task.tokens_to_generate
         rows.append(

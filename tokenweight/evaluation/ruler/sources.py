@@ -36,9 +36,18 @@ class Sources:
         return given or smoke_eval_dir() / "ruler" / shipped
 
     def files(self, task: RulerTask) -> list[Path]:
-        """Raw files that a task's samples are made of: their content is part of the data's identity."""
+        """Raw files that a task's samples are made of: their content is part of the data's identity.
+
+        Raises:
+            UserError: a file does not exist.
+        """
         if task.family == "qa":
-            return [self.path(task.questions)]
+            path = self.path(task.questions)
+            if not path.is_file():
+                raise UserError(
+                    f"ruler.{task.questions}: {path} does not exist; give a local copy of the published JSON"
+                )
+            return [path]
         if task.family == "niah" and task.needles.haystack == "essay":
             return haystack_files(self.path("haystack"))
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from itertools import pairwise
 
 from tokenweight.evaluation.ruler.draft import Draft, Draws, Official2024
 from tokenweight.evaluation.ruler.tasks import NOISE, VT_PREFIX, VT_TEMPLATE
@@ -47,7 +48,7 @@ class VariableTracking:
             names.append(_name(draws, letters))
         names = names[: HOPS + 1]
         value = str(draws.numpy.randint(10000, 99999))
-        links = [f"VAR {after} = VAR {before} " for before, after in zip(names, names[1:], strict=False)]
+        links = [f"VAR {after} = VAR {before} " for before, after in pairwise(names)]
         return names, value, [f"VAR {names[0]} = {value}", *links]
 
     def _context(self, draws: Draws, chain: list[str], size: int) -> str:

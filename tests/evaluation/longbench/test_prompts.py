@@ -1,0 +1,106 @@
+"""LongBench's prompts: official templates, data layouts, and truncation in the middle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.errors import UserError
+from tokenweight.evaluation.longbench.data import hub_prompt, load_samples, longbench_files
+from tokenweight.evaluation.longbench.prepare import prepare_longbench
+from tokenweight.evaluation.longbench.tasks import TASKS
+from tokenweight.evaluation.longbench.truncation import truncate_middle
+from tokenweight.evaluation.tokens import TokenCounter
+from tokenweight.recipes.schema import LongBench
+
+ROW = {
+    "input": "INPUT",
+    "context": "CONTEXT LINE 1\nCONTEXT LINE 2",
+    "answers": ["A"],
+    "length": 6,
+    "all_classes": None,
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_prompts_are_the_official_ones(task: str, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
+    (tmp_path / f"{task}.jsonl").write_text(json.dumps(ROW) + "\n")
+    sample = load_samples(task, LongBench(data=str(tmp_path)))[0]
+    spec = TASKS[task]
+    golden(
+        f"{task}.txt",
+        f"{sample.prompt}<GENERATE>\n--- at most {spec.max_new_tokens} tokens, {spec.metric}, {spec.category}\n",
+    )
+
+
+# Where the mirror puts the official prompt's text: (context's head and tail, question's head and tail, answer prefix).
+MIRROR_ENDS = {
+    "narrativeqa": ("Question: ", "\n\n", "Answer:"), "qasper": ("Question: ", "\n\n", "Answer:"),
+    "hotpotqa": ("Question: ", "\n", "Answer:"), "qmsum": ("Query: ", "\n", "Answer:"),
+    "triviaqa": ("", "", "Answer:"), "lcc": ("", "", "Next line of code:\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", MIRROR_ENDS)
+def test_rows_of_the_hubs_mirror_give_the_same_prompt(task: str) -> None:
+    spec = TASKS[task]
+    before, after, prefix = MIRROR_ENDS[task]
+    row = dict(ROW, input="" if task == "lcc" else "INPUT")
+    official = spec.template.format(context=row["context"], input=row["input"])
+    if task == "triviaqa":
+        official += prefix  # the official input ends with it, the mirror moves it
+    tail = f"{before}{row['input']}{after}{prefix}"
+    mirrored = {
+        "context": official.removesuffix(tail), "question": f"{before}{row['input']}{after}", "answer_prefix": prefix,
+    }  # fmt: skip
+    assert official.endswith(tail)
+    assert hub_prompt(spec, mirrored) == official
+    assert hub_prompt(spec, {"context": "TEXT", "question": "Q"}) == spec.template.format(context="TEXT", input="Q")
+
+
+def test_truncation_keeps_both_ends_and_counts_bos(counter: TokenCounter) -> None:
+    prompt = "HEAD " + " ".join(f"number {i} of many" for i in range(600)) + " TAIL"
+    kept, n_tokens, untruncated = truncate_middle(prompt, 300, counter)
+    ids = counter.encode(kept, special=True)
+    assert ids[0] == counter.tokenizer.bos_token_id
+    assert 290 <= len(ids) == n_tokens <= 300
+    assert untruncated == len(counter.encode(prompt, special=True))
+    assert kept.startswith("HEAD number 0")
+    assert kept.endswith("of many TAIL")
+    assert truncate_middle("short", 300, counter) == ("short", *[len(counter.encode("short", special=True))] * 2)
+    with pytest.raises(UserError, match="context_tokens"):
+        truncate_middle(prompt, 2, counter)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_shipped_samples_lie_on_both_sides_of_1024_tokens_and_fit_4096(task: str, tmp_path: Path) -> None:
+    summary = prepare_longbench(task, LongBench(), smoke_base_dir(), 4096, tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
+    assert summary["n"] == len(rows) == 4
+    assert [row["untruncated_tokens"] > 1024 for row in rows] == [False, False, True, True]
+    assert summary["share_truncated"] == sum(row["truncated"] for row in rows) / 4
+    assert all(row["n_prompt_tokens"] + row["max_new_tokens"] <= 4096 for row in rows)
+    assert all(row["truncated"] == (row["untruncated_tokens"] > row["n_prompt_tokens"]) for row in rows)
+    assert all(row["length_words"] and row["references"] for row in rows)
+    assert all(bool(row["all_classes"]) == (task == "trec") for row in rows)
+
+
+def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
+    assert len(load_samples("lcc", LongBench(samples=2))) == 2
+    data = LongBench(data=str(tmp_path))
+    with pytest.raises(UserError, match=r"longbench.data: .*lcc.jsonl does not exist"):
+        load_samples("lcc", data)
+    with pytest.raises(UserError, match=r"longbench task 'lsht'"):
+        longbench_files("lsht", data)
+    (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
+    with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
+        load_samples("lcc", data)
+    (tmp_path / "lcc.jsonl").write_text("\n")
+    with pytest.raises(UserError, match="no sample of lcc"):
+        load_samples("lcc", data)
+    assert longbench_files("lcc", data) == [tmp_path / "lcc.jsonl"]
+    assert longbench_files("lcc", LongBench(data="hub")) == []
