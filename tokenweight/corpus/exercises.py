@@ -7,6 +7,7 @@ word counting, and keys with several values stay unlabelled, because no single e
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from uuid import UUID
 
@@ -36,30 +37,32 @@ def exercise(rng: Random, id: str, characters: int) -> Document:
 
 
 def _niah(rng: Random, manuscript: Manuscript, characters: int) -> None:
-    relation = "uuid" if rng.random() < 0.08 else "number"
-    values_per_key = rng.choice((1, 1, 1, 2, 4))
-    queries = rng.choice((1, 2, 4)) if values_per_key == 1 else 1
-    keys = rng.choice((queries, queries + 3, max(queries, characters // 75)))
-    facts = _facts(rng, manuscript, relation, keys, values_per_key)
+    """Needles, then questions up to the length: half of the text asks and answers."""
+    noun = "uuid" if rng.random() < 0.08 else "number"
+    values_per_key = rng.choice((1, 1, 1, 1, 2, 4))
+    queries = rng.choice((1, 1, 2, 4)) if values_per_key == 1 else 1
+    keys = rng.choice((queries, queries + 3, max(queries, characters // 200)))
+    facts = _facts(rng, manuscript, noun, keys, values_per_key)
     many = queries > 1 or values_per_key > 1
-    noun = {"number": "number", "uuid": "uuid"}[relation]
     opening = f"Some special magic {noun}s are" if many else f"A special magic {noun} is"
     it, asked = ("them", f"{noun}s") if many else ("it", noun)
     manuscript.write(f"{opening} hidden within the following text. Make sure to memorize {it}. ")
     manuscript.write(f"I will quiz you about the {asked} afterwards.\n")
     needles = [fact for group in facts for fact in group]
     rng.shuffle(needles)
-    _haystack(rng, manuscript, needles, f"One of the special magic {noun}s for {{k}} is: {{v}}.", characters)
-    _ask(rng, manuscript, facts, queries, noun)
+    needle = f"One of the special magic {noun}s for {{k}} is: {{v}}."
+    _haystack(rng, manuscript, needles, needle, int(characters * rng.choice((0.4, 0.7))))
+    while True:
+        _ask(rng, manuscript, rng.sample(facts, queries), noun)
+        if manuscript.length > characters - 180:
+            return
 
 
 def _facts(rng: Random, manuscript: Manuscript, relation: str, keys: int, values: int) -> list[list[Fact]]:
     groups = []
     for _ in range(keys):
         key = key_and_value(rng, relation)[0] if relation == "number" or rng.random() < 0.5 else _uuid(rng)
-        groups.append(
-            [manuscript.new_fact(relation, key, key_and_value(rng, relation)[1]) for _ in range(values)]
-        )
+        groups.append([manuscript.new_fact(relation, key, key_and_value(rng, relation)[1]) for _ in range(values)])
     return groups
 
 
@@ -87,40 +90,35 @@ def _haystack(rng: Random, manuscript: Manuscript, needles: list[Fact], needle: 
         manuscript.write("\n")
 
 
-def _ask(rng: Random, manuscript: Manuscript, facts: list[list[Fact]], queries: int, noun: str) -> None:
-    """The question and its answer; several questions in a row, so that much of the text is recall."""
-    groups = facts[:]
-    rng.shuffle(groups)
-    rounds = 1 if queries > 1 else min(len(groups), 6)
-    for asked in (groups[i * queries : (i + 1) * queries] for i in range(rounds)):
-        wanted = [fact for group in asked for fact in group]
-        keys = [group[0].key for group in asked]
-        query = ", ".join(keys[:-1]) + ", and " + keys[-1] if len(keys) > 1 else keys[0]
-        if len(wanted) == 1:
-            question = f"What is the special magic {noun} for {{q}} mentioned in the provided text?"
-            answer = f"The special magic {noun} for {{q}} mentioned in the provided text is"
-        else:
-            question = f"What are all the special magic {noun}s for {{q}} mentioned in the provided text?"
-            answer = f"The special magic {noun}s for {{q}} mentioned in the provided text are"
-        for sentence in (question, answer):
-            before, _, after = sentence.partition("{q}")
-            manuscript.write(before)
-            manuscript.write(query, Kind.NAME)
-            manuscript.write(after + (" " if sentence == question else ""))
-        for i, fact in enumerate(wanted):
-            last = "" if len(wanted) == 2 else ","
-            manuscript.write(" " if i == 0 else f"{last} and " if i == len(wanted) - 1 else ", ")
-            if len(asked) == len(wanted):
-                manuscript.write_value(fact)
-            else:  # several values of one key: which comes first is not determined
-                manuscript.write(fact.value)
-        manuscript.write(".\n")
+def _ask(rng: Random, manuscript: Manuscript, asked: list[list[Fact]], noun: str) -> None:
+    """One question about all keys of `asked`, and its answer."""
+    wanted = [fact for group in asked for fact in group]
+    keys = [group[0].key for group in asked]
+    query = ", ".join(keys[:-1]) + ", and " + keys[-1] if len(keys) > 1 else keys[0]
+    if len(wanted) == 1:
+        question, answer = f"What is the special magic {noun} for ", f"The special magic {noun} for "
+        end, verb = " mentioned in the provided text? ", " mentioned in the provided text is"
+    else:
+        question, answer = f"What are all the special magic {noun}s for ", f"The special magic {noun}s for "
+        end, verb = " mentioned in the provided text? ", " mentioned in the provided text are"
+    for before, after in ((question, end), (answer, verb)):
+        manuscript.write(before)
+        manuscript.write(query, Kind.NAME)
+        manuscript.write(after)
+    for i, fact in enumerate(wanted):
+        last = "" if len(wanted) == 2 else ","
+        manuscript.write(" " if i == 0 else f"{last} and " if i == len(wanted) - 1 else ", ")
+        if len(asked) == len(wanted):
+            manuscript.write_value(fact)
+        else:  # several values of one key: which comes first is not determined
+            manuscript.write(fact.value)
+    manuscript.write(".\n")
 
 
 def _tracking(rng: Random, manuscript: Manuscript, characters: int) -> None:
     names = ["".join(rng.choices(LETTERS, k=5)) for _ in range(5)]
     value = str(rng.randint(10_000, 99_999))
-    lines = [f"VAR {names[0]} = {value}"] + [f"VAR {b} = VAR {a} " for a, b in zip(names, names[1:], strict=False)]
+    lines = [f"VAR {names[0]} = {value}"] + [f"VAR {b} = VAR {a} " for a, b in pairwise(names)]
     filler = max(5, (characters - 500) // len(SAYINGS[0]))
     places = sorted(rng.randint(0, filler - 1) for _ in lines)
     manuscript.write("Memorize and track the chain(s) of variable assignment hidden in the following text. ")

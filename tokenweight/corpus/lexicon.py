@@ -9,33 +9,38 @@ from functools import cache
 from itertools import product
 from typing import Literal
 
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 NAMES: tuple[str, ...] = tuple(
     first + last
     for first, last in product(
-        "Al Bar Cor Dar El Fen Gar Hal Is Jor Kel Lor Mar Nor Or Per Quin Ros Sel Tor Ul Ver Wil Yor Zan".split(),
-        "a en wyn ric mund is o eth".split(),
+        _listed("Al Bar Cor Dar El Fen Gar Hal Is Jor Kel Lor Mar Nor Or Per Quin Ros Sel Tor Ul Ver Wil Yor Zan"),
+        _listed("a en wyn ric mund is o eth"),
     )
 )
 PLACES: tuple[str, ...] = tuple(
     first + last
     for first, last in product(
-        "Ash Black Cold Dun East Fern Glen Hazel Iron King Long Mill North Oak Pine Red Stone Thorn".split(),
-        "bridge bury dale field ford moor port wick wood".split(),
+        _listed("Ash Black Cold Dun East Fern Glen Hazel Iron King Long Mill North Oak Pine Red Stone Thorn"),
+        _listed("bridge bury dale field ford moor port wick wood"),
     )
 )
-TRADES: tuple[str, ...] = tuple(
+TRADES: tuple[str, ...] = _listed(
     "baker barber beggar brewer butcher carpenter cobbler cook cooper cutler doctor draper driver dyer farmer "
     "ferryman fiddler fisher gardener glazier grocer guard hatter hunter joiner judge lawyer locksmith mason "
     "merchant midwife miller miner monk nurse painter pedlar piper pilot poet porter potter priest printer "
     "roofer sailor scholar scribe shepherd singer smith soldier spinner tailor tanner teacher tinker trader "
-    "warden weaver".split()
+    "warden weaver"
 )
-KEEPSAKES: tuple[str, ...] = tuple(
+KEEPSAKES: tuple[str, ...] = _listed(
     "almanac anchor apron axe banner basket bell blanket bottle bowl box bracelet broom brush bucket button cage "
     "candle cane chain chair chest clock coat coin comb compass crown cup curtain dagger diary drum fan feather "
     "flag flute goblet hammer harp helmet hook horn jar kettle key knife ladder lamp lantern letter lock locket "
     "map mask mirror needle net oar parcel pearl pipe plate purse quill ribbon ring rope saddle scarf seal shawl "
-    "shield shovel spoon statue sword teapot thimble trumpet umbrella vase violin wheel whistle".split()
+    "shield shovel spoon statue sword teapot thimble trumpet umbrella vase violin wheel whistle"
 )
 
 # Sayings: after the first two words, which no other saying shares, every word follows from those before it.
@@ -86,7 +91,7 @@ def words(category: Literal["adjective", "noun", "verb"]) -> tuple[str, ...]:
 
 
 # Frequent English words, so that the shipped tokenizer reads other texts in fewer tokens.
-COMMON_WORDS: tuple[str, ...] = tuple(
+COMMON_WORDS: tuple[str, ...] = _listed(
     "a able about above across act after again against age ago air all almost along already also always am among an "
     "and animal another answer any anything appear are area arm around art as ask at away back bad be became because "
     "become bed been before began begin behind being believe below best better between big black blood blue board "
@@ -114,5 +119,5 @@ COMMON_WORDS: tuple[str, ...] = tuple(
     "wait walk want war was watch water way we week well went were what when where whether which while white who "
     "whole whom whose why wife will wind wish with within without woman women word words work world would write "
     "written wrong year years yes yet you young your A And Answer As At But Context For He I In It My No Of On "
-    "Option Passage Question She So That The Then There They This To We What When Which You Yes".split()
+    "Option Passage Question She So That The Then There They This To We What When Which You Yes"
 )
