@@ -60,7 +60,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MMLU (all subjects), BBH (all tasks) and three text files in their official layouts."""
+    """MMLU (all subjects), BBH (all tasks) and text files, half of them short, in their official layouts."""
     root = tmp_path_factory.mktemp("data")
     for split, count in (("dev", 5), ("test", 3)):
         (root / "mmlu" / split).mkdir(parents=True)
@@ -75,7 +75,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         examples = [{"input": f"not ( True ) and {i} is", "target": "False"} for i in range(2)]
         (root / "bbh" / f"{task}.json").write_text(json.dumps({"canary": "", "examples": examples}))
     (root / "books").mkdir()
-    for i, words in enumerate((900, 700, 20)):
+    for i, words in enumerate((900, 8, 700, 8, 800, 8)):
         text = " ".join(f"word{(i * 7 + k * k) % 97}" for k in range(words))
         (root / "books" / f"{i}.txt").write_text(text)
     return root
@@ -89,7 +89,7 @@ def evaluation(data: Path) -> Evaluation:
         mmlu=Mmlu(data=str(data / "mmlu"), samples=2),
         bbh=Bbh(data=str(data / "bbh"), samples=1, max_new_tokens=8),
         perplexity=Perplexity(
-            lengths_tokens=(128, 256), corpus=FilesCorpus(path=str(data / "books"), validation_documents=3)
+            lengths_tokens=(128, 256), corpus=FilesCorpus(path=str(data / "books"), validation_documents=4)
         ),
     )
 
