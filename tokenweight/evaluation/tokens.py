@@ -12,8 +12,8 @@ from tokenweight.errors import UserError
 # A piece reaches from one space after a non-space to the next: byte-level BPE never merges across it.
 _PIECE = re.compile(r" *[^ ]*(?:(?<=[^\S ]) +[^ ]*)*")
 _PIECES_KEPT = 1_000_000
-_LONGEST_NUMBER_KEPT = 8  # characters: "1350." of a numbered list comes again, a needle's value does not
-_DIGIT = re.compile(r"\d")
+_LONGEST_NUMBER_KEPT = 8  # characters: "1350." of a numbered list comes again, a needle's key or value does not
+_NUMBER_OR_KEY = re.compile(r"[\d-]")
 _PROBES = (
     "A special magic number, is:\n7654321.\n\nOne  of two - don't! \"Yes\" (it's) 3c07c574-4925 \n end é ünï …",
     "1. health 2. gruesome 30. ad hoc\nQuestion: What?\t Answer: VAR ABCDE = VAR QXZWV  The sky is blue.\n VAR",
@@ -48,7 +48,7 @@ class TokenCounter:
 
     def count_whole(self, text: str) -> int:
         """The same number the slow, obvious way: the text tokenised as one."""
-        return len(self.encode(text))
+        return self._counts_of([text])[0]
 
     def _count_pieces(self, text: str) -> int:
         total = 0
@@ -58,7 +58,7 @@ class TokenCounter:
             tokens = self._counts.get(piece)
             if tokens is not None:
                 total += tokens
-            elif len(piece) > _LONGEST_NUMBER_KEPT and _DIGIT.search(piece):
+            elif len(piece) > _LONGEST_NUMBER_KEPT and _NUMBER_OR_KEY.search(piece):
                 numbers.append(piece)  # seldom seen again: counted together, not kept
             else:
                 words[piece] = words.get(piece, 0) + 1
@@ -72,8 +72,13 @@ class TokenCounter:
     def _learn(self, pieces: list[str]) -> None:
         if len(self._counts) + len(pieces) > _PIECES_KEPT:
             self._counts.clear()
-        encoded = self.tokenizer(pieces, add_special_tokens=False, verbose=False)["input_ids"]
-        self._counts.update(zip(pieces, map(len, encoded), strict=True))
+        self._counts.update(zip(pieces, self._counts_of(pieces), strict=True))
+
+    def _counts_of(self, texts: list[str]) -> list[int]:
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:  # a tokenizer in Python
+            return [len(self.encode(text)) for text in texts]
+        return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 @lru_cache(maxsize=4)

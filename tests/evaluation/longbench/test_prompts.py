@@ -62,6 +62,29 @@ def test_rows_of_the_hubs_mirror_give_the_same_prompt(task: str) -> None:
     assert hub_prompt(spec, {"context": "TEXT", "question": "Q"}) == spec.template.format(context="TEXT", input="Q")
 
 
+def test_hub_rows_are_read_at_a_pinned_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(repo: str, name: str, split: str, revision: str) -> list[dict[str, object]]:
+        assert (repo, name, split) == ("Xnhyacinth/LongBench", "samsum", "test")
+        assert len(revision) == 40
+        head = TASKS["samsum"].template.partition("{context}")[0]
+        row = {"context": f"{head}TEXT\n\n", "question": "Dialogue: D\nSummary: ", "answer_prefix": "Summary:"}
+        return [{**row, "answers": ["A"], "length": 3, "all_classes": None}]
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    sample = load_samples("samsum", LongBench(data="hub"))[0]
+    assert sample.prompt == TASKS["samsum"].template.format(context="TEXT", input="Dialogue: D\nSummary: ")
+    assert (sample.answers, sample.length_words) == (["A"], 3)
+
+
+def test_a_hub_out_of_reach_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("offline")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    with pytest.raises(UserError, match=r"longbench.data: .*go online once"):
+        load_samples("lcc", LongBench(data="hub"))
+
+
 def test_truncation_keeps_both_ends_and_counts_bos(counter: TokenCounter) -> None:
     prompt = "HEAD " + " ".join(f"number {i} of many" for i in range(600)) + " TAIL"
     kept, n_tokens, untruncated = truncate_middle(prompt, 300, counter)
