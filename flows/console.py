@@ -21,7 +21,13 @@ class _OneLine(logging.Filter):
 
 def one_line_errors() -> None:
     """Install the filter on Prefect's run loggers; safe to call twice."""
-    for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine", "prefect.flow_engine", "prefect.task_engine"):
+    for name in (
+        "prefect.flow_runs",
+        "prefect.task_runs",
+        "prefect.engine",
+        "prefect.flow_engine",
+        "prefect.task_engine",
+    ):
         logger = logging.getLogger(name)
         if not any(isinstance(present, _OneLine) for present in logger.filters):
             logger.addFilter(_OneLine())

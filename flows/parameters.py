@@ -10,6 +10,7 @@ from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.schema import Execution, Scale
 from tokenweight.store import Store
 
+
 def store_at(path: str) -> Store:
     """The store at a path, which need not exist yet."""
     return Store(Path(path).expanduser().resolve())

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
+from tokenweight.errors import UserError
 from tokenweight.reports.agreement import disagreement
 from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.estimates import (
@@ -26,8 +28,6 @@ from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import tokens_label
 from tokenweight.reports.targets.model import Column, Row, Target
 from tokenweight.reports.units import UnitResult, read_unit
-
-from tokenweight.errors import UserError
 
 Estimates = dict[str, dict[str, Estimate]]  # row -> column -> estimate
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import ColumnMean, Difference, Measure, Perplexity, SampleMean, TaskMean
 from tokenweight.reports.model import Status

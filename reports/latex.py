@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from tokenweight.reports.display import column_n_text, legend, number_text, statistic_texts, value_text
 from tokenweight.reports.model import Cell, Mark, PaperNumber, Report, ReportColumn, ReportRow
 

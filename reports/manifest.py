@@ -52,10 +52,5 @@ class Manifest(Frozen):
     longbench_split_tokens: PositiveInt
     longbench_length_unit: Literal["tokens", "words"] = "tokens"
     ruler_lengths_tokens: tuple[PositiveInt, ...] = Field(min_length=1)  # ascending; the first is the base's context
+    perplexity_lengths_tokens: tuple[PositiveInt, ...] = ()  # ascending
     divergences: tuple[str, ...] = ()  # where this run departs from the paper, printed below the table
-
-    @property
-    def perplexity_lengths_tokens(self) -> tuple[int, ...]:
-        """Lengths at which any row has perplexity units, ascending."""
-        entries = (entry for row in self.rows for entry in row.units)
-        return tuple(sorted({e.length_tokens for e in entries if e.benchmark == "perplexity" and e.length_tokens}))

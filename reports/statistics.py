@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+
 from tokenweight.reports.units import Floats
 
 DRAWS = 1000

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tokenweight.reports.manifest import UnitEntry
 
+from tokenweight.reports.manifest import UnitEntry
 from tokenweight.store.store import read_record
 
 UnitStatus = Literal["complete", "partial", "missing", "refused"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tokenweight.errors import UserError
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.model import Report
-
-from tokenweight.errors import UserError
 
 
 def write_report(report: Report, out_dir: Path) -> dict[str, Path]:

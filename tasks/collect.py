@@ -78,6 +78,7 @@ def manifest(planned: Planned) -> Manifest:
         longbench_split_tokens=evaluation.longbench.split_tokens,
         longbench_length_unit=evaluation.longbench.length_unit,
         ruler_lengths_tokens=evaluation.ruler.lengths_tokens,
+        perplexity_lengths_tokens=evaluation.perplexity.lengths_tokens,
     )
 
 

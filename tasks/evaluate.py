@@ -44,12 +44,15 @@ def evaluate_units(
                 holder, build = held.pop(unit.id)
                 build.facts.update(_summary(build))
                 holder.__exit__(None, None, None)
-        if held:
-            raise StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
     except BaseException as error:
         for holder, _ in held.values():
             _abandon(holder, error)
         raise
+    if held:
+        error = StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
+        for holder, _ in held.values():
+            _abandon(holder, error)
+        raise error
     return count, len(nodes) - count
 
 

@@ -20,12 +20,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-ScaleOption = Annotated[Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")]
+ScaleOption = Annotated[
+    Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")
+]
 StoreOption = Annotated[Path, typer.Option(help="Directory of the artifacts; finished stages are reused.")]
 OutOption = Annotated[Path, typer.Option(help="Directory of the results.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CorpusOption = Annotated[str | None, typer.Option(help="Directory of .txt, .jsonl or .parquet in place of the corpus.")]
-BaseOption = Annotated[str | None, typer.Option(help='Checkpoint directory, or "pretrain": trained here on the corpus.')]
+BaseOption = Annotated[
+    str | None, typer.Option(help='Checkpoint directory, or "pretrain": trained here on the corpus.')
+]
 TokenizerOption = Annotated[str | None, typer.Option(help="Directory with tokenizer.json, for --base pretrain.")]
 MmluOption = Annotated[str | None, typer.Option(help='Directory with dev/ and test/, or "hub".')]
 BbhOption = Annotated[str | None, typer.Option(help='Directory of the official JSON files, or "hub".')]

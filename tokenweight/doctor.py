@@ -87,7 +87,9 @@ def _disk(store_root: Path) -> list[Finding]:
     for scale, least in _LEAST_FREE_GIB.items():
         enough = free >= least
         status: Literal["ok", "absent", "missing"] = "ok" if enough else ("missing" if scale == "smoke" else "absent")
-        findings.append(Finding(f"disk for {scale}", status, f"{free:.0f} GiB free at {place}; about {least} GiB needed"))
+        findings.append(
+            Finding(f"disk for {scale}", status, f"{free:.0f} GiB free at {place}; about {least} GiB needed")
+        )
     if not os.access(place, os.W_OK):
         findings.append(Finding("store", "missing", f"{place} cannot be written; choose another --store"))
     return findings

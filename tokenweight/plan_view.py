@@ -61,7 +61,7 @@ def _summary_key(step: Step) -> tuple[str, str]:
 
 
 def _benchmarks(steps: list[Step]) -> str:
-    counts = Counter(getattr(step.node.work, "unit").benchmark for step in steps)
+    counts = Counter(step.node.work.unit.benchmark for step in steps)
     return "units (" + ", ".join(f"{name} {count}" for name, count in counts.items()) + ")"
 
 

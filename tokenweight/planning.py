@@ -325,7 +325,16 @@ _TOKENIZER_FILES = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
     "merges.txt", "added_tokens.json",
 }  # fmt: skip
-_NOT_IN_PROMPTS = {"lengths_tokens", "haystack", "squad", "hotpotqa", "data", "split_tokens", "length_unit", "first_line"}
+_NOT_IN_PROMPTS = {
+    "lengths_tokens",
+    "haystack",
+    "squad",
+    "hotpotqa",
+    "data",
+    "split_tokens",
+    "length_unit",
+    "first_line",
+}
 
 
 def canonical(recipe: Recipe) -> Recipe:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from tokenweight.errors import UserError
 from tokenweight.reports.targets import ablations, main_results
 from tokenweight.reports.targets.model import Target
-
-from tokenweight.errors import UserError
 
 TARGETS: dict[str, Target] = {
     target.name: target

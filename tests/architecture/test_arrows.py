@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = {"flows": ROOT / "flows", "tasks": ROOT / "tasks", "reports": ROOT / "reports", "tokenweight": ROOT / "tokenweight"}
+ROOMS = {
+    "flows": ROOT / "flows",
+    "tasks": ROOT / "tasks",
+    "reports": ROOT / "reports",
+    "tokenweight": ROOT / "tokenweight",
+}
 ENTRY_POINTS = {ROOT / "tokenweight" / "cli.py"}  # the command starts flows; nothing imports it
 
 
@@ -50,7 +55,12 @@ def test_tasks_know_no_flows() -> None:
 
 
 def test_flows_only_wire() -> None:
-    assert offences("flows", ("torch", "transformers", "lm_eval", "datasets", "tokenweight.training", "tokenweight.reports")) == []
+    assert (
+        offences(
+            "flows", ("torch", "transformers", "lm_eval", "datasets", "tokenweight.training", "tokenweight.reports")
+        )
+        == []
+    )
 
 
 def test_weighting_is_pure_torch() -> None:
@@ -61,7 +71,14 @@ def test_weighting_is_pure_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tokenweight", "tokenweight.cli", "tokenweight.planning", "tokenweight.tasks.collect", "tokenweight.reports.build"]
+    "module",
+    [
+        "tokenweight",
+        "tokenweight.cli",
+        "tokenweight.planning",
+        "tokenweight.tasks.collect",
+        "tokenweight.reports.build",
+    ],
 )
 def test_what_must_be_light_loads_nothing_heavy(module: str) -> None:
     code = (
@@ -70,4 +87,3 @@ def test_what_must_be_light_loads_nothing_heavy(module: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-

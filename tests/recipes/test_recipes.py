@@ -11,7 +11,16 @@ GOLDEN = Path(__file__).parent / "golden-keys.txt"
 
 
 def test_table_3_has_the_papers_eight_rows() -> None:
-    rows = ("no-train-8k", "no-train-32k", "lcde", "uniform", "unfrozen-sparse", "unfrozen-dense", "frozen-sparse", "frozen-dense")
+    rows = (
+        "no-train-8k",
+        "no-train-32k",
+        "lcde",
+        "uniform",
+        "unfrozen-sparse",
+        "unfrozen-dense",
+        "frozen-sparse",
+        "frozen-dense",
+    )
     assert names() == [f"table-3/{row}" for row in rows]
 
 
@@ -25,7 +34,11 @@ def test_the_papers_constants() -> None:
     assert recipe.training
     assert recipe.scorer
     assert recipe.extension
-    assert (recipe.training.steps, recipe.training.sequences_per_step, recipe.training.learning_rate) == (240, 128, 2e-5)
+    assert (recipe.training.steps, recipe.training.sequences_per_step, recipe.training.learning_rate) == (
+        240,
+        128,
+        2e-5,
+    )
     assert (recipe.training.beta1, recipe.training.beta2, recipe.training.weight_decay) == (0.9, 0.95, 0.01)
     assert (recipe.extension.rope_theta, recipe.extension.long_tokens) == (15.3e6, 32768)
     assert (recipe.scorer.short_tokens, recipe.scorer.stride_tokens) == (8192, 6144)
@@ -59,7 +72,9 @@ def test_every_value_has_an_origin() -> None:
     assert origins["training.steps"] == "Appendix B: 240 steps"
     assert origins["chunking.seed"] == "default of the schema"
     overridden = load("table-3/frozen-sparse", "paper", Inputs(settings=("training.steps=3",)))
-    assert {key: origin for key, _, origin in resolved(overridden.recipe, overridden.settings)}["training.steps"] == "given by you"
+    assert {key: origin for key, _, origin in resolved(overridden.recipe, overridden.settings)}[
+        "training.steps"
+    ] == "given by you"
 
 
 def test_configuration_keys_are_stable() -> None:

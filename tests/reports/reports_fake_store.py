@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS
 from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.targets import get_target

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES
 from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.manifest import Manifest

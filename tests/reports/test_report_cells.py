@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units
+
+from tokenweight.errors import UserError
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS
 from tokenweight.reports.build import build_report
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
-
-from tokenweight.errors import UserError
 
 
 def single_row(store: FakeStore, row: str = "uniform", **ruler: list[float] | None) -> Report:

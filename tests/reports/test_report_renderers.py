@@ -13,20 +13,19 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 from reports_fake_store import RULER_TASKS, FakeStore, all_units
+
+from tokenweight.errors import UserError
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Note, Report
 from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.writing import write_report
-
-from tokenweight.errors import UserError
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = 'a_b %c &d #e $f$ ~g ^h \\i {j} κ ≤ 1 > 0 < 2 | [k] *l* `m` "n" — ’o’ é\n=1+1 __p__ <q> \\\\ --r'
@@ -196,19 +195,6 @@ def compiled(document: str, directory: Path) -> str:
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
     return done.stdout
-
-
-def test_the_papers_sample_counts_take_seconds(store: FakeStore) -> None:
-    """All samples of the paper's Table 3 (8 models), in fewer files: reading and 1,000 draws."""
-    for row in ("uniform", "frozen-sparse"):
-        for benchmark, task, length in all_units(short_context=False):
-            n = {"ruler": 500, "longbench": 200, "mmlu": 7021}.get(benchmark, 10)
-            unit = "/".join(filter(None, (benchmark, task, str(length or ""))))
-            tokens = list(range(n)) if benchmark == "longbench" else None
-            store.add(row, unit, [0.0, 1.0] * (n // 2) + [1.0] * (n % 2), tokens=tokens)
-    started = time.perf_counter()
-    build_report(store.manifest(longbench_split_tokens=100), store.root)
-    assert time.perf_counter() - started < 4  # two of eight rows; generous for a busy machine
 
 
 def test_reports_import_nothing_that_trains() -> None:

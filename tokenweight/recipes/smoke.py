@@ -17,7 +17,9 @@ NOVEL = NovelCorpus(seed=1, documents=96, document_tokens=12_000, validation_doc
 STEPS = 24
 SEQUENCES_PER_STEP = 2
 
-BASE: Settings = cite("smoke: the shipped tiny Llama (1024 tokens)", {"base": {"kind": "shipped", "context_tokens": 1024}})
+BASE: Settings = cite(
+    "smoke: the shipped tiny Llama (1024 tokens)", {"base": {"kind": "shipped", "context_tokens": 1024}}
+)
 
 # A base trained by the pipeline itself on the recipe's corpus (`--base pretrain`), as small as the shipped one.
 PRETRAIN = {

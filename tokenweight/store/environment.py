@@ -11,7 +11,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("tokenweight", "torch", "transformers", "datasets", "tokenizers", "lm-eval", "prefect", "deepspeed", "numpy")
+_PACKAGES = (
+    "tokenweight",
+    "torch",
+    "transformers",
+    "datasets",
+    "tokenizers",
+    "lm-eval",
+    "prefect",
+    "deepspeed",
+    "numpy",
+)
 
 
 @cache

@@ -121,7 +121,9 @@ class Store:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"store {self.root}: cannot be written ({error.strerror}); choose another --store") from None
+            raise UserError(
+                f"store {self.root}: cannot be written ({error.strerror}); choose another --store"
+            ) from None
         lease = _lease(path)
         try:
             lease.acquire(timeout=0)
