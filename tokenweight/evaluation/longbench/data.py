@@ -90,12 +90,12 @@ def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
     The mirror was made for a library that caches contexts: its `context` and `question` already hold the
     official template's text, and the prompt is context + question + answer_prefix.
     """
-    question = row["question"]
-    if row["context"].startswith(spec.template.partition("{context}")[0]):
-        prefix = row["answer_prefix"]
+    context, question = str(row["context"]), str(row["question"])
+    if context.startswith(spec.template.partition("{context}")[0]):
+        prefix = str(row["answer_prefix"])
         # Few-shot inputs end with the prefix already; the mirror cut it off where no space followed it.
-        return row["context"] + question + ("" if question.rstrip().endswith(prefix.strip()) else prefix)
-    return spec.template.format(context=row["context"], input=question)
+        return context + question + ("" if question.rstrip().endswith(prefix.strip()) else prefix)
+    return spec.template.format(context=context, input=question)
 
 
 def _sample(prompt: str, row: dict[str, Any]) -> Sample:
