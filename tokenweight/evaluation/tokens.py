@@ -21,7 +21,7 @@ _PROBES = (
 
 
 class TokenCounter:
-    """Token counts of texts; repeated words are tokenised once where that provably changes nothing.
+    """Token counts of texts; repeated words are tokenised once where probes show that it changes nothing.
 
     ``special_tokens`` is what the tokenizer adds around a text (BOS); ``count`` leaves it out.
     """

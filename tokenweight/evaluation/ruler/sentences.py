@@ -1,8 +1,10 @@
 """Split English prose into sentences, so that needles stand between sentences.
 
 The 2024 program splits with NLTK's English Punkt model (Kiss and Strunk, 2006), whose data have to be downloaded.
-These are its rules for ends of sentences over a small table of our own in place of its learned one: no download, the
-same cuts in every process. On the text that official samples were made from, all cuts agree.
+These are its rules for ends of sentences with its abbreviations and sentence starters, over a small table of our own
+in place of its learned capitalisation counts: no download, the same cuts in every process. Measured against NLTK 3.10
+with its data: 3,296 of 3,297 cuts agree in the first 60,000 words of Bleak House (all where official samples are
+known), 97 % over five other novels (that version also cuts at curly quotes, which the 2024 rules did not).
 """
 
 from __future__ import annotations
