@@ -1,4 +1,4 @@
-"""Exercises of the novel in the prompt form of RULER (hsiehjackson/RULER, October 2024), at most 1,000 tokens.
+"""Exercises of the novel in the prompt form of RULER (hsiehjackson/RULER, October 2024).
 
 They let a tiny base model read such prompts: needles in a haystack (one or several keys, values, queries), variable
 tracking, common and frequent words. Values asked for are labelled as recalls; the answers of variable tracking,

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import product
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from wonderwords import RandomWord
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -84,10 +87,19 @@ HARD_OPENINGS: tuple[str, ...] = (
 @cache
 def words(category: Literal["adjective", "noun", "verb"]) -> tuple[str, ...]:
     """A word list of wonderwords (where RULER's keys come from) without profanities, sorted: equal in every process."""
+    lists = _word_lists()
+    return tuple(
+        sorted(set(lists.filter(include_categories=[category])) - set(lists.filter(include_categories=["rude"])))
+    )
+
+
+@cache
+def _word_lists() -> RandomWord:
     from wonderwords import Defaults, RandomWord
 
-    rude = set(RandomWord(rude=Defaults.PROFANITIES).filter(include_categories=["rude"]))
-    return tuple(sorted(set(RandomWord().filter(include_categories=[category])) - rude))
+    return RandomWord(
+        adjective=Defaults.ADJECTIVES, noun=Defaults.NOUNS, verb=Defaults.VERBS, rude=Defaults.PROFANITIES
+    )
 
 
 # Frequent English words, so that the shipped tokenizer reads other texts in fewer tokens.

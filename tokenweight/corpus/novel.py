@@ -17,7 +17,7 @@ from tokenweight.corpus.lexicon import HARD_OPENINGS, KEEPSAKES, NAMES, PLACES, 
 from tokenweight.corpus.manuscript import Fact, Manuscript, Memory
 
 CHARACTERS_PER_TOKEN = 4.0  # of this text under the shipped tokenizer: turns token targets into characters
-SHORT_PIECES_PER_BOOK = 6
+SHORTS_PER_BOOK = 6
 BOOK_FACTS = 300  # no new facts beyond: the book goes on with what it knows
 
 VALUES: dict[str, tuple[str, ...]] = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}

@@ -1,0 +1,245 @@
+"""From documents to training sequences on disk, with an account of every token (Section 4, Datasets).
+
+Documents are tokenised one after another into a stream on disk; a plan (per document, or LCDE) says which pieces
+make which sequence; the sequences are then written in seeded random order. Memory holds one document at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenweight.corpus import lcde, packing
+from tokenweight.corpus.documents import Kind
+from tokenweight.corpus.encoding import Encoded, Encoder, resolve_kinds
+from tokenweight.corpus.packing import Segments
+from tokenweight.corpus.sources import check, document_count, documents
+from tokenweight.errors import UserError
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Chunking, Corpus, NovelCorpus
+
+STREAMS = {"tokens": np.uint32, "kinds": np.uint8, "distances": np.uint32}
+
+
+@dataclass
+class _Read:
+    """What was tokenised: documents kept in the streams, and totals of all."""
+
+    ids: list[str] = field(default_factory=list)
+    domains: list[str] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    documents: int = 0
+    tokens: int = 0
+    too_short_documents: int = 0
+    too_short_tokens: int = 0
+    longest: tuple[int, str] = (0, "")
+
+
+def chunk(
+    corpus: Corpus,
+    chunking: Chunking,
+    tokenizer_dir: Path,
+    out_dir: Path,
+    *,
+    short_tokens: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json, for the novel kinds.npy.
+
+    `short_tokens` decides which of the novel's recalls are long-range. Returns the accounting. Raises UserError where
+    the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
+    """
+    check(corpus)
+    encoder = Encoder(tokenizer_dir)
+    with_kinds = isinstance(corpus, NovelCorpus)
+    out_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        read = _tokenise(corpus, chunking, encoder, out_dir, progress)
+        lengths = np.asarray(read.lengths, np.int64)
+        bos = encoder.bos is not None
+        extra: dict[str, Any] = {}
+        if chunking.mixture == "lcde":
+            mixture = lcde.mix(lengths, read.domains, chunking, bos=bos, separator=int(encoder.eos is not None))
+            segments, extra["domains"] = mixture.segments, mixture.domains
+        else:
+            segments = packing.per_document(lengths, chunking.long_tokens, bos=bos)
+        chosen = segments.select(_order(segments.sequences, chunking, read))
+        kinds = _write_sequences(out_dir, read, chosen, chunking, encoder, with_kinds, short_tokens, progress)
+        if kinds is not None:
+            extra["kinds"] = {kind.name.lower(): int(kinds[kind]) for kind in Kind}
+        _write_index(out_dir, read, chosen)
+        accounting = _account(chunking, read, lengths, segments, chosen, bos) | extra
+        _write_json(out_dir / "accounting.json", accounting)
+        return accounting
+    finally:
+        for name in STREAMS:
+            _stream_path(out_dir, name).unlink(missing_ok=True)
+
+
+def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, out_dir: Path, progress: Progress) -> _Read:
+    """Append every usable document's tokens (and labels) to the streams."""
+    read = _Read()
+    total = document_count(corpus, "train")
+    wanted = STREAMS if isinstance(corpus, NovelCorpus) else {"tokens": np.uint32}
+    least = 1 if chunking.mixture == "lcde" else chunking.long_tokens - int(encoder.bos is not None)
+    with ExitStack() as stack:
+        streams = {name: stack.enter_context(_stream_path(out_dir, name).open("wb")) for name in wanted}
+        for document in documents(corpus, "train"):
+            encoded = encoder.encode(document)
+            length = len(encoded.tokens)
+            read.documents += 1
+            read.tokens += length
+            read.longest = max(read.longest, (length, document.id))
+            if length < least:
+                read.too_short_documents += 1
+                read.too_short_tokens += length
+            else:
+                read.ids.append(document.id)
+                read.domains.append(document.domain)
+                read.lengths.append(length)
+                for name, file in streams.items():
+                    file.write(_array(encoded, name).tobytes())
+            progress(read.documents, total, "documents")
+    return read
+
+
+def _array(encoded: Encoded, name: str) -> NDArray[Any]:
+    array: NDArray[Any] | None = getattr(encoded, name)
+    return np.zeros(len(encoded.tokens), STREAMS[name]) if array is None else array
+
+
+def _order(available: int, chunking: Chunking, read: _Read) -> NDArray[np.int64]:
+    """A seeded shuffle of all sequences, cut to `chunking.sequences`."""
+    if available == 0:
+        length, id = read.longest
+        raise UserError(
+            f"corpus: no document reaches {chunking.long_tokens} tokens (longest: {id or 'none'}, {length} tokens); "
+            "give longer documents or shorten chunking.long_tokens"
+        )
+    wanted = available if chunking.sequences is None else chunking.sequences
+    if wanted > available:
+        raise UserError(
+            f"chunking.sequences: {wanted} sequences of {chunking.long_tokens} tokens are wanted, the corpus gives "
+            f"{available}; add text, train for fewer steps or with fewer sequences a step, or shorten "
+            "chunking.long_tokens"
+        )
+    return np.random.default_rng(chunking.seed).permutation(available)[:wanted]
+
+
+def _write_sequences(
+    out_dir: Path,
+    read: _Read,
+    segments: Segments,
+    chunking: Chunking,
+    encoder: Encoder,
+    with_kinds: bool,
+    short_tokens: int,
+    progress: Progress,
+) -> NDArray[np.int64] | None:
+    """tokens.npy and kinds.npy in training order; returns how many tokens are of each kind."""
+    shape = (segments.sequences, chunking.long_tokens)
+    first = int(encoder.bos is not None)
+    offsets = np.cumsum(read.lengths) - read.lengths
+    bounds = np.searchsorted(segments.sequence, np.arange(shape[0] + 1))
+    stream = np.memmap(_stream_path(out_dir, "tokens"), np.uint32, "r")
+    tokens = _open_array(out_dir / "tokens.npy", np.uint32, shape)
+    kinds = _open_array(out_dir / "kinds.npy", np.uint8, shape) if with_kinds else None
+    counts = np.zeros(len(Kind), np.int64)
+    labels = {name: np.memmap(_stream_path(out_dir, name), STREAMS[name], "r") for name in STREAMS if with_kinds}
+    for row in range(shape[0]):
+        line = np.full(shape[1], encoder.eos if encoder.eos is not None else 0, np.uint32)
+        if encoder.bos is not None:
+            line[0] = encoder.bos
+        kind_line = np.zeros(shape[1], np.uint8)
+        for i in range(bounds[row], bounds[row + 1]):
+            begin = offsets[segments.document[i]] + segments.start[i]
+            source = slice(begin, begin + segments.length[i])
+            place = slice(first + segments.position[i], first + segments.position[i] + segments.length[i])
+            line[place] = stream[source]
+            if with_kinds:
+                positions = np.arange(segments.length[i])
+                kind_line[place] = resolve_kinds(
+                    labels["kinds"][source], labels["distances"][source], positions, short_tokens
+                )
+        tokens[row] = line
+        if kinds is not None:
+            kinds[row] = kind_line
+            counts += np.bincount(kind_line, minlength=len(Kind))
+        progress(row + 1, shape[0], "sequences")
+    for array, name in ((tokens, "tokens.npy"), (kinds, "kinds.npy")):
+        if array is not None:
+            array.flush()
+            os.replace(out_dir / f"{name}.part", out_dir / name)
+    return counts if with_kinds else None
+
+
+def _open_array(path: Path, dtype: Any, shape: tuple[int, int]) -> np.memmap[Any, Any]:
+    return np.lib.format.open_memmap(f"{path}.part", "w+", dtype, shape)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _write_index(out_dir: Path, read: _Read, segments: Segments) -> None:
+    """sequences.parquet: one row per piece of a document (per-document chunking: one per sequence)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table(
+        {
+            "sequence_id": segments.sequence,
+            "document_id": pa.array(read.ids).take(pa.array(segments.document)),
+            "start_token": segments.start,
+            "position": segments.position,
+            "tokens": segments.length,
+        }
+    )
+    pq.write_table(table, out_dir / "sequences.parquet.part")  # type: ignore[no-untyped-call]
+    os.replace(out_dir / "sequences.parquet.part", out_dir / "sequences.parquet")
+
+
+def _account(
+    chunking: Chunking,
+    read: _Read,
+    lengths: NDArray[np.int64],
+    planned: Segments,
+    chosen: Segments,
+    bos: bool,
+) -> dict[str, Any]:
+    """Every token of the corpus: kept (in some sequence) or dropped, by reason."""
+    kept = chosen.distinct_tokens(lengths)
+    in_plan = planned.distinct_tokens(lengths)
+    left = "not_drawn" if chunking.mixture == "lcde" else "remainder"
+    dropped = {
+        "document_too_short": read.too_short_tokens,
+        left: int(lengths.sum()) - in_plan,
+        "beyond_sequences": in_plan - kept,
+    }
+    return {
+        "mixture": chunking.mixture,
+        "long_tokens": chunking.long_tokens,
+        "bos": bos,
+        "crosses_documents": chunking.mixture == "lcde",
+        "sequences": chosen.sequences,
+        "documents": read.documents,
+        "documents_too_short": read.too_short_documents,
+        "documents_kept": len(np.unique(chosen.document)),
+        "tokens": read.tokens,
+        "kept": kept,
+        "dropped": dropped,
+        "repeated": int(chosen.length.sum()) - kept,
+    }
+
+
+def _stream_path(out_dir: Path, name: str) -> Path:
+    return out_dir / f"stream-{name}.part"
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)

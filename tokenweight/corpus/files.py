@@ -1,0 +1,154 @@
+"""A directory of .txt, .jsonl and .parquet files as a corpus.
+
+A .txt file is one document; a line of .jsonl or a row of .parquet is one, in its field `text`. The first folder
+below the corpus directory is the document's domain. Windows line ends become newlines, and a byte order mark goes;
+everything else stays as it is: the header and footer of a Project Gutenberg book are content like the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Literal
+
+from tokenweight.corpus.documents import Document
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import FilesCorpus
+
+SUFFIXES = (".txt", ".jsonl", ".parquet")
+TEXT_FIELD = "text"
+Split = Literal["train", "validation"]
+
+
+def list_files(corpus: FilesCorpus) -> list[Path]:
+    """The corpus's files, sorted by path; hidden files and other suffixes are left out."""
+    root = Path(corpus.path)
+    if not root.exists():
+        raise UserError(f"corpus.path: {corpus.path} does not exist; give a directory of {', '.join(SUFFIXES)} files")
+    everything = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+    visible = [p for p in everything if not any(part.startswith(".") for part in p.relative_to(root).parts)]
+    found = [p for p in visible if p.suffix in SUFFIXES]
+    if not found:
+        other = sorted({p.suffix or p.name for p in visible})[:5]
+        holds = f"holds only {', '.join(other)}" if other else "is empty"
+        raise UserError(f"corpus.path: {corpus.path} {holds}; give a directory of {', '.join(SUFFIXES)} files")
+    return found
+
+
+def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
+    """The documents of one split in the order of files and lines."""
+    paths = list_files(corpus)
+    chosen = _split_numbers(corpus, paths, split)
+    number = 0
+    for path in paths:
+        if path.suffix == ".txt" and number not in chosen:
+            number += 1
+            continue
+        for document in _read(corpus, path):
+            if number in chosen:
+                yield document
+            number += 1
+
+
+def count(corpus: FilesCorpus, split: Split) -> int:
+    """How many documents the split has."""
+    return len(_split_numbers(corpus, list_files(corpus), split))
+
+
+def check(corpus: FilesCorpus) -> None:
+    """Read every document once and keep none: UserError for the first that cannot be read, before long work."""
+    paths = list_files(corpus)
+    for path in paths:
+        for _ in _read(corpus, path):
+            pass
+    _split_numbers(corpus, paths, "train")
+
+
+def _split_numbers(corpus: FilesCorpus, paths: list[Path], split: Split) -> frozenset[int]:
+    """Numbers of the split's documents: validation is the end of a seeded shuffle, train the rest."""
+    total = sum(_count(path) for path in paths)
+    if total <= corpus.validation_documents:
+        raise UserError(
+            f"corpus.path: {corpus.path} has {total} documents, which leaves none to train on beside "
+            f"{corpus.validation_documents} for validation; add documents or lower corpus.validation_documents"
+        )
+    numbers = list(range(total))
+    Random("validation").shuffle(numbers)
+    border = total - corpus.validation_documents
+    return frozenset(numbers[border:] if split == "validation" else numbers[:border])
+
+
+def _count(path: Path) -> int:
+    if path.suffix == ".txt":
+        return 1
+    if path.suffix == ".jsonl":
+        with path.open("rb") as file:
+            return sum(1 for line in file if line.strip())
+    return int(_parquet(path).metadata.num_rows)
+
+
+def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
+    root = Path(corpus.path)
+    relative = path.relative_to(root) if root.is_dir() else Path(path.name)
+    name, domain = relative.as_posix(), relative.parts[0] if len(relative.parts) > 1 else ""
+    if path.stat().st_size == 0:
+        raise UserError(f"{path}: the file is empty; remove it")
+    if path.suffix == ".txt":
+        yield Document(name, _text(path, path.read_bytes()), domain)
+        return
+    rows = _json_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
+    for line, text in rows:
+        yield Document(f"{name}:{line}", text, domain)
+
+
+def _text(path: Path, raw: bytes, line: int | None = None) -> str:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        at = line or raw.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{path}, line {at}: not UTF-8 (byte 0x{raw[error.start]:02x}); convert it, e.g. iconv -f LATIN1 -t UTF-8"
+        ) from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, str]]:
+    with path.open("rb") as file:
+        for line, raw in enumerate(file, 1):
+            if not raw.strip():
+                continue
+            try:
+                row = json.loads(_text(path, raw, line))
+            except json.JSONDecodeError as error:
+                raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
+            if not isinstance(row, dict) or not isinstance(row.get(TEXT_FIELD), str):
+                raise UserError(f"{path}, line {line}: no string in field `{TEXT_FIELD}`; every line needs one")
+            yield line, row[TEXT_FIELD].replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, str]]:
+    file = _parquet(path)
+    if TEXT_FIELD not in file.schema_arrow.names:
+        names = ", ".join(file.schema_arrow.names)
+        raise UserError(f"{path}: no column `{TEXT_FIELD}` (it has {names}); rename the column that holds the text")
+    row = 0
+    for batch in file.iter_batches(batch_size=64, columns=[TEXT_FIELD]):
+        for value in batch.column(0).to_pylist():
+            row += 1
+            if not isinstance(value, str):
+                raise UserError(f"{path}, row {row}: no string in column `{TEXT_FIELD}`; every row needs one")
+            yield row, value.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _parquet(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.stat().st_size == 0:
+        raise UserError(f"{path}: the file is empty; remove it")
+    try:
+        return pq.ParquetFile(path)  # type: ignore[no-untyped-call]
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path}: not a parquet file ({str(error).splitlines()[0]}); write it again") from None

@@ -1,0 +1,78 @@
+"""A data set of the Hugging Face hub as a corpus: streamed, at a pinned revision, no code of others executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenweight.corpus.documents import Document
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import HubCorpus
+
+
+def documents(corpus: HubCorpus, split: Literal["train", "validation"]) -> Iterator[Document]:
+    """The documents of one split in the repository's order; `repo_id` may be a local directory of its files."""
+    name = corpus.train_split if split == "train" else corpus.validation_split
+    if name is None:
+        raise UserError("corpus.validation_split: none is given; name the split to measure perplexity on")
+    return _stream(corpus, name)
+
+
+def _stream(corpus: HubCorpus, split: str) -> Iterator[Document]:
+    from datasets import load_dataset
+
+    local = Path(corpus.repo_id).is_dir()
+    try:
+        rows: Any = load_dataset(
+            corpus.repo_id,
+            corpus.subset,
+            split=split,
+            streaming=True,
+            revision=None if local else corpus.revision,
+        )
+        iterator = iter(rows)
+        row = next(iterator, None)
+    except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
+        raise _unreadable(corpus, split, error) from error
+    number = 0
+    while row is not None:
+        yield _document(corpus, split, number, row)
+        number += 1
+        try:
+            row = next(iterator, None)
+        except Exception as error:
+            raise _unreadable(corpus, split, error) from error
+
+
+def _document(corpus: HubCorpus, split: str, number: int, row: dict[str, Any]) -> Document:
+    text = _field(row, corpus.text_field)
+    if not isinstance(text, str):
+        raise UserError(
+            f"corpus.text_field: row {number} of {corpus.repo_id} ({split}) has no string in `{corpus.text_field}` "
+            f"(its fields: {', '.join(row)}); name the field that holds the text"
+        )
+    domain = _field(row, corpus.domain_field) if corpus.domain_field else ""
+    if not isinstance(domain, str):
+        raise UserError(
+            f"corpus.domain_field: row {number} of {corpus.repo_id} ({split}) has no string in "
+            f"`{corpus.domain_field}` (its fields: {', '.join(row)}); name the field that holds the domain"
+        )
+    return Document(f"{split}:{number:08d}", text.replace("\r\n", "\n"), domain)
+
+
+def _field(row: dict[str, Any], dotted: str) -> Any:
+    value: Any = row
+    for part in dotted.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _unreadable(corpus: HubCorpus, split: str, error: Exception) -> UserError:
+    first_line = (str(error).splitlines() or [type(error).__name__])[0]
+    subset = f", subset {corpus.subset}" if corpus.subset else ""
+    return UserError(
+        f"corpus.repo_id: {corpus.repo_id} (revision {corpus.revision}{subset}, split {split}) cannot be read: "
+        f"{first_line}; go online, or fetch it with `hf download {corpus.repo_id} --repo-type dataset "
+        f"--revision {corpus.revision} --local-dir DIR` and set corpus.repo_id to DIR"
+    )

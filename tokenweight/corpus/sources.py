@@ -1,0 +1,57 @@
+"""Where documents come from: the synthetic novel, a directory of files, the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from tokenweight.corpus import files, novel
+from tokenweight.corpus.documents import Document
+from tokenweight.recipes.schema import Corpus, FilesCorpus, NovelCorpus
+
+Split = Literal["train", "validation"]
+
+
+def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
+    """All documents of one split, in a fixed order, one at a time.
+
+    Raises UserError, naming the file and line or the repository, where the corpus cannot be read.
+    """
+    if isinstance(corpus, NovelCorpus):
+        return _novel(corpus, split)
+    if isinstance(corpus, FilesCorpus):
+        return files.documents(corpus, split)
+    from tokenweight.corpus import hub
+
+    return hub.documents(corpus, split)
+
+
+def corpus_files(corpus: Corpus) -> list[Path]:
+    """The raw files whose content is the corpus's identity; none where seed or revision identify it."""
+    return files.list_files(corpus) if isinstance(corpus, FilesCorpus) else []
+
+
+def check(corpus: Corpus) -> None:
+    """Raise UserError where files cannot be read as documents (one pass over them, no tokenising)."""
+    if isinstance(corpus, FilesCorpus):
+        files.check(corpus)
+
+
+def document_count(corpus: Corpus, split: Split) -> int:
+    """How many documents `documents` will yield; 0 where nobody knows (the hub)."""
+    if isinstance(corpus, NovelCorpus):
+        return corpus.validation_documents if split == "validation" else corpus.documents * (1 + novel.SHORTS_PER_BOOK)
+    return files.count(corpus, split) if isinstance(corpus, FilesCorpus) else 0
+
+
+def _novel(corpus: NovelCorpus, split: Split) -> Iterator[Document]:
+    """Validation is books only; in training every book is followed by its short pieces."""
+    if split == "validation":
+        yield from novel.books(corpus.seed, split, corpus.validation_documents, corpus.document_tokens)
+        return
+    short_pieces = novel.short_pieces(corpus.seed, split, corpus.documents * novel.SHORTS_PER_BOOK)
+    for book in novel.books(corpus.seed, split, corpus.documents, corpus.document_tokens):
+        yield book
+        for _ in range(novel.SHORTS_PER_BOOK):
+            yield next(short_pieces)
