@@ -147,6 +147,28 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
         bbh.read_examples(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize("benchmark", ["mmlu", "bbh"])
+def test_hub_data_offline_is_one_clear_line(
+    benchmark: str,
+    checkpoint: Path,
+    evaluation: Evaluation,
+    execution: Execution,
+    tmp_path: Path,
+    context_tokens: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    settings = getattr(evaluation, benchmark).model_copy(update={"data": "hub"})
+    job = Job(Unit(benchmark, {"mmlu": "anatomy", "bbh": "snarks"}[benchmark]), None, tmp_path)  # type: ignore[arg-type]
+    assert data_files(job.unit, evaluation.model_copy(update={benchmark: settings})) == []
+    with pytest.raises(UserError, match=rf"evaluation\.{benchmark}\.data: .* cannot be loaded"):
+        list(
+            evaluate(checkpoint, [job], evaluation.model_copy(update={benchmark: settings}), context_tokens, execution)
+        )
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="real data not here")
 def test_official_bbh_files_hold_all_tasks() -> None:
     assert sum(len(bbh.read_examples(SHARED / "bbh" / f"{task}.json")) for task in BBH_TASKS) == 6511

@@ -21,7 +21,7 @@ from tokenweight.recipes.schema import Bbh
 if TYPE_CHECKING:
     from tokenweight.evaluation.harness import Harness
 
-HUB = {"repo_id": "SaylorTwift/bbh"}
+HUB = {"repo_id": "SaylorTwift/bbh", "revision": "b5306be6f827cfafbb545ff5a51f96916029b0fd"}
 FOLDER = "bbh/cot_fewshot"
 METRIC = "exact_match"
 FILTER = "get-answer"
@@ -65,13 +65,15 @@ def read_examples(path: Path) -> list[dict[str, Any]]:
 
 def tasks_samples(names: Sequence[str], bbh: Bbh, harness: Harness) -> dict[str, list[Sample]]:
     """Samples of each task, prompts and stop sequences by lm-eval's task."""
-    from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks
+    from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks, pinned
 
     overrides: dict[str, dict[str, Any]] = {}
     for name in names:
         overrides[f"bbh_cot_fewshot_{name}"] = {"num_fewshot": bbh.fewshot}
         if files := task_file(bbh, name):
             overrides[f"bbh_cot_fewshot_{name}"]["custom_dataset"] = LocalSplits(test=read_examples(files[0]))
+        else:
+            overrides[f"bbh_cot_fewshot_{name}"] |= pinned(HUB)
     tasks = load_tasks(FOLDER, overrides)
     for task in tasks.values():
         task.set_config("generation_kwargs", {"max_gen_toks": bbh.max_new_tokens}, update=True)

@@ -11,6 +11,7 @@ from datasets import Dataset
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 
+from tokenweight.errors import UserError
 from tokenweight.evaluation.harness import quiet_harness
 
 
@@ -20,11 +21,27 @@ def _manager(folder: str) -> TaskManager:
 
 
 def load_tasks(folder: str, overrides: dict[str, dict[str, Any]]) -> dict[str, ConfigurableTask]:
-    """lm-eval's tasks by name from one folder of its library, each with the given keys of its YAML replaced."""
+    """lm-eval's tasks by name from one folder of its library, each with the given keys of its YAML replaced.
+
+    Raises:
+        UserError: a task's data set of the hub cannot be loaded.
+    """
     members = [{"task": name, **keys} for name, keys in overrides.items()]
-    with quiet_harness():
-        tasks: dict[str, ConfigurableTask] = _manager(folder).load([{"group": "units", "task": members}])["tasks"]
+    try:
+        with quiet_harness():
+            tasks: dict[str, ConfigurableTask] = _manager(folder).load([{"group": "units", "task": members}])["tasks"]
+    except OSError as error:  # local data are in memory by now: this is the hub
+        repositories = sorted({str(keys.get("dataset_path")) for keys in overrides.values()})
+        raise UserError(
+            f"evaluation.{folder.split('/')[0]}.data: {', '.join(repositories)} cannot be loaded "
+            f"({type(error).__name__}); go online once, or give a local directory"
+        ) from error
     return tasks
+
+
+def pinned(hub: dict[str, str]) -> dict[str, Any]:
+    """Keys of a task's YAML that fix the data set of the hub and its revision."""
+    return {"dataset_path": hub["repo_id"], "dataset_kwargs": {"revision": hub["revision"]}}
 
 
 class LocalSplits:

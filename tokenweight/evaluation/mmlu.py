@@ -17,7 +17,7 @@ from tokenweight.recipes.schema import Mmlu
 if TYPE_CHECKING:
     from tokenweight.evaluation.harness import Harness
 
-HUB = {"repo_id": "cais/mmlu"}
+HUB = {"repo_id": "cais/mmlu", "revision": "c30699e8356da336a370243923dbaf21066bb9fe"}
 FOLDER = "mmlu/default"
 METRIC = "acc"
 LETTERS = "ABCD"
@@ -63,7 +63,7 @@ def read_split(path: Path) -> list[dict[str, Any]]:
 
 def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: Harness) -> dict[str, list[Sample]]:
     """Samples of each subject, prompts by lm-eval's task."""
-    from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks
+    from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks, pinned
 
     overrides: dict[str, dict[str, Any]] = {}
     for subject in subjects:
@@ -73,6 +73,8 @@ def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: Harness) -> d
             if len(dev) < mmlu.fewshot:
                 raise UserError(f"{files[0]}: {len(dev)} examples for {mmlu.fewshot} shots; give more or lower fewshot")
             overrides[f"mmlu_{subject}"]["custom_dataset"] = LocalSplits(dev=dev, test=test)
+        else:
+            overrides[f"mmlu_{subject}"] |= pinned(HUB)
     tasks = load_tasks(FOLDER, overrides)
     return {
         subject: [
