@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tokenweight.errors import StageError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.harness import Harness
 from tokenweight.evaluation.prompted import unit_samples
 from tokenweight.evaluation.units import Unit
@@ -118,3 +118,18 @@ def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, executi
     )
     outputs = [Harness(path, CONTEXT_TOKENS, execution).generate(_instances(PROMPTS)) for path in (checkpoint, copy)]
     assert outputs[0] == outputs[1]
+
+
+def test_a_bare_tokenizer_gets_its_end_of_text_by_name(checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
+    import shutil
+
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    bare = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (copy / "tokenizer_config.json").write_text(json.dumps(bare))
+    found = Harness(copy, CONTEXT_TOKENS, execution)
+    assert found.lm.tokenizer.eos_token == "<eos>"
+    assert len(found.generate(_instances(PROMPTS, 2))) == len(PROMPTS)
+    text = (copy / "tokenizer.json").read_text().replace("<eos>", "<what>")
+    (copy / "tokenizer.json").write_text(text)
+    with pytest.raises(UserError, match="names no eos_token"):
+        Harness(copy, CONTEXT_TOKENS, execution)
