@@ -74,19 +74,20 @@ def test_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
     ],
 )
 def test_flags(rows: list[Row], flag: str) -> None:
-    assert flag in flags(rows, "bbh")
+    assert flag in flags(rows, "bbh/snarks")
 
 
 def test_implausible_and_echoed() -> None:
-    assert "implausibly_perfect" in flags(_rows([1.0] * 8), "longbench")
-    assert flags(_rows([1.0] * 8), "ruler") == []
+    assert "implausibly_perfect" in flags(_rows([1.0] * 8), "longbench/trec")
+    assert "implausibly_perfect" in flags(_rows([1.0] * 8), "ruler/qa_1/4096")
+    assert flags(_rows([1.0] * 8), "ruler/vt/4096") == []
     prompt = "Some special magic numbers are hidden within the following text."
     echoed = _rows([0.0, 1.0, 1.0], output=prompt + " 7")
-    assert flags(echoed, "ruler", dict.fromkeys(range(3), prompt)) == ["prompt_echoed"]
-    assert flags(_rows([0.0, 1.0, 1.0]), "ruler", dict.fromkeys(range(3), prompt)) == []
+    assert flags(echoed, "ruler/vt/4096", dict.fromkeys(range(3), prompt)) == ["prompt_echoed"]
+    assert flags(_rows([0.0, 1.0, 1.0]), "ruler/vt/4096", dict.fromkeys(range(3), prompt)) == []
 
 
 def test_summary_counts_what_is_missing() -> None:
-    told = summary(_rows([0.0, 1.0]), "ruler", n_expected=3, seconds=1.5)
+    told = summary(_rows([0.0, 1.0]), "ruler/vt/4096", n_expected=3, seconds=1.5)
     assert (told["n"], told["n_expected"], told["mean_score"], told["seconds"]) == (2, 3, 0.5, 1.5)
     assert told["flags"] == ["missing_samples"]

@@ -9,17 +9,19 @@ from typing import Any
 from tokenweight.evaluation.rows import Row
 
 MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
-IMPLAUSIBLE_MEAN = {"longbench": 0.95, "mmlu": 0.97, "bbh": 0.98}  # RULER and short needles are really solved
+# By the beginning of a unit's id. Needles are really solved; questions about real text are not.
+IMPLAUSIBLE_MEAN = {"longbench/": 0.95, "mmlu/": 0.97, "bbh/": 0.98, "ruler/qa_": 0.95}
 ECHO_CHARACTERS = 40
 
 
-def flags(rows: Sequence[Row], benchmark: str, prompts: dict[int, str] | None = None) -> list[str]:
+def flags(rows: Sequence[Row], unit_id: str, prompts: dict[int, str] | None = None) -> list[str]:
     """Names of what looks wrong with a unit's rows, sorted; `prompts` (doc_id -> prompt) enables the echo check.
 
     missing_samples is not among them: it needs the expected count (see :func:`summary`).
     """
     if not rows:
         return ["no_samples"]
+    benchmark = unit_id.split("/")[0]
     found = set()
     if 2 * sum(row.truncated for row in rows) > len(rows):
         found.add("mostly_truncated")
@@ -30,11 +32,11 @@ def flags(rows: Sequence[Row], benchmark: str, prompts: dict[int, str] | None = 
     if prompts and _echoes(rows, prompts):
         found.add("prompt_echoed")
     if len(rows) >= MIN_SAMPLES:
-        found |= _shape_flags(rows, benchmark)
+        found |= _shape_flags(rows, unit_id)
     return sorted(found)
 
 
-def _shape_flags(rows: Sequence[Row], benchmark: str) -> set[str]:
+def _shape_flags(rows: Sequence[Row], unit_id: str) -> set[str]:
     found = set()
     scores = [row.score for row in rows]
     if max(scores) == 0:
@@ -45,7 +47,7 @@ def _shape_flags(rows: Sequence[Row], benchmark: str) -> set[str]:
     references = {row.reference for row in rows}
     if len(answers) == 1 and len(references) > 1:
         found.add("one_answer_to_everything")
-    if fmean(scores) > IMPLAUSIBLE_MEAN.get(benchmark, 1.0):
+    if any(unit_id.startswith(start) and fmean(scores) > bound for start, bound in IMPLAUSIBLE_MEAN.items()):
         found.add("implausibly_perfect")
     return found
 
@@ -62,7 +64,7 @@ def _echoes(rows: Sequence[Row], prompts: dict[int, str]) -> bool:
 
 def summary(
     rows: Sequence[Row],
-    benchmark: str,
+    unit_id: str,
     *,
     n_expected: int,
     seconds: float,
@@ -70,7 +72,7 @@ def summary(
     notes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `summary.json` holds: n, n_expected, mean_score, share_truncated, flags, seconds, a benchmark's notes."""
-    found = flags(rows, benchmark, prompts)
+    found = flags(rows, unit_id, prompts)
     if len(rows) != n_expected:
         found = sorted({*found, "missing_samples"})
     return {

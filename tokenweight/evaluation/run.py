@@ -51,9 +51,7 @@ class OpenUnit:
     ) -> Unit:
         """Write summary.json, then rows.parquet; the unit is complete with the latter."""
         job, rows = self.job, list(self.journal.rows.values())
-        told = summary(
-            rows, job.unit.benchmark, n_expected=n_expected, seconds=self.seconds, prompts=prompts, notes=notes
-        )
+        told = summary(rows, job.unit.id, n_expected=n_expected, seconds=self.seconds, prompts=prompts, notes=notes)
         write_json(told, job.out_dir / SUMMARY_NAME)
         write_rows(rows, job.out_dir)
         self.journal.remove()
