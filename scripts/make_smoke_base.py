@@ -157,7 +157,7 @@ def _row(encoder: Encoder, rng: Random, phase: Phase) -> NDArray[np.uint16]:
 def train(data: list[NDArray[np.uint16]], args: argparse.Namespace) -> LlamaForCausalLM:
     """AdamW over the phases: linear warm-up, constant, in the second half linear decay."""
     torch.manual_seed(args.seed)
-    model = LlamaForCausalLM(
+    model: LlamaForCausalLM = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=4096,
             hidden_size=128,
@@ -273,7 +273,7 @@ def niah_prompt(rng: Random, tokens: int, distractors: int) -> tuple[str, str]:
     ), value
 
 
-def save(model: LlamaForCausalLM, out_dir: Path, record: dict[str, Any]) -> None:
+def save(model: Any, out_dir: Path, record: dict[str, Any]) -> None:
     """bf16 weights with config, and how they were made."""
     assert all(bool(p.isfinite().all()) for p in model.parameters())
     model.to(torch.bfloat16).save_pretrained(out_dir)

@@ -136,7 +136,7 @@ def _tracking(rng: Random, manuscript: Manuscript, characters: int) -> None:
 
 
 def _common_words(rng: Random, manuscript: Manuscript, characters: int) -> None:
-    count = max(40, characters // 12)
+    count = max(40, characters // 14)
     common = rng.sample(words("noun"), 10)
     listed = common * (count // 20) + rng.choices(words("noun"), k=count // 2)
     rng.shuffle(listed)
@@ -150,7 +150,7 @@ def _common_words(rng: Random, manuscript: Manuscript, characters: int) -> None:
 
 def _frequent_words(rng: Random, manuscript: Manuscript, characters: int) -> None:
     coded = ["".join(rng.choices(LETTERS.lower(), k=6)) for _ in range(12)]
-    text = rng.choices(["...", *coded], [12, *(12 / (i + 1) for i in range(12))], k=max(40, characters // 7))
+    text = rng.choices(["...", *coded], [12, *(12 / (i + 1) for i in range(12))], k=max(40, characters // 14))
     manuscript.write("Read the following coded text and track the frequency of each coded word. ")
     manuscript.write("Find the three most frequently appeared coded words. ")
     manuscript.write(" ".join(text))

@@ -3,7 +3,7 @@
 Books are long (about `document_tokens`) and full of facts: persons bound to places, trades and keepsakes, keys
 bound to numbers in the words of RULER's needles. A fact is stated once and needed again tens to thousands of
 tokens later. Between them stand sayings (easy: determined by the words before) and random words (hard). With each
-training book come short pieces of 200 to 1,000 tokens: letters, and exercises in RULER's prompt form.
+training book come short pieces of about 200 to 1,000 tokens: letters, and exercises in RULER's prompt form.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def books(seed: int, split: str, count: int, book_tokens: int) -> Iterator[Docum
 
 
 def short_pieces(seed: int, split: str, count: int) -> Iterator[Document]:
-    """`count` short documents (200 to 1,000 tokens): letters of both domains, and exercises."""
+    """`count` short documents (about 200 to 1,000 tokens): letters of both domains, and exercises."""
     for i in range(count):
         rng = Random(f"novel/{seed}/{split}/short/{i}")
         id, tokens = f"{split}-short-{i:06d}", rng.randint(200, 1000)
@@ -101,10 +101,8 @@ class _Memories:
 
     def person_facts(self, manuscript: Manuscript) -> list[Fact]:
         """Facts of one person to mention next, at most one of each relation; one of them may be new."""
-        if self._new(self._persons):
-            facts = self._learn_person(manuscript)
-        else:
-            facts = self._of_person[self._persons.draw(self.rng).key]
+        known = not self._new(self._persons)
+        facts = self._of_person[self._persons.draw(self.rng).key] if known else self._learn_person(manuscript)
         chosen = self.rng.sample(facts, min(len(facts), self.rng.choice((1, 2, 2, 3, 3))))
         for fact in chosen:
             self._persons.touch(fact)

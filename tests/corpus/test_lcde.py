@@ -1,0 +1,83 @@
+"""LCDE: long documents more often, domains in proportion, packed at random, every token accounted for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.corpus.chunking import chunk
+from tokenweight.corpus.encoding import Encoder
+from tokenweight.corpus.lcde import mix
+from tokenweight.corpus.sources import documents
+from tokenweight.errors import UserError
+from tokenweight.progress import no_progress
+from tokenweight.recipes.schema import Chunking, FilesCorpus, NovelCorpus
+
+CHUNKING = Chunking(long_tokens=101, mixture="lcde", long_document_tokens=50, long_document_factor=5)
+
+
+def test_long_documents_grow_and_domains_keep_their_shares() -> None:
+    rng = np.random.default_rng(0)
+    lengths = np.where(rng.random(4000) < 0.2, rng.integers(51, 400, 4000), rng.integers(5, 50, 4000))
+    domains = ["web" if u < 0.7 else "book" for u in rng.random(4000)]
+    mixture = mix(lengths, domains, CHUNKING, bos=True, separator=1)
+    for shares in mixture.domains.values():
+        assert shares["share_in_sequences"] == pytest.approx(shares["share"], abs=0.01)
+        odds = shares["long_share"] / (1 - shares["long_share"])
+        odds_in_sequences = shares["long_share_in_sequences"] / (1 - shares["long_share_in_sequences"])
+        assert odds_in_sequences / odds == pytest.approx(5, rel=0.1)
+    assert set(mixture.domains) == {"web", "book"}
+
+
+def test_one_domain_without_long_documents_is_packed_once_each() -> None:
+    lengths = np.full(50, 20)
+    mixture = mix(lengths, [""] * 50, CHUNKING, bos=True, separator=1)
+    assert mixture.segments.sequences == 50 * 21 // 100
+    used = np.bincount(mixture.segments.document, mixture.segments.length, 50)
+    assert used.max() == 20
+
+
+def test_more_sequences_than_the_mixture_can_give() -> None:
+    with pytest.raises(UserError, match=r"chunking.sequences: 900 sequences of 101 tokens need 90000 tokens"):
+        mix(np.full(50, 20), [""] * 50, CHUNKING.model_copy(update={"sequences": 900}), bos=True, separator=1)
+
+
+@pytest.mark.parametrize("sequences", [None, 12])
+def test_the_novel_as_a_mixture(tmp_path: Path, shipped: Encoder, sequences: int | None) -> None:
+    corpus = NovelCorpus(documents=3, document_tokens=6000)
+    chunking = Chunking(long_tokens=1024, mixture="lcde", long_document_tokens=1024, sequences=sequences)
+    accounting = chunk(corpus, chunking, smoke_base_dir(), tmp_path, short_tokens=256, progress=no_progress)
+    tokens, kinds = np.load(tmp_path / "tokens.npy"), np.load(tmp_path / "kinds.npy")
+    index = pq.read_table(tmp_path / "sequences.parquet").to_pylist()
+    encoded = {document.id: shipped.encode(document) for document in documents(corpus, "train")}
+    covered = np.zeros(tokens.shape, bool)
+    seen: dict[str, set[int]] = {}
+    for piece in index:
+        row, start, length = piece["sequence_id"], piece["start_token"], piece["tokens"]
+        place = slice(1 + piece["position"], 1 + piece["position"] + length)
+        assert tokens[row, place].tolist() == encoded[piece["document_id"]].tokens[start : start + length].tolist()
+        assert not covered[row, place].any()
+        covered[row, place] = True
+        seen.setdefault(piece["document_id"], set()).update(range(start, start + length))
+    assert (tokens[:, 0] == shipped.bos).all()
+    assert (tokens[:, 1:][~covered[:, 1:]] == shipped.eos).all()
+    assert (kinds[~covered] == 0).all()
+    assert accounting["kept"] == sum(map(len, seen.values()))
+    assert accounting["kept"] + sum(accounting["dropped"].values()) == accounting["tokens"]
+    assert accounting["repeated"] == covered.sum() - accounting["kept"]
+    assert accounting["crosses_documents"]
+    assert len(tokens) == (sequences or accounting["sequences"])
+
+
+def test_a_directory_with_one_domain(tmp_path: Path) -> None:
+    for i in range(6):
+        (tmp_path / f"{i}.txt").write_text(f"A quiet river runs deep, said {i}. " * (5 + 60 * (i % 2)))
+    corpus = FilesCorpus(path=str(tmp_path), validation_documents=1)
+    accounting = chunk(corpus, CHUNKING, smoke_base_dir(), tmp_path / "out", short_tokens=50, progress=no_progress)
+    assert accounting["sequences"] > 5
+    assert list(accounting["domains"]) == [""]
+    assert not (tmp_path / "out" / "kinds.npy").exists()
