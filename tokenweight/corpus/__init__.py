@@ -1,0 +1,1 @@
+"""Corpora: where documents come from, how they become training sequences, and the synthetic novel."""
