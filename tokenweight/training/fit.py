@@ -79,18 +79,27 @@ def fit(
 
 
 def training_arguments(request: TrainRequest, work_dir: Path, execution: Execution) -> Any:
-    """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own."""
+    """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own.
+
+    (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.)
+    """
     from transformers import TrainingArguments
 
     training = request.training
     device = resolve_device(execution.device, int(os.environ.get("LOCAL_RANK", "0")))
     on_cpu = device.type == "cpu"
+    if on_cpu and execution.deepspeed_stage:
+        start_deepspeed_on_cpu()
     arguments = TrainingArguments(
         output_dir=str(work_dir),
         max_steps=training.steps,
         per_device_train_batch_size=execution.micro_batch_sequences,
         gradient_accumulation_steps=accumulation_steps(request, execution),
         learning_rate=training.learning_rate,
+        adam_beta1=training.beta1,
+        adam_beta2=training.beta2,
+        adam_epsilon=training.epsilon,
+        weight_decay=training.weight_decay,
         max_grad_norm=training.gradient_clip,
         bf16=training.precision == "bf16",
         gradient_checkpointing=execution.gradient_checkpointing,
@@ -111,10 +120,22 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
         disable_tqdm=True,
         report_to=[],
         deepspeed=deepspeed_config(training, execution) if execution.deepspeed_stage else None,
+        accelerator_config={"use_configured_state": on_cpu and execution.deepspeed_stage > 0},
     )
     if execution.launcher == "inline":
         arguments._n_gpu = min(arguments.n_gpu, 1)  # never DataParallel over whatever GPUs are visible
     return arguments
+
+
+def start_deepspeed_on_cpu() -> None:
+    """Start DeepSpeed over gloo and tell accelerate, which by itself takes it up on accelerators only."""
+    import deepspeed
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+
+    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState(cpu=True, backend="gloo").distributed_type = DistributedType.DEEPSPEED
 
 
 def accumulation_steps(request: TrainRequest, execution: Execution) -> int:

@@ -44,10 +44,12 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
 def validate_checkpoint(checkpoint: Path, dtype: torch.dtype, probe: Tensor, expected_logits: Tensor) -> None:
     """Raise StageError unless a checkpoint is whole, finite, has its RoPE and gives `expected_logits` [T, V].
 
-    Read as anyone would read it: plain transformers, on the CPU.
+    Read as anyone would read it: plain transformers, on the CPU, in this process alone.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
+    unset_hf_deepspeed_config()  # or ZeRO-3 would wait for the other processes to load their share
     for file in sorted(checkpoint.glob("*.safetensors")):
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - not a mapping

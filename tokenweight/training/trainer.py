@@ -172,11 +172,12 @@ class TokenWeightingTrainer(Trainer):
         norm = float(logs["grad_norm"])
         if not math.isfinite(norm):
             raise self._stopped(f"the gradient norm is not finite ({norm})")
-        step = self.state.global_step
+        step, training = self.state.global_step, self.request.training
+        # DeepSpeed's schedule has moved on already when HF reads the rate: say the one of this step.
+        rate = training.learning_rate * learning_rate_share(step - 1, training)
         if self.is_world_process_zero():
-            row = {"step": step, **self.step_row, "grad_norm": norm, "learning_rate": logs["learning_rate"]}
-            self.metrics_file.append(row)
-            self.progress(step, self.request.training.steps, "steps")
+            self.metrics_file.append({"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate})
+            self.progress(step, training.steps, "steps")
 
     def _stopped(self, reason: str) -> StageError:
         return StageError(

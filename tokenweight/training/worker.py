@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
@@ -23,11 +24,18 @@ def main(request_path: Path, out_dir: Path) -> int:
     try:
         {"train": _train, "score": _score}[request["job"]](request["arguments"], out_dir, execution)
     except (UserError, StageError) as error:
-        partial = request_path.with_name(f"error-{os.environ['RANK']}.partial")
-        partial.write_text(json.dumps({"kind": type(error).__name__, "message": str(error)}))
-        os.replace(partial, request_path.with_name("error.json"))
+        _report_error(request_path, type(error).__name__, str(error))
         return 1
+    except Exception as error:
+        _report_error(request_path, "StageError", f"rank {os.environ['RANK']}: {type(error).__name__}: {error}")
+        raise
     return 0
+
+
+def _report_error(request_path: Path, kind: str, message: str) -> None:
+    """Leave the error where the launcher looks for it; the first rank to fail has the cause."""
+    with suppress(FileExistsError), request_path.with_name("error.json").open("x") as file:
+        json.dump({"kind": kind, "message": message}, file)
 
 
 def _train(arguments: dict[str, str], out_dir: Path, execution: Execution) -> None:
