@@ -129,7 +129,7 @@ def test_all_logits_never_exist():
     labels = torch.randint(0, vocabulary, (rows,))
     with LargestTensor() as seen:
         per_token_nll(hidden, weight, labels).sum().backward()
-    assert seen.elements <= 128 * vocabulary < rows * vocabulary
+    assert seen.elements <= 512 * vocabulary < rows * vocabulary
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,7 +1,7 @@
 """The trainer: HF Trainer with the paper's loss. Everything else is its own loop.
 
 One optimizer step: gather its micro-batches, score them on short windows (unfrozen only; parameters are constant
-within a step), then per micro-batch the long pass, the weights, the weighted loss.
+within a step), then per micro-batch the weighted loss (tokenweight.weighting.step).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from tokenweight.training.metrics import MetricsFile, StepMetrics
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequences import TrainingRows
-from tokenweight.weighting.head import model_nll, model_nll_and_entropy
-from tokenweight.weighting.loss import weighted_nll
-from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, score_windows
 
 Batch = dict[str, Tensor]
@@ -98,33 +96,23 @@ class TokenWeightingTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M] where scored."""
-        # 1. Long context, with gradient.
-        if self.request.weighting.score == "mile":
-            long_nll, entropy = model_nll_and_entropy(model, inputs["input_ids"])
-        else:
-            long_nll, entropy = model_nll(model, inputs["input_ids"]), None
-        # 2. Short context, without. In the first window an unfrozen scorer's contexts are the same: so is the NLL.
-        short_nll = inputs.get("short_nll")
-        if short_nll is not None and self.plan is not None and self._first_window_is_ours():
-            short_nll = self.plan.with_own_context(short_nll, long_nll.detach())
-        # 3. Weights, as constants.
         try:
-            weights = token_weights(
-                long_nll,
-                short_nll,
+            step = weighted_step(
+                model,
+                inputs["input_ids"],
                 self.request.weighting,
                 sequence_ids=inputs["sequence_id"].tolist(),
                 seed=self.request.seed,
-                long_entropy=entropy,
+                short_nll=inputs.get("short_nll"),
+                own_first_window=self.plan if self._first_window_is_ours() else None,
             )
         except FloatingPointError as error:
             raise self._stopped(str(error)) from error
-        # 4. Loss.
-        self.step_metrics.add(long_nll.detach(), weights)
-        return weighted_nll(long_nll, weights)
+        self.step_metrics.add(step.nll, step.weights)
+        return step.loss
 
     def _first_window_is_ours(self) -> bool:
-        """LongCE, too, leaves tokens alone that have no shorter context (weight 1)."""
+        """Unfrozen scorers and LongCE take the first window's short NLL from the long pass."""
         return self.scores_itself or self.request.weighting.score == "long_ce"
 
     # --- Optimizer, schedule, order (Appendix B) ------------------------------------------------

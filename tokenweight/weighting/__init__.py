@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenweight.weighting.head import install_head, model_nll, per_token_nll
+    from tokenweight.weighting.hf import add_token_weighting
     from tokenweight.weighting.loss import weighted_nll
+    from tokenweight.weighting.step import weighted_step
     from tokenweight.weighting.weights import token_weights
     from tokenweight.weighting.windows import plan_windows, score_windows
 
 __all__ = [
+    "add_token_weighting",
     "install_head",
     "model_nll",
     "per_token_nll",
@@ -20,9 +23,11 @@ __all__ = [
     "score_windows",
     "token_weights",
     "weighted_nll",
+    "weighted_step",
 ]
 
 _HOMES = {
+    "add_token_weighting": "hf",
     "install_head": "head",
     "model_nll": "head",
     "per_token_nll": "head",
@@ -30,6 +35,7 @@ _HOMES = {
     "score_windows": "windows",
     "token_weights": "weights",
     "weighted_nll": "loss",
+    "weighted_step": "step",
 }
 
 

@@ -1,0 +1,53 @@
+"""One training step's loss, from token ids to the weighted NLL: Section 3 from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from tokenweight.recipes.schema import Weighting
+from tokenweight.weighting.head import model_nll, model_nll_and_entropy
+from tokenweight.weighting.loss import weighted_nll
+from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.windows import WindowPlan
+
+
+@dataclass(frozen=True)
+class WeightedStep:
+    """What a step computed: loss (scalar, with gradient), nll and weights (fp32 [B, M], constants)."""
+
+    loss: Tensor
+    nll: Tensor
+    weights: Tensor
+
+
+def weighted_step(
+    model: nn.Module,
+    token_ids: Tensor,
+    weighting: Weighting,
+    *,
+    sequence_ids: Sequence[int],
+    seed: int,
+    short_nll: Tensor | None = None,
+    own_first_window: WindowPlan | None = None,
+) -> WeightedStep:
+    """The weighted loss of sequences of equal length, token_ids int64 [B, N].
+
+    `model` has a TokenNLLHead; short_nll fp32 [B, M] from a frozen scorer or from `score_windows`. With
+    `own_first_window` the columns of that plan's first window are taken from the long pass: an unfrozen scorer's
+    contexts are the same there, and LongCE leaves tokens alone that have no shorter context.
+    """
+    # 1. Long context, with gradient.
+    if weighting.score == "mile" and weighting.postprocessing != "uniform":
+        long_nll, entropy = model_nll_and_entropy(model, token_ids)
+    else:
+        long_nll, entropy = model_nll(model, token_ids), None
+    # 2. Short context, without.
+    if short_nll is not None and own_first_window is not None:
+        short_nll = own_first_window.with_own_context(short_nll, long_nll.detach())
+    # 3. Weights, as constants.
+    weights = token_weights(long_nll, short_nll, weighting, sequence_ids=sequence_ids, seed=seed, long_entropy=entropy)
+    # 4. Loss.
+    return WeightedStep(weighted_nll(long_nll, weights), long_nll.detach(), weights)
