@@ -1,1 +1,5 @@
 """What runs, in which order: Prefect flows, wiring only."""
+
+from tokenweight.embedded import quiet
+
+quiet()

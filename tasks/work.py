@@ -53,6 +53,8 @@ def _make(node: Node, build: Build, store: Store, execution: Execution, progress
                 scorer=work.scorer,
                 sequences=work.sequences,
                 scorer_fingerprint=work.model.fingerprint,
+                precision=work.precision,
+                tokenizer_dir=tokenizer_directory(work.tokenizer, store),
                 execution=execution,
                 progress=progress,
             )

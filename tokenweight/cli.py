@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.exceptions import TyperException
 
+from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
 
 app = typer.Typer(
@@ -103,8 +104,6 @@ def reproduce(
 
 
 def _run_flow(**parameters: Any) -> None:
-    from tokenweight import embedded
-
     embedded.prepare(Path(parameters["store"]))
     from tokenweight.flows.reproduce import reproduce as reproduce_flow
 
@@ -232,9 +231,10 @@ def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2, a failed stage one line and exit code 1."""
     logging.captureWarnings(True)
+    embedded.quiet()
     try:
         app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
-    except typer.Abort:
+    except (KeyboardInterrupt, typer.Abort):
         _stop("interrupted; run the same command again to go on", 130)
     except TyperException as error:
         _stop(error.format_message(), error.exit_code)

@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 _QUIET = {
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait cost a busy machine several times the work
     "DO_NOT_TRACK": "1",  # offline, Prefect's analytics print errors
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 s is too short for two busy cores
@@ -19,7 +20,7 @@ _QUIET = {
 
 
 def quiet() -> None:
-    """Settings that hold with and without a server of one's own; what the user has set stays."""
+    """Settings for every run, before torch and Prefect are imported; what the user has set stays."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
 

@@ -164,8 +164,8 @@ class Planner:
             scores = self._node(
                 "score",
                 f"{short_model.label}-on-{chunks.identity.name}",
-                {**windows, "sequences": sequences},
-                ScoreWork(short_model, chunks, scorer, sequences),
+                {**windows, "sequences": sequences, "precision": training.precision},
+                ScoreWork(short_model, chunks, scorer, sequences, training.precision, tokenizer),
                 {"model": short_model, "chunks": chunks},
             )
             inputs["scores"] = scores
@@ -352,9 +352,13 @@ def weighting_label(recipe: Recipe) -> str:
     weighting = recipe.weighting
     if recipe.scorer is None:
         return "uniform"
-    amount = weighting.kappa if weighting.postprocessing == "sparse" else weighting.lambda_
-    score = "" if weighting.score == "abs_pmi" else f"-{weighting.score}"
-    return f"{recipe.scorer.kind}-{weighting.postprocessing}-{amount:g}{score}"
+    amount = {"sparse": weighting.kappa, "dense": weighting.lambda_}.get(weighting.postprocessing)
+    parts = [recipe.scorer.kind, weighting.postprocessing]
+    if amount is not None:
+        parts.append(f"{amount:g}")
+    if weighting.score != "abs_pmi":
+        parts.append(weighting.score)
+    return "-".join(parts)
 
 
 def _digest(content: Any) -> str:

@@ -76,6 +76,8 @@ class ScoreWork:
     chunks: Node
     scorer: Scorer
     sequences: int
+    precision: Literal["fp32", "bf16"]
+    tokenizer: Checkpoint  # of the model to be trained: the scorer must share its vocabulary
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tokenweight.recipes.schema import Evaluation
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
 TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1}
 METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1}
-_METRIC_PACKAGES = {"longbench": ("rouge", "fuzzywuzzy")}
+_METRIC_PACKAGES = {"longbench": ("rouge",)}
 
 
 def prepare(

@@ -1,0 +1,63 @@
+"""What a user gets wrong is told in one line, with exit code 2, and nothing is left behind."""
+
+from pathlib import Path
+
+import pytest
+
+from tests_pipeline import run
+
+TEXT = "The river runs past the old mill and the miller counts his sacks. " * 50
+
+
+def corpus(directory: Path, **files: bytes) -> str:
+    directory.mkdir()
+    for name, content in files.items():
+        (directory / name.replace("_", ".")).write_bytes(content)
+    return str(directory)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "table-99"], "target 'table-99': unknown"),
+        (["reproduce", "table-3", "--scale", "huge"], "--scale"),
+        (["reproduce", "table-3", "--corpus", "nowhere"], "--corpus nowhere: does not exist"),
+        (["reproduce", "table-3", "--mmlu", "nowhere"], "--mmlu nowhere: does not exist"),
+        (["reproduce", "table-3", "--base", "nowhere"], "--base nowhere: does not exist"),
+        (["reproduce", "table-3", "--set", "weighting.kappa=0"], "weighting.kappa"),
+        (["reproduce", "table-3", "--set", "weighting.lambda=2"], "weighting.lambda"),
+        (["reproduce", "table-3", "--set", "scorer.stride_tokens=2000"], "stride_tokens (2000)"),
+        (["reproduce", "table-3", "--set", "training.stepz=1"], "training.stepz"),
+        (["reproduce", "table-3", "--scale", "paper"], "missing: "),
+        (["show-config", "table-3/nothing"], "recipe 'table-3/nothing'"),
+        (["plan", "table-3", "--no-such-option"], "--no-such-option"),
+    ],
+)
+def test_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = run(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.prefect
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "empty"),
+        ({"a_txt": b""}, "a.txt"),
+        ({"a_txt": b"caf\xe9 " * 9000, "b_txt": TEXT.encode()}, "a.txt"),
+        ({f"{i}_txt": TEXT.encode() for i in range(12)}, "long_tokens"),
+    ],
+    ids=["empty directory", "empty file", "not UTF-8", "documents shorter than a chunk"],
+)
+def test_bad_text_is_named_before_any_long_work(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+    directory = corpus(tmp_path / "text", **files)
+    done = run("reproduce", "table-3", "--corpus", directory, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert message in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / "store" / "train").exists()
+    assert list((tmp_path / "store").glob("*/.*.partial")) == []
