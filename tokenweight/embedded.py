@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 _QUIET = {
-    "OMP_WAIT_POLICY": "PASSIVE",  # threads that spin while they wait cost a busy machine several times the work
+    "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
     "DO_NOT_TRACK": "1",  # offline, Prefect's analytics print errors
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 s is too short for two busy cores

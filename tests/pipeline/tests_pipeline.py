@@ -28,6 +28,7 @@ SMALL = {
     "evaluation.mmlu.samples": "1",
     "evaluation.perplexity.documents": "2",
     "evaluation.bbh.max_new_tokens": "8",
+    "evaluation.longbench.max_new_tokens": "16",
 }
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -228,6 +228,7 @@ class LongBench(Frozen):
     split_tokens: PositiveInt = 8192  # the border between "<=8k" and ">8k"
     length_unit: Literal["tokens", "words"] = "tokens"
     first_line: Literal["lceg", "thudm"] = "lceg"
+    max_new_tokens: PositiveInt | None = None  # a cap on the tasks' own lengths; None: as they are
     samples: PositiveInt | None = None  # per task; None: all
 
 

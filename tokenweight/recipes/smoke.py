@@ -1,4 +1,4 @@
-"""Scale `smoke`: the paper's Llama-3 experiment divided by 8 in length, with the shipped tiny Llama and the synthetic novel.
+"""Scale `smoke`: the paper's Llama-3 experiment at an eighth of its lengths, on the shipped tiny Llama and the novel.
 
 What is not named here is the paper's.
 """
@@ -12,9 +12,9 @@ from tokenweight.recipes.schema import NovelCorpus
 _EIGHTH = "smoke: an eighth of the paper's"
 _SMALL = "smoke: small, for minutes on 2 CPU cores"
 
-NOVEL = NovelCorpus(seed=1, documents=96, document_tokens=12_000, validation_documents=8)
+NOVEL = NovelCorpus(seed=1, documents=64, document_tokens=12_000, validation_documents=8)
 
-STEPS = 24
+STEPS = 20
 SEQUENCES_PER_STEP = 2
 
 BASE: Settings = cite(
@@ -63,6 +63,7 @@ EVALUATION: Settings = {
     **cite(_SMALL, {
         "evaluation.ruler.samples": 2,
         "evaluation.longbench.samples": None,
+        "evaluation.longbench.max_new_tokens": 64,
         "evaluation.mmlu.samples": None,
         "evaluation.bbh.samples": 1,
         "evaluation.bbh.max_new_tokens": 48,

@@ -25,7 +25,8 @@ def prepare_longbench(
     """
     spec = longbench_task(task)
     counter = token_counter(tokenizer_dir)
-    budget_tokens = context_tokens - spec.max_new_tokens
+    max_new_tokens = min(spec.max_new_tokens, longbench.max_new_tokens or spec.max_new_tokens)
+    budget_tokens = context_tokens - max_new_tokens
     rows: list[dict[str, Any]] = []
     for doc_id, sample in enumerate(load_samples(task, longbench)):
         prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(sample.prompt, budget_tokens, counter)
@@ -34,7 +35,7 @@ def prepare_longbench(
                 "doc_id": doc_id,
                 "prompt": prompt,
                 "references": sample.answers,
-                "max_new_tokens": spec.max_new_tokens,
+                "max_new_tokens": max_new_tokens,
                 "n_prompt_tokens": n_prompt_tokens,
                 "untruncated_tokens": untruncated_tokens,
                 "truncated": untruncated_tokens > budget_tokens,
