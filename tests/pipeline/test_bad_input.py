@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests_pipeline import run
 
 TEXT = "The river runs past the old mill and the miller counts his sacks. " * 50
