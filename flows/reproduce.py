@@ -12,12 +12,13 @@ from prefect.logging import get_run_logger
 from pydantic import Field
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.flows.parameters import execution_for, inputs_from, store_at
 from tokenweight.flows.run import run_graph
 from tokenweight.planning import Planner
 from tokenweight.recipes import load
 from tokenweight.recipes.schema import Scale
-from tokenweight.tasks.collect import BENCHMARKS, collect, plan_target
+from tokenweight.tasks.collect import collect, plan_target
 
 ScaleParameter = Annotated[Scale, Field(description="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs")]
 StoreParameter = Annotated[str, Field(description="Directory of the artifacts; finished stages are reused")]

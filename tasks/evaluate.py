@@ -14,6 +14,8 @@ from tokenweight.store import Build, Store
 from tokenweight.store.store import Note
 from tokenweight.tasks.locate import model_directory
 
+Held = tuple[AbstractContextManager[Build | None], Build]
+
 
 def evaluate_units(
     nodes: list[Node], store: Store, execution: Execution, progress: Progress, note: Note
@@ -21,7 +23,7 @@ def evaluate_units(
     """Evaluate those units that the store does not hold; all `nodes` share a checkpoint. Returns (run, reused)."""
     from tokenweight.evaluation.run import Job, evaluate
 
-    held: dict[str, tuple[AbstractContextManager[Build | None], Build]] = {}
+    held: dict[str, Held] = {}
     jobs: list[Job] = []
     try:
         for node in nodes:
@@ -41,18 +43,16 @@ def evaluate_units(
             work = _work(nodes[0])
             checkpoint_dir = model_directory(work.checkpoint, store)
             for unit in evaluate(checkpoint_dir, jobs, work.evaluation, work.context_tokens, execution, progress):
-                holder, build = held.pop(unit.id)
+                finished, build = held.pop(unit.id)
                 build.facts.update(_summary(build))
-                holder.__exit__(None, None, None)
+                finished.__exit__(None, None, None)
     except BaseException as error:
-        for holder, _ in held.values():
-            _abandon(holder, error)
+        _abandon(held, error)
         raise
     if held:
-        error = StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
-        for holder, _ in held.values():
-            _abandon(holder, error)
-        raise error
+        unfinished = StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
+        _abandon(held, unfinished)
+        raise unfinished
     return count, len(nodes) - count
 
 
@@ -67,10 +67,11 @@ def _summary(build: Build) -> dict[str, Any]:
     return summary
 
 
-def _abandon(holder: AbstractContextManager[Build | None], error: BaseException) -> None:
-    """Give up an artifact in the making: its lease goes, what a later run can use stays."""
-    try:
-        holder.__exit__(type(error), error, error.__traceback__)
-    except BaseException as raised:
-        if raised is not error:
-            raise
+def _abandon(held: dict[str, Held], error: BaseException) -> None:
+    """Give up artifacts in the making: their leases go, what a later run can use stays."""
+    for holder, _ in held.values():
+        try:
+            holder.__exit__(type(error), error, error.__traceback__)
+        except BaseException as raised:
+            if raised is not error:
+                raise

@@ -64,12 +64,13 @@ def _make(node: Node, build: Build, store: Store, execution: Execution, progress
             extend(model_directory(work.model, store), work.extension, out_dir)
             return {}
         case TrainWork() as work:
-            from tokenweight.training.run import TrainRequest, train
+            from tokenweight.training.request import TrainRequest
+            from tokenweight.training.run import train
 
             request = TrainRequest(
-                model_dir=str(model_directory(work.model, store)),
-                chunk_dir=str(store.path(work.chunks.identity)),
-                score_dir=str(store.path(work.scores.identity)) if work.scores else None,
+                model_dir=model_directory(work.model, store),
+                chunk_dir=store.path(work.chunks.identity),
+                score_dir=store.path(work.scores.identity) if work.scores else None,
                 training=work.training,
                 weighting=work.weighting,
                 scorer=work.scorer,

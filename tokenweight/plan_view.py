@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from tokenweight.planning import Graph, Step, schedule
+from tokenweight.stages import EvaluateWork, PrepareWork
 from tokenweight.store import Store
 
 
@@ -61,7 +62,8 @@ def _summary_key(step: Step) -> tuple[str, str]:
 
 
 def _benchmarks(steps: list[Step]) -> str:
-    counts = Counter(step.node.work.unit.benchmark for step in steps)
+    works = [step.node.work for step in steps]
+    counts = Counter(work.unit.benchmark for work in works if isinstance(work, PrepareWork | EvaluateWork))
     return "units (" + ", ".join(f"{name} {count}" for name, count in counts.items()) + ")"
 
 

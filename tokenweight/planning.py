@@ -353,7 +353,7 @@ def weighting_label(recipe: Recipe) -> str:
     if recipe.scorer is None:
         return "uniform"
     amount = {"sparse": weighting.kappa, "dense": weighting.lambda_}.get(weighting.postprocessing)
-    parts = [recipe.scorer.kind, weighting.postprocessing]
+    parts: list[str] = [recipe.scorer.kind, weighting.postprocessing]
     if amount is not None:
         parts.append(f"{amount:g}")
     if weighting.score != "abs_pmi":
