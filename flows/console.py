@@ -1,4 +1,4 @@
-"""What a run prints: a user's mistake as one line, without Prefect's traceback."""
+"""What a run prints of a user's mistake: one line, without Prefect's traceback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import logging
 
 from tokenweight.errors import StageError, UserError
 
+_LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "prefect.engine", "prefect.flow_engine", "prefect.task_engine")
+
 
 class _OneLine(logging.Filter):
-    """Takes the traceback off records of errors that a person can mend."""
+    """Takes the traceback off errors that a person can mend, or drops them where the caller tells of them."""
+
+    told_by_caller = False
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -16,18 +20,19 @@ class _OneLine(logging.Filter):
             record.exc_info = None
             record.exc_text = None
             record.msg, record.args = "%s", (str(error),)
-        return True
+            return not self.told_by_caller
+        return not (self.told_by_caller and "Failed('" in record.getMessage())
+
+
+_FILTER = _OneLine()
 
 
 def one_line_errors() -> None:
     """Install the filter on Prefect's run loggers; safe to call twice."""
-    for name in (
-        "prefect.flow_runs",
-        "prefect.task_runs",
-        "prefect.engine",
-        "prefect.flow_engine",
-        "prefect.task_engine",
-    ):
-        logger = logging.getLogger(name)
-        if not any(isinstance(present, _OneLine) for present in logger.filters):
-            logger.addFilter(_OneLine())
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
+
+
+def leave_errors_to_caller() -> None:
+    """For the command line, which prints the one line itself."""
+    _FILTER.told_by_caller = True

@@ -74,7 +74,7 @@ def reproduce(
     device: DeviceOption = None,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
-    from tokenweight.planning import check_inputs, schedule
+    from tokenweight.planning import check_inputs, check_texts, schedule
     from tokenweight.store import Store
     from tokenweight.tasks.collect import collect, plan_target
 
@@ -85,7 +85,9 @@ def reproduce(
     place = Store(store.expanduser().resolve())
     planned = plan_target(target, scale, _inputs(settings, **paths), place)
     check_inputs(planned.graph)
-    if any(step.action != "reuse" for step in schedule(planned.graph, place)):
+    steps = schedule(planned.graph, place)
+    if any(step.action != "reuse" for step in steps):
+        check_texts(steps)
         _run_flow(
             target=target,
             scale=scale,
@@ -105,8 +107,10 @@ def reproduce(
 
 def _run_flow(**parameters: Any) -> None:
     embedded.prepare(Path(parameters["store"]))
+    from tokenweight.flows.console import leave_errors_to_caller
     from tokenweight.flows.reproduce import reproduce as reproduce_flow
 
+    leave_errors_to_caller()
     reproduce_flow(**parameters)
 
 
@@ -245,6 +249,6 @@ def main() -> None:
 
 
 def _stop(message: str, code: int) -> None:
-    first = " ".join(message.split())
-    print(f"error: {first}", file=sys.stderr)
+    print("error:", " ".join(message.split()), file=sys.stderr)
+    logging.getLogger("prefect").setLevel(logging.ERROR)  # its farewell would stand below the line that matters
     sys.exit(code)

@@ -97,6 +97,16 @@ def check_inputs(graph: Graph) -> None:
         raise UserError("missing: " + "; ".join(graph.missing))
 
 
+def check_texts(steps: Iterable[Step]) -> None:
+    """Read the texts that would be chunked once, so that a bad file is named before anything is started."""
+    from tokenweight.corpus.sources import check
+
+    corpora = [step.node.work.corpus for step in steps if step.action == "run" and isinstance(step.node.work, ChunkWork)]
+    for corpus in dict.fromkeys(corpora):
+        if isinstance(corpus, FilesCorpus):
+            check(corpus)
+
+
 class Planner:
     """Builds the graph of artifacts of recipes."""
 

@@ -41,7 +41,6 @@ def test_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: 
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.prefect
 @pytest.mark.parametrize(
     ("files", "message"),
     [
