@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.exceptions import TyperException
 
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
+
+if TYPE_CHECKING:
+    from tokenweight.store import Store
 
 app = typer.Typer(
     help="Token weighting for long-range language modeling: reproduce the paper's tables, one stage at a time.",
@@ -75,14 +79,13 @@ def reproduce(
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_inputs, check_texts, schedule
-    from tokenweight.store import Store
     from tokenweight.tasks.collect import collect, plan_target
 
     paths = {
         "corpus": corpus, "base": base, "tokenizer": tokenizer, "mmlu": mmlu, "bbh": bbh, "longbench": longbench,
         "haystack": haystack, "squad": squad, "hotpotqa": hotpotqa,
     }  # fmt: skip
-    place = Store(store.expanduser().resolve())
+    place = _store(store)
     planned = plan_target(target, scale, _inputs(settings, **paths), place)
     check_inputs(planned.graph)
     steps = schedule(planned.graph, place)
@@ -103,6 +106,17 @@ def reproduce(
         typer.echo(f"All {len(planned.graph.nodes)} artifacts of {target} ({scale}) are in the store: nothing to run.")
     report, files = collect(planned, place, out.expanduser().resolve())
     _show(report, files)
+
+
+def _store(path: Path) -> Store:
+    """The store at a path where one can be written."""
+    from tokenweight.store import Store
+
+    root = path.expanduser().resolve()
+    place = next(parent for parent in (root, *root.parents) if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise UserError(f"--store {path}: {place} is not a directory that can be written; choose another")
+    return Store(root)
 
 
 def _run_flow(**parameters: Any) -> None:
@@ -143,14 +157,13 @@ def plan(
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
     from tokenweight.plan_view import plan_rows, print_plan
-    from tokenweight.store import Store
     from tokenweight.tasks.collect import plan_target
 
     inputs = _inputs(
         settings, corpus=corpus, base=base, tokenizer=tokenizer, mmlu=mmlu, bbh=bbh, longbench=longbench,
         haystack=haystack, squad=squad, hotpotqa=hotpotqa,
     )  # fmt: skip
-    place = Store(store.expanduser().resolve())
+    place = _store(store)
     planned = plan_target(target, scale, inputs, place)
     if as_json:
         content = {"target": target, "scale": scale, "missing": planned.graph.missing}
@@ -205,14 +218,13 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
-    from tokenweight.store import Store
     from tokenweight.tasks.collect import collect, plan_target
 
     inputs = _inputs(
         settings, corpus=corpus, base=base, tokenizer=tokenizer, mmlu=mmlu, bbh=bbh, longbench=longbench,
         haystack=haystack, squad=squad, hotpotqa=hotpotqa,
     )  # fmt: skip
-    place = Store(store.expanduser().resolve())
+    place = _store(store)
     result, files = collect(plan_target(target, scale, inputs, place), place, out.expanduser().resolve())
     if as_json:
         typer.echo(files["json"].read_text())

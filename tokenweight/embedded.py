@@ -18,6 +18,8 @@ _QUIET = {
     "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
 }
 
+_OWN = "prefect-of-"  # home of a second run at the same time, with its process id
+
 
 def quiet() -> None:
     """Settings for every run, before torch and Prefect are imported; what the user has set stays."""
@@ -33,30 +35,41 @@ def prepare(store_root: Path) -> None:
     quiet()
     if os.environ.get("PREFECT_API_URL") or os.environ.get("PREFECT_HOME"):
         return
-    shared = store_root / "prefect"
-    shared.mkdir(parents=True, exist_ok=True)
-    _end_orphans(shared)
+    store_root.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store_root / "prefect.lock", timeout=0)
     try:
         lock.acquire()
-        home = shared
-        atexit.register(lock.release)
     except Timeout:
-        home = store_root / f"prefect-{os.getpid()}"
-        home.mkdir(exist_ok=True)
+        home = store_root / f"{_OWN}{os.getpid()}"
         atexit.register(shutil.rmtree, home, ignore_errors=True)
+    else:
+        home = store_root / "prefect"
+        atexit.register(lock.release)
+        _end_servers(home)  # nobody holds the lock: a server of this home is left over from a killed run
+    _remove_leftovers(store_root)
+    home.mkdir(exist_ok=True)
     os.environ["PREFECT_HOME"] = str(home.resolve())
 
 
-def _end_orphans(home: Path) -> None:
-    """End embedded servers of this store whose flow was killed (they outlive a kill -9)."""
+def _remove_leftovers(store_root: Path) -> None:
+    """End the servers and remove the homes of second runs that were killed."""
     import psutil
 
-    homes = str(home.resolve().parent / "prefect")
-    for process in psutil.process_iter(["ppid", "cmdline"]):
-        command = " ".join(process.info["cmdline"] or ())
-        if process.info["ppid"] != 1 or "prefect.server" not in command:
+    for home in store_root.glob(f"{_OWN}*"):
+        pid = home.name.removeprefix(_OWN)
+        if pid.isdigit() and not psutil.pid_exists(int(pid)):
+            _end_servers(home)
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _end_servers(home: Path) -> None:
+    """End the embedded servers that work in a home (they outlive a flow that is killed with -9)."""
+    import psutil
+
+    for process in psutil.process_iter(["cmdline"]):
+        if "prefect.server" not in " ".join(process.info["cmdline"] or ()):
             continue
         with suppress(psutil.Error):
-            if process.environ().get("PREFECT_HOME", "").startswith(homes):
+            if process.environ().get("PREFECT_HOME") == str(home.resolve()):
                 process.terminate()
+                process.wait(10)

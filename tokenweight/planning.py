@@ -101,7 +101,9 @@ def check_texts(steps: Iterable[Step]) -> None:
     """Read the texts that would be chunked once, so that a bad file is named before anything is started."""
     from tokenweight.corpus.sources import check
 
-    corpora = [step.node.work.corpus for step in steps if step.action == "run" and isinstance(step.node.work, ChunkWork)]
+    corpora = [
+        step.node.work.corpus for step in steps if step.action == "run" and isinstance(step.node.work, ChunkWork)
+    ]
     for corpus in dict.fromkeys(corpora):
         if isinstance(corpus, FilesCorpus):
             check(corpus)

@@ -67,7 +67,9 @@ def test_a_deployment_runs_on_a_worker(workplace: Path, server: dict[str, str], 
         [*PREFECT, "--no-prompt", "deploy", "--all"], cwd=ROOT, env=server, capture_output=True, text=True, timeout=180
     )
     assert deployed.returncode == 0, deployed.stdout + deployed.stderr
-    worker = subprocess.Popen([*PREFECT, "worker", "start", "--pool", "tokenweight"], env=server, start_new_session=True)
+    worker = subprocess.Popen(
+        [*PREFECT, "worker", "start", "--pool", "tokenweight"], env=server, start_new_session=True
+    )
     try:
         parameters = {
             "scale": "smoke",

@@ -64,7 +64,7 @@ EVALUATION: Settings = {
         "evaluation.ruler.samples": 2,
         "evaluation.longbench.samples": None,
         "evaluation.longbench.max_new_tokens": 64,
-        "evaluation.mmlu.samples": None,
+        "evaluation.mmlu.samples": 2,
         "evaluation.bbh.samples": 1,
         "evaluation.bbh.max_new_tokens": 48,
         "evaluation.perplexity.documents": 8,
