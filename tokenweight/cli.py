@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,6 +16,7 @@ from typer.exceptions import TyperException
 
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
+from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
     from tokenweight.store import Store
@@ -25,23 +28,24 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+TargetArgument = Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")]
 ScaleOption = Annotated[
     Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")
 ]
 StoreOption = Annotated[Path, typer.Option(help="Directory of the artifacts; finished stages are reused.")]
 OutOption = Annotated[Path, typer.Option(help="Directory of the results.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-CorpusOption = Annotated[str | None, typer.Option(help="Directory of .txt, .jsonl or .parquet in place of the corpus.")]
-BaseOption = Annotated[
-    str | None, typer.Option(help='Checkpoint directory, or "pretrain": trained here on the corpus.')
-]
-TokenizerOption = Annotated[str | None, typer.Option(help="Directory with tokenizer.json, for --base pretrain.")]
-MmluOption = Annotated[str | None, typer.Option(help='Directory with dev/ and test/, or "hub".')]
-BbhOption = Annotated[str | None, typer.Option(help='Directory of the official JSON files, or "hub".')]
-LongBenchOption = Annotated[str | None, typer.Option(help='Directory of the official JSONL files, or "hub".')]
-HaystackOption = Annotated[str | None, typer.Option(help="RULER's haystack: directory of .txt, or JSON with `text`.")]
-SquadOption = Annotated[str | None, typer.Option(help="SQuAD dev-v2.0 JSON.")]
-HotpotOption = Annotated[str | None, typer.Option(help="HotpotQA dev-distractor JSON.")]
+INPUT_OPTIONS = {
+    "corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet in place of the recipe's corpus."),
+    "base": ("--base", 'Checkpoint directory, or "pretrain": trained here on the corpus.'),
+    "tokenizer": ("--tokenizer", "Directory with tokenizer.json, for --base pretrain."),
+    "mmlu": ("--mmlu", 'Directory with dev/ and test/, or "hub".'),
+    "bbh": ("--bbh", 'Directory of the official JSON files, or "hub".'),
+    "longbench": ("--longbench", 'Directory of the official JSONL files, or "hub".'),
+    "haystack": ("--haystack", "RULER's haystack: directory of .txt, or JSON with `text`."),
+    "squad": ("--squad", "SQuAD dev-v2.0 JSON."),
+    "hotpotqa": ("--hotpotqa", "HotpotQA dev-distractor JSON."),
+}
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
 LauncherOption = Annotated[Literal["inline", "torchrun"] | None, typer.Option(help="Default: the scale's own.")]
@@ -51,28 +55,34 @@ STORE = Path("store")
 RESULTS = Path("results")
 
 
-def _inputs(settings: list[str] | None, **paths: str | None) -> Any:
-    from tokenweight.recipes import Inputs
+def _with_inputs(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `inputs` one option for each of a user's inputs."""
 
-    return Inputs(settings=tuple(settings or ()), **paths)
+    def run(**given: Any) -> None:
+        paths = {name: given.pop(name) for name in INPUT_OPTIONS}
+        command(inputs=Inputs(settings=tuple(given.pop("settings") or ()), **paths), **given)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    own = inspect.signature(command, eval_str=True).parameters
+    options = [
+        inspect.Parameter(name, keyword, default=None, annotation=Annotated[str | None, typer.Option(flag, help=text)])
+        for name, (flag, text) in INPUT_OPTIONS.items()
+    ]
+    options.append(inspect.Parameter("settings", keyword, default=None, annotation=SetOption))
+    kept = [parameter.replace(kind=keyword) for name, parameter in own.items() if name != "inputs"]
+    run.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    return run
 
 
 @app.command()
+@_with_inputs
 def reproduce(
-    target: Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")],
+    target: TargetArgument,
+    inputs: Inputs,
     scale: ScaleOption = "smoke",
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
-    corpus: CorpusOption = None,
-    base: BaseOption = None,
-    tokenizer: TokenizerOption = None,
-    mmlu: MmluOption = None,
-    bbh: BbhOption = None,
-    longbench: LongBenchOption = None,
-    haystack: HaystackOption = None,
-    squad: SquadOption = None,
-    hotpotqa: HotpotOption = None,
-    settings: SetOption = None,
     launcher: LauncherOption = None,
     processes: ProcessesOption = None,
     device: DeviceOption = None,
@@ -81,12 +91,8 @@ def reproduce(
     from tokenweight.planning import check_inputs, check_texts, schedule
     from tokenweight.tasks.collect import collect, plan_target
 
-    paths = {
-        "corpus": corpus, "base": base, "tokenizer": tokenizer, "mmlu": mmlu, "bbh": bbh, "longbench": longbench,
-        "haystack": haystack, "squad": squad, "hotpotqa": hotpotqa,
-    }  # fmt: skip
     place = _store(store)
-    planned = plan_target(target, scale, _inputs(settings, **paths), place)
+    planned = plan_target(target, scale, inputs, place)
     check_inputs(planned.graph)
     steps = schedule(planned.graph, place)
     if any(step.action != "reuse" for step in steps):
@@ -96,11 +102,10 @@ def reproduce(
             scale=scale,
             store=str(place.root),
             out=str(out),
-            settings=settings,
             launcher=launcher,
             processes=processes,
             device=device,
-            **paths,
+            **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
         typer.echo(f"All {len(planned.graph.nodes)} artifacts of {target} ({scale}) are in the store: nothing to run.")
@@ -139,30 +144,18 @@ def _show(report: Any, files: dict[str, Path]) -> None:
 
 
 @app.command()
+@_with_inputs
 def plan(
-    target: Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")],
+    target: TargetArgument,
+    inputs: Inputs,
     scale: ScaleOption = "smoke",
     store: StoreOption = STORE,
-    corpus: CorpusOption = None,
-    base: BaseOption = None,
-    tokenizer: TokenizerOption = None,
-    mmlu: MmluOption = None,
-    bbh: BbhOption = None,
-    longbench: LongBenchOption = None,
-    haystack: HaystackOption = None,
-    squad: SquadOption = None,
-    hotpotqa: HotpotOption = None,
-    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.tasks.collect import plan_target
 
-    inputs = _inputs(
-        settings, corpus=corpus, base=base, tokenizer=tokenizer, mmlu=mmlu, bbh=bbh, longbench=longbench,
-        haystack=haystack, squad=squad, hotpotqa=hotpotqa,
-    )  # fmt: skip
     place = _store(store)
     planned = plan_target(target, scale, inputs, place)
     if as_json:
@@ -183,7 +176,7 @@ def show_config(
     from tokenweight.recipes import load
     from tokenweight.recipes.cited import resolved
 
-    loaded = load(recipe, scale, _inputs(settings))
+    loaded = load(recipe, scale, Inputs(settings=tuple(settings or ())))
     rows = list(resolved(loaded.recipe, loaded.settings))
     if as_json:
         typer.echo(json.dumps({key: {"value": value, "origin": origin} for key, value, origin in rows}, indent=1))
@@ -200,30 +193,18 @@ def show_config(
 
 
 @app.command()
+@_with_inputs
 def report(
-    target: Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")],
+    target: TargetArgument,
+    inputs: Inputs,
     scale: ScaleOption = "smoke",
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
-    corpus: CorpusOption = None,
-    base: BaseOption = None,
-    tokenizer: TokenizerOption = None,
-    mmlu: MmluOption = None,
-    bbh: BbhOption = None,
-    longbench: LongBenchOption = None,
-    haystack: HaystackOption = None,
-    squad: SquadOption = None,
-    hotpotqa: HotpotOption = None,
-    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
     from tokenweight.tasks.collect import collect, plan_target
 
-    inputs = _inputs(
-        settings, corpus=corpus, base=base, tokenizer=tokenizer, mmlu=mmlu, bbh=bbh, longbench=longbench,
-        haystack=haystack, squad=squad, hotpotqa=hotpotqa,
-    )  # fmt: skip
     place = _store(store)
     result, files = collect(plan_target(target, scale, inputs, place), place, out.expanduser().resolve())
     if as_json:
