@@ -24,7 +24,6 @@ SMALL = {
     "training.steps": "2",
     "evaluation.ruler.lengths_tokens": "[1024, 4096]",
     "evaluation.ruler.samples": "1",
-    "evaluation.longbench.samples": "2",
     "evaluation.mmlu.samples": "1",
     "evaluation.perplexity.documents": "2",
     "evaluation.bbh.max_new_tokens": "8",
