@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests_pipeline import SMALL, environment
 
 ROOT = Path(__file__).parents[2]

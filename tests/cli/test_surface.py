@@ -1,0 +1,78 @@
+"""The command line's surface and the record's schema: a change of either shows in a diff of a golden file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import typer.main
+
+from tokenweight.cli import app
+from tokenweight.store import Build, Identity, Store
+
+HERE = Path(__file__).parent
+
+
+def surface() -> str:
+    """One line per command with its arguments and options."""
+    group = typer.main.get_command(app)
+    lines = []
+    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
+        options = [option for parameter in command.params for option in parameter.opts]
+        lines.append(f"{name}: {' '.join(options)}")
+    return "\n".join(lines) + "\n"
+
+
+def test_commands_and_options_are_stable() -> None:
+    assert surface() == (HERE / "golden-surface.txt").read_text()
+
+
+def keys(value: object) -> object:
+    """The shape of a record: names of fields and kinds of values."""
+    if isinstance(value, dict):
+        return {key: keys(item) for key, item in sorted(value.items())}
+    return type(value).__name__
+
+
+def test_the_records_schema_is_stable(tmp_path: Path) -> None:
+    store, identity = Store(tmp_path), Identity("chunk", 1, "novel", {"seed": 1}, {"tokenizer": "ff"})
+
+    def build(work: Build) -> None:
+        (work.directory / "tokens.npy").write_bytes(b"x")
+        work.facts["sequences"] = 1
+
+    store.get_or_build(identity, build)
+    record = store.record(identity)
+    record["versions"] = {"python": record["versions"]["python"]}  # which packages are there depends on the machine
+    record["peak_memory_bytes"] = {"host": record["peak_memory_bytes"]["host"]}
+    record["git"] = dict.fromkeys(record["git"], "str or bool or None")
+    assert keys(record) == json.loads((HERE / "golden-record.json").read_text())
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['tokenweight', '--help']\n"
+        "from tokenweight.cli import main; main()\n"
+        "print([m for m in ('torch', 'transformers', 'prefect', 'pandas', 'lm_eval') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")
+
+
+def test_doctor_names_what_is_here_and_what_is_not(tmp_path: Path) -> None:
+    code = "from tokenweight.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "doctor", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    findings = {finding["name"]: finding["status"] for finding in json.loads(done.stdout)}
+    assert {findings[name] for name in ("python", "torch", "prefect", "smoke base model", "disk for smoke")} == {"ok"}
+    assert "meta-llama/Meta-Llama-3-8B" in findings
+
+
+def test_show_config_gives_value_and_origin(tmp_path: Path) -> None:
+    code = "from tokenweight.cli import main; main()"
+    command = [sys.executable, "-c", code, "show-config", "table-3/frozen-sparse", "--scale", "paper", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    shown = json.loads(done.stdout)
+    assert shown["weighting.kappa"] == {"value": 0.4, "origin": "Section 4, Weighting variants: kappa 0.4 for frozen"}
+    assert shown["extension.rope_theta"]["value"] == 15.3e6
