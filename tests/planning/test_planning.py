@@ -1,0 +1,115 @@
+"""The dry run: what is shared, what makes an identity, what is left alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tokenweight.errors import UserError
+from tokenweight.planning import Graph, Planner, check_inputs, schedule
+from tokenweight.recipes import Inputs, load, load_all, names
+from tokenweight.recipes.schema import Recipe
+from tokenweight.store import Build, Store
+
+TABLE_3 = ("mmlu", "longbench", "ruler")
+
+
+def graph(store: Store, *settings: str, recipes: list[str] | None = None, **paths: str) -> Graph:
+    loaded = load_all(recipes or names(), "smoke", Inputs(settings=settings, **paths))
+    return Planner(store).graph(loaded, TABLE_3)
+
+
+def stages(planned: Graph) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for node in planned.nodes:
+        counts[node.stage] = counts.get(node.stage, 0) + 1
+    return counts
+
+
+def write(work: Build) -> None:
+    (work.directory / "made").write_text("x")
+
+
+def text_directory(path: Path) -> str:
+    path.mkdir()
+    for i in range(12):
+        (path / f"{i}.txt").write_text(f"Book {i}. " + "The miller counts his sacks. " * 2000)
+    return str(path)
+
+
+def test_table_3_shares_what_its_rows_share(tmp_path: Path) -> None:
+    assert stages(graph(Store(tmp_path))) == {
+        "chunk": 2,
+        "prepare": 13 * 4 + 16 * 2,  # LongBench is cut to 1k for the base and to 4k for the rest
+        "score": 1,
+        "extend": 1,
+        "train": 6,
+        "evaluate": (13 + 16 + 57) + 7 * (13 * 4 + 16 + 57),
+    }
+
+
+def test_lambda_1_and_kappa_1_are_the_uniform_model(tmp_path: Path) -> None:
+    planned = graph(Store(tmp_path), "weighting.lambda=1", "weighting.kappa=1")
+    trained = {node.identity.fingerprint for name, node in planned.trained.items() if name != "table-3/lcde"}
+    assert len(trained) == 1
+    assert "score" not in stages(planned)
+
+
+def test_where_a_corpus_lies_is_not_its_identity(tmp_path: Path) -> None:
+    first = text_directory(tmp_path / "a")
+    planned = [graph(Store(tmp_path / "s"), corpus=first)]
+    Path(first).rename(tmp_path / "b")
+    planned.append(graph(Store(tmp_path / "other"), corpus=str(tmp_path / "b")))
+    (tmp_path / "b" / "0.txt").write_text("Another book.")
+    planned.append(graph(Store(tmp_path / "s"), corpus=str(tmp_path / "b")))
+    same, moved, changed = ({node.identity.fingerprint for node in plan.nodes} for plan in planned)
+    assert same == moved
+    assert not {node.identity.fingerprint for node in planned[2].nodes if node.stage == "train"} & same
+    assert str(tmp_path) not in "".join(str(node.identity) for plan in planned for node in plan.nodes)
+    assert changed != same
+
+
+@pytest.mark.parametrize(
+    ("setting", "changes", "keeps"),
+    [
+        ("training.learning_rate=0.1", {"train", "evaluate"}, {"chunk", "score", "extend", "prepare"}),
+        ("weighting.kappa=0.3", {"train", "evaluate"}, {"chunk", "score", "extend", "prepare"}),
+        ("chunking.seed=7", {"chunk", "score", "train", "evaluate"}, {"extend", "prepare"}),
+        ("extension.rope_theta=5e5", {"extend", "train", "evaluate"}, {"chunk", "score", "prepare"}),
+        ("evaluation.ruler.samples=3", {"prepare", "evaluate"}, {"chunk", "score", "extend", "train"}),
+    ],
+)
+def test_a_setting_changes_what_depends_on_it_and_nothing_else(
+    setting: str, changes: set[str], keeps: set[str], tmp_path: Path
+) -> None:
+    recipe = ["table-3/frozen-sparse"]
+    before, after = graph(Store(tmp_path), recipes=recipe), graph(Store(tmp_path), setting, recipes=recipe)
+    of_stage = [
+        {stage: {n.identity.fingerprint for n in plan.nodes if n.stage == stage} for stage in changes | keeps}
+        for plan in (before, after)
+    ]
+    assert {stage for stage in changes | keeps if of_stage[0][stage] != of_stage[1][stage]} == changes
+
+
+def test_execution_is_no_part_of_an_identity() -> None:
+    fields = Recipe.model_fields
+    assert not {"launcher", "processes", "device", "micro_batch_sequences", "save_every_steps"} & set(fields)
+
+
+def test_what_nothing_needs_is_left_alone(tmp_path: Path) -> None:
+    """A finished evaluation needs neither its checkpoint nor the chunks; a missing one needs them all."""
+    store = Store(tmp_path)
+    planned = graph(store, recipes=["table-3/uniform"])
+    for node in planned.evaluations["table-3/uniform"][1:]:
+        store.get_or_build(node.identity, write)
+    actions = {step.node.stage: step.action for step in schedule(planned, store) if step.action == "run"}
+    assert set(actions) == {"chunk", "extend", "train", "evaluate"}  # the first unit is of MMLU: no prompts to prepare
+    store.get_or_build(planned.evaluations["table-3/uniform"][0].identity, write)
+    assert {step.action for step in schedule(planned, store)} == {"reuse"}
+
+
+def test_missing_inputs_are_all_named_before_anything_runs(tmp_path: Path) -> None:
+    planned = Planner(Store(tmp_path)).graph([load("table-3/uniform", "paper")], TABLE_3)
+    with pytest.raises(UserError) as caught:
+        check_inputs(planned)
+    for name in ("haystack", "squad", "hotpotqa"):
+        assert name in str(caught.value).lower() or "PaulGraham" in str(caught.value)
