@@ -13,10 +13,11 @@ from pydantic import Field
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.flows.parameters import execution_for, inputs_from, store_at
+from tokenweight.flows.parameters import inputs_from, store_at
 from tokenweight.flows.run import run_graph
 from tokenweight.planning import Planner
 from tokenweight.recipes import load
+from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.schema import Scale
 from tokenweight.tasks.collect import collect, plan_target
 

@@ -89,6 +89,7 @@ def reproduce(
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_inputs, check_texts, schedule
+    from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_target
 
     place = _store(store)
@@ -96,6 +97,7 @@ def reproduce(
     check_inputs(planned.graph)
     steps = schedule(planned.graph, place)
     if any(step.action != "reuse" for step in steps):
+        execution_for(scale, launcher=launcher, processes=processes, device=device)
         check_texts(steps)
         _run_flow(
             target=target,

@@ -28,6 +28,8 @@ def corpus(directory: Path, **files: bytes) -> str:
         (["reproduce", "table-3", "--set", "scorer.stride_tokens=2000"], "stride_tokens (2000)"),
         (["reproduce", "table-3", "--set", "training.stepz=1"], "training.stepz"),
         (["reproduce", "table-3", "--scale", "paper"], "missing: "),
+        (["reproduce", "table-3", "--device", "cuda", "--processes", "64"], "device cuda: 64 GPUs"),
+        (["reproduce", "table-3", "--processes", "0"], "--processes"),
         (["show-config", "table-3/nothing"], "recipe 'table-3/nothing'"),
         (["plan", "table-3", "--no-such-option"], "--no-such-option"),
     ],
