@@ -95,6 +95,8 @@ def reproduce(
     place = _store(store)
     planned = plan_target(target, scale, inputs, place)
     check_inputs(planned.graph)
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is not a directory; choose another")
     steps = schedule(planned.graph, place)
     if any(step.action != "reuse" for step in steps):
         execution_for(scale, launcher=launcher, processes=processes, device=device)
@@ -132,6 +134,7 @@ def _run_flow(**parameters: Any) -> None:
     from tokenweight.flows.reproduce import reproduce as reproduce_flow
 
     leave_errors_to_caller()
+    embedded.end_at_signal()
     reproduce_flow(**parameters)
 
 
@@ -208,6 +211,10 @@ def report(
     from tokenweight.tasks.collect import collect, plan_target
 
     place = _store(store)
+    if not place.root.is_dir():
+        raise UserError(
+            f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
+        )
     result, files = collect(plan_target(target, scale, inputs, place), place, out.expanduser().resolve())
     if as_json:
         typer.echo(files["json"].read_text())

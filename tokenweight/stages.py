@@ -22,12 +22,12 @@ from tokenweight.recipes.schema import (
 )
 from tokenweight.store import Identity
 
-StageName = Literal["chunk", "prepare", "pretrain", "score", "extend", "train", "evaluate"]
+StageName = Literal["prepare", "chunk", "pretrain", "score", "extend", "train", "evaluate"]
 
 # In the order in which they run: data first, so that what is wrong with it shows before any long work.
 STAGE_VERSIONS: dict[StageName, int] = {
-    "chunk": 1,
     "prepare": 1,
+    "chunk": 1,
     "pretrain": 1,
     "score": 1,
     "extend": 1,

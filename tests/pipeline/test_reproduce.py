@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests_pipeline import SMALL, run, small_settings
+import pytest
+from tests_pipeline import SMALL, command, environment, run, small_settings
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -71,6 +72,7 @@ def test_plan_and_report_read_the_store_only(workplace: Path) -> None:
 
 
 def test_a_report_of_an_empty_store_shows_what_is_missing(workplace: Path) -> None:
+    (workplace / "elsewhere").mkdir()
     done = run("report", "table-3", "--store", "elsewhere", "--out", "empty", cwd=workplace)
     assert done.returncode == 0
     statuses = {cell["status"] for cell in csv.DictReader((workplace / "empty" / "table-3.csv").open())}
@@ -125,3 +127,27 @@ def test_a_cut_training_goes_on_from_its_checkpoint(workplace: Path, started: St
     steps = [json.loads(line)["step"] for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 13))
     assert json.loads((finished / "record.json").read_text())["facts"]["resumed_from_step"] == 8
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_ends_the_run_in_one_line(signum: signal.Signals, tmp_path: Path) -> None:
+    """What a terminal's Ctrl-C, Slurm or `timeout` do: the embedded server is hit too."""
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        process = subprocess.Popen(
+            command("reproduce", "table-9", "--set", "evaluation.perplexity.documents=1"),
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 240
+    while "Beginning flow run" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.killpg(process.pid, signum)
+    assert process.wait(60) == 128 + signum
+    assert log.read_text().endswith("error: interrupted; run the same command again to go on\n")
+    assert "Traceback" not in log.read_text()

@@ -126,6 +126,7 @@ def test_a_users_own_inputs_take_the_recipes_place(tmp_path: Path) -> None:
 
 
 def test_a_base_can_be_trained_by_the_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
     given = Inputs(corpus=str(tmp_path), base="pretrain", tokenizer=str(tmp_path))
     base = load("table-3/uniform", "smoke", given).recipe.base
     assert isinstance(base, PretrainBase)

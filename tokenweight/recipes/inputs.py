@@ -67,7 +67,7 @@ def _enough_sequences(settings: Settings, given: set[str]) -> Settings:
         return settings
     if not given & {"training.steps", "training.sequences_per_step"}:
         return settings
-    if not (isinstance(steps.value, int) and isinstance(batch.value, int)):
+    if not all(isinstance(value, int) and value > 0 for value in (steps.value, batch.value)):
         return settings  # the schema names what is wrong
     return replace(settings, cite("what the steps read", {"chunking.sequences": steps.value * batch.value}))
 
@@ -80,6 +80,8 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]
         if corpus is None:
             corpus = _subtree(settings, "evaluation.perplexity.corpus")
         tokenizer = _existing("--tokenizer", inputs.tokenizer) if inputs.tokenizer else None
+        if tokenizer and not (Path(tokenizer) / "tokenizer.json").is_file():
+            raise UserError(f"--tokenizer {inputs.tokenizer}: no tokenizer.json there; give a directory that has one")
         known = _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else PRETRAIN
         return {**known, "corpus": corpus, "tokenizer": tokenizer}
     path = _existing("--base", inputs.base or "")

@@ -17,7 +17,7 @@ ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long
 class Frozen(BaseModel):
     """A record of values: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
 
 # --- Corpora -----------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from tokenweight.errors import UserError
+
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, 64 hex digits."""
@@ -50,7 +52,12 @@ class Digests:
         """Keep what was read; safe beside other processes."""
         if not self._new:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"store {self._path.parent}: cannot be written ({error.strerror}); choose another"
+            ) from None
         with FileLock(f"{self._path}.lock"):
             on_disk = {}
             if self._path.exists():
