@@ -117,7 +117,7 @@ class Planner:
         self._nodes: dict[str, Node] = {}
         self._missing: list[str] = []
 
-    def graph(self, recipes: Iterable[Loaded], benchmarks: Iterable[str], *, train_only: bool = False) -> Graph:
+    def graph(self, recipes: Iterable[Loaded], benchmarks: Iterable[str]) -> Graph:
         """Artifacts that evaluating `recipes` on `benchmarks` needs; a benchmark's units follow the recipe's context."""
         graph = Graph(missing=self._missing)
         chosen = tuple(benchmarks)
@@ -128,7 +128,7 @@ class Planner:
             graph.checkpoints[name] = checkpoint
             if trained:
                 graph.trained[name] = trained
-            graph.evaluations[name] = [] if train_only else self._evaluations(recipe, checkpoint, chosen)
+            graph.evaluations[name] = self._evaluations(recipe, checkpoint, chosen)
         order: list[StageName] = list(STAGE_VERSIONS)
         graph.nodes = sorted(self._nodes.values(), key=lambda node: order.index(node.stage))
         self._digests.save()
