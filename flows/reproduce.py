@@ -22,6 +22,9 @@ from tokenweight.recipes.schema import Scale
 from tokenweight.tasks.collect import collect, plan_target
 
 ScaleParameter = Annotated[Scale, Field(description="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs")]
+Seeds = Annotated[
+    int | None, Field(ge=1, description="Runs of each recipe with other training data; None: the target's own")
+]
 StoreParameter = Annotated[str, Field(description="Directory of the artifacts; finished stages are reused")]
 OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json")]
 PathParameter = Annotated[str | None, Field(description="A path in place of the recipe's own input")]
@@ -35,6 +38,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"] | None, Field(description="Non
 def reproduce(
     target: Annotated[str, Field(description="A table or figure of the paper, e.g. table-3")],
     scale: ScaleParameter = "smoke",
+    seeds: Seeds = None,
     store: StoreParameter = "./store",
     out: OutParameter = "./results",
     corpus: PathParameter = None,
@@ -66,7 +70,7 @@ def reproduce(
         hotpotqa=hotpotqa,
     )
     execution = execution_for(scale, launcher=launcher, processes=processes, device=device)
-    planned = plan_target(target, scale, inputs, place)
+    planned = plan_target(target, scale, inputs, place, seeds)
     steps = run_graph(planned.graph, place, execution)
     _, files = collect(planned, place, Path(out).expanduser().resolve())
     made = sum(step.action != "reuse" for step in steps)
@@ -92,6 +96,8 @@ def _flow_of(target: str) -> Flow[..., dict[str, str]]:
 
 
 reproduce_table_3 = _flow_of("table-3")
+reproduce_table_4 = _flow_of("table-4")
+reproduce_planted = _flow_of("planted")
 reproduce_table_8 = _flow_of("table-8")
 reproduce_table_9 = _flow_of("table-9")
 reproduce_table_10 = _flow_of("table-10")

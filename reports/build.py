@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,14 @@ from tokenweight.reports.estimates import (
     difference_of_rows,
     estimate_from_units,
     mean_of_columns,
+    mean_of_seeds,
     units_of,
 )
+from tokenweight.reports.findings import judge
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import ColumnMean, Difference
 from tokenweight.reports.model import Cell, Mark, Report, ReportColumn, ReportRow, Statistic
-from tokenweight.reports.notes import Notes, flag_notes, general_notes
+from tokenweight.reports.notes import Notes, flag_notes, general_notes, several_seeds
 from tokenweight.reports.paper.numbers import paper_number
 from tokenweight.reports.statistics import interval_95, pearson, spearman
 from tokenweight.reports.targets import get_target
@@ -29,6 +32,9 @@ from tokenweight.reports.targets.columns import tokens_label
 from tokenweight.reports.targets.model import Column, Row, Target
 from tokenweight.reports.units import UnitResult, read_unit
 
+Run = tuple[str, int]  # row and seed
+RunUnits = Mapping[Run, list[UnitResult]]
+RunEstimates = dict[Run, dict[str, Estimate]]  # -> column -> estimate
 Estimates = dict[str, dict[str, Estimate]]  # row -> column -> estimate
 
 
@@ -42,42 +48,45 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     _check_rows(target, manifest)
     columns = target.columns(manifest)
     units = _read_units(columns, manifest, store_root)
-    estimates = _estimate_all(target, columns, units, manifest)
-    return _assemble(target, columns, estimates, units, manifest)
+    runs = _estimate_all(target, columns, units, manifest)
+    return _assemble(target, columns, runs, units, manifest)
 
 
 def _check_rows(target: Target, manifest: Manifest) -> None:
     known = {row.key: row.recipe for row in target.rows}
-    seen: set[str] = set()
+    seen: set[Run] = set()
     for entry in manifest.rows:
         if entry.row not in known:
             raise UserError(f"manifest row {entry.row!r}: {target.name} has no such row; use {', '.join(known)}")
-        if entry.row in seen:
-            raise UserError(f"manifest row {entry.row!r}: given twice; keep one")
+        if (entry.row, entry.seed) in seen:
+            raise UserError(f"manifest row {entry.row!r}: seed {entry.seed} is given twice; keep one")
         if entry.recipe != known[entry.row]:
             raise UserError(
                 f"manifest row {entry.row!r}: recipe {entry.recipe!r} where {target.name} shows {known[entry.row]!r}; "
                 "give that recipe's units"
             )
-        seen.add(entry.row)
+        seen.add((entry.row, entry.seed))
 
 
-def _read_units(columns: Iterable[Column], manifest: Manifest, store_root: Path) -> dict[str, list[UnitResult]]:
-    """Row -> its units, read where a column of the target needs them."""
+def _seeds(manifest: Manifest) -> list[int]:
+    return sorted({entry.seed for entry in manifest.rows}) or [0]
+
+
+def _read_units(columns: Iterable[Column], manifest: Manifest, store_root: Path) -> RunUnits:
+    """The units of each row and seed, read where a column of the target needs them."""
     measures = [column.measure for column in columns]
-    found: dict[str, list[UnitResult]] = {}
+    found: dict[Run, list[UnitResult]] = {}
     for row in manifest.rows:
         unread = [UnitResult(entry, "missing") for entry in row.units]
         needed = {unit.entry.unit: unit.entry for measure in measures for unit in units_of(measure, unread)}
-        found[row.row] = [read_unit(entry, store_root) for entry in needed.values()]
+        found[row.row, row.seed] = [read_unit(entry, store_root) for entry in needed.values()]
     return found
 
 
-def _estimate_all(
-    target: Target, columns: tuple[Column, ...], units: Mapping[str, list[UnitResult]], manifest: Manifest
-) -> Estimates:
-    """Columns that read samples first, then means of columns, then differences of rows."""
-    estimates: Estimates = {row.key: {} for row in target.rows}
+def _estimate_all(target: Target, columns: tuple[Column, ...], units: RunUnits, manifest: Manifest) -> RunEstimates:
+    """Columns that read samples first, then means of columns, then differences of rows of the same seed."""
+    seeds = _seeds(manifest)
+    estimates: RunEstimates = {(row.key, seed): {} for row in target.rows for seed in seeds}
     for column in columns:
         if not isinstance(column.measure, ColumnMean | Difference):
             _estimate_from_samples(column, target, units, manifest, estimates)
@@ -87,9 +96,9 @@ def _estimate_all(
                 cells[column.key] = mean_of_columns(column.measure, cells)
     for column in columns:
         if isinstance(column.measure, Difference):
-            for row in target.rows:
+            for row, seed in product(target.rows, seeds):
                 if row.reference:
-                    cells, reference = estimates[row.key], estimates[row.reference]
+                    cells, reference = estimates[row.key, seed], estimates[row.reference, seed]
                     cells[column.key] = difference_of_rows(column.measure, cells, reference)
     return estimates
 
@@ -97,22 +106,32 @@ def _estimate_all(
 def _estimate_from_samples(
     column: Column,
     target: Target,
-    units: Mapping[str, list[UnitResult]],
+    units: RunUnits,
     manifest: Manifest,
-    estimates: Estimates,
+    estimates: RunEstimates,
 ) -> None:
-    chosen = {row.key: units_of(column.measure, units.get(row.key, [])) for row in target.rows}
-    refusal = disagreement({row.key: chosen[row.key] for row in target.rows if _is_filled(row, column)})
-    for row in target.rows:
-        label = row_label(row, manifest)
-        if not units.get(row.key):
-            estimates[row.key][column.key] = Estimate("missing", reasons=(f"{label}: not in this run",))
+    seeds = _seeds(manifest)
+    runs = {(row.key, seed): row for row in target.rows for seed in seeds}
+    chosen = {run: units_of(column.measure, units.get(run, [])) for run in runs}
+    labels = {
+        run: row_label(row, manifest) + (f", seed {run[1]}" if len(seeds) > 1 else "") for run, row in runs.items()
+    }
+    refusal = disagreement(
+        {
+            row.key if len(seeds) == 1 else labels[run]: chosen[run]
+            for run, row in runs.items()
+            if _is_filled(row, column)
+        }
+    )
+    for run, label in labels.items():
+        if not units.get(run):
+            estimates[run][column.key] = Estimate("missing", reasons=(f"{label}: not in this run",))
             continue
-        estimate = estimate_from_units(column.measure, chosen[row.key], label, manifest)
+        estimate = estimate_from_units(column.measure, chosen[run], label, manifest)
         if refusal and estimate.status != "missing":
             reason = f"the rows of this column cannot be compared: {refusal}"
             estimate = replace(estimate, status="refused", value=None, draws=None, reasons=(reason,))
-        estimates[row.key][column.key] = estimate
+        estimates[run][column.key] = estimate
 
 
 def _is_filled(row: Row, column: Column) -> bool:
@@ -145,13 +164,22 @@ def _paper_labels(target: Target) -> dict[str | None, str]:
 def _assemble(
     target: Target,
     columns: tuple[Column, ...],
-    estimates: Estimates,
-    units: Mapping[str, list[UnitResult]],
+    runs: RunEstimates,
+    units: RunUnits,
     manifest: Manifest,
 ) -> Report:
     rows = [row for row in target.rows if row.shown]
     shown = [column for column in columns if column.shown]
+    seeds = _seeds(manifest)
+    estimates: Estimates = {
+        row.key: {
+            column: mean_of_seeds([runs[row.key, seed][column] for seed in seeds]) for column in runs[row.key, seeds[0]]
+        }
+        for row in target.rows
+    }
     notes = Notes(general_notes(target, manifest))
+    if len(seeds) > 1:
+        notes.extend([several_seeds(len(seeds))])
     marks = {column.key: _column_marks(column, rows, target, estimates, manifest, notes) for column in shown}
     report_rows = [
         ReportRow(
@@ -167,7 +195,11 @@ def _assemble(
         )
         for row in rows
     ]
-    notes.extend(flag_notes({row_label(row, manifest): units.get(row.key, []) for row in target.rows}))
+    flagged = {
+        row_label(row, manifest): [unit for seed in seeds for unit in units.get((row.key, seed), [])]
+        for row in target.rows
+    }
+    notes.extend(flag_notes(flagged))
     paper_labels = _paper_labels(target)
     return Report(
         target=target.name,
@@ -177,8 +209,13 @@ def _assemble(
         stub=target.stub,
         columns=tuple(_report_column(column, paper_labels.get(column.paper)) for column in shown),
         rows=tuple(report_rows),
+        seeds=len(seeds),
         notes=notes.all(),
         statistics=_correlations(target, rows, estimates),
+        findings=tuple(
+            judge(finding, columns, {row.key: row_label(row, manifest) for row in target.rows}, runs, seeds)
+            for finding in target.findings
+        ),
     )
 
 
@@ -220,6 +257,7 @@ def _cell(
         value=estimate.value,
         ci_low=low,
         ci_high=high,
+        spread=estimate.spread,
         n=estimate.n,
         n_expected=estimate.n_expected,
         emphasis=emphasis,

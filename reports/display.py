@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenweight.reports.model import Cell, Report, ReportColumn
+from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn
 
 NOT_IN_PAPER = "-"
 NO_NUMBER = "—"
@@ -14,7 +14,12 @@ def value_text(cell: Cell, column: ReportColumn) -> str:
         return NOT_IN_PAPER
     if cell.value is None:
         return NO_NUMBER
-    return number_text(cell.value, column)
+    return number_text(cell.value, column) + spread_text(cell, column)
+
+
+def spread_text(cell: Cell, column: ReportColumn) -> str:
+    """ " ± 0.12" over several seeds, "" with one."""
+    return "" if cell.spread is None else f" ± {cell.spread:.{column.decimals}f}"
 
 
 def number_text(value: float, column: ReportColumn) -> str:
@@ -56,12 +61,29 @@ def statistic_texts(report: Report) -> tuple[str, ...]:
     )
 
 
+def finding_texts(report: Report) -> tuple[str, ...]:
+    """The paper's findings as sentences: whether they show here, and by how much."""
+    return tuple(_finding_text(finding) for finding in report.findings)
+
+
+def _finding_text(finding: FindingResult) -> str:
+    if finding.difference is None:
+        return f"{finding.claim} ({finding.place}). Not measured: {finding.compared}."
+    shows = "Shows" if finding.seeds_holding == finding.seeds else "Does not show"
+    if 0 < finding.seeds_holding < finding.seeds:
+        shows = "Undecided"
+    return (
+        f"{finding.claim} ({finding.place}). {shows} in {finding.seeds_holding} of {finding.seeds} seeds: "
+        f"{finding.compared}, mean difference {finding.difference:+.{finding.decimals}f}."
+    )
+
+
 def legend(report: Report, paper_is: str) -> str:
     """How to read the table; `paper_is` says where the paper's numbers stand ("In brackets")."""
+    ours_alone = f"{NO_NUMBER}: no number, the note says why. n: samples behind a value."
+    if not report.paper_place:
+        return f"The paper has no such table. {ours_alone}"
     beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]
     ours, theirs = (", ".join(labels) for labels in zip(*beside, strict=True)) if beside else ("", "")
     scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""
-    return (
-        f"{paper_is}: {report.paper_place} of the paper. {scaled}{NOT_IN_PAPER}: empty in the paper. "
-        f"{NO_NUMBER}: no number, the note says why. n: samples behind a value."
-    )
+    return f"{paper_is}: {report.paper_place} of the paper. {scaled}{NOT_IN_PAPER}: empty in the paper. {ours_alone}"

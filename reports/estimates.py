@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import ColumnMean, Difference, Measure, Perplexity, SampleMean, TaskMean
+from tokenweight.reports.measures import ColumnMean, Difference, Measure, Perplexity, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Status
 from tokenweight.reports.statistics import bootstrap_means
 from tokenweight.reports.units import Floats, UnitResult
@@ -31,6 +31,7 @@ class Estimate:
     reasons: tuple[str, ...] = ()  # why there is no value
     remarks: tuple[str, ...] = ()  # what to know about the column's value, whichever row
     addresses: tuple[str, ...] = ()
+    spread: float | None = None  # over seeds
 
 
 def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
@@ -46,6 +47,8 @@ def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
                 and u.entry.length_tokens == length_tokens
                 and (tasks is None or u.entry.task in tasks)
             ]
+        case UnitMean(benchmark, task):
+            chosen = [u for u in units if (u.entry.benchmark, u.entry.task) == (benchmark, task)]
         case Perplexity(length_tokens):
             chosen = [u for u in units if u.entry.benchmark == "perplexity" and u.entry.length_tokens == length_tokens]
         case _:
@@ -62,6 +65,8 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
         case SampleMean(benchmark):
             scores = np.concatenate([unit.scores for unit in units])
             estimate = _mean_of_tasks({benchmark: scores}, PERCENT)
+        case UnitMean():
+            estimate = _mean_of_tasks({unit.entry.unit: unit.scores for unit in units}, 1.0)
         case Perplexity(length_tokens):
             scores = np.concatenate([unit.scores for unit in units])
             mean = _mean_of_tasks({f"perplexity/{length_tokens}": scores}, 1.0)
@@ -93,6 +98,25 @@ def difference_of_rows(
 ) -> Estimate:
     """A cell less the reference row's, on the same resampled items."""
     return _combine([columns[measure.column], reference[measure.column]], "difference")
+
+
+def mean_of_seeds(seeds: Sequence[Estimate]) -> Estimate:
+    """One cell from the same cell with each seed: their mean, and how far they spread (standard deviation).
+
+    All seeds are measured on the same items, so n stays that of one; the interval is that of the mean over seeds, on
+    resampled items. A model that does not depend on the seed counts once.
+    """
+    distinct = list({estimate.addresses: estimate for estimate in seeds}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    mean = _combine(distinct, "mean")
+    values = [estimate.value for estimate in distinct if estimate.value is not None]
+    return replace(
+        mean,
+        n=distinct[0].n,
+        n_expected=distinct[0].n_expected,
+        spread=None if mean.value is None else float(np.std(values, ddof=1)),
+    )
 
 
 def _combine(parts: list[Estimate], how: Literal["mean", "difference"]) -> Estimate:
@@ -153,6 +177,7 @@ def _absent_tasks(measure: Measure, units: Sequence[UnitResult]) -> str | None:
             return f"the run has {len(set(tasks))} of {measure.task_count} tasks of {measure.benchmark}{where}"
     if not units:
         what = f"perplexity at {measure.length_tokens} tokens" if isinstance(measure, Perplexity) else None
+        what = f"{measure.benchmark}/{measure.task}" if isinstance(measure, UnitMean) else what
         return f"the run has no units of {what or getattr(measure, 'benchmark', 'this column')}"
     return None
 

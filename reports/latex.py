@@ -11,7 +11,15 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tokenweight.reports.display import column_n_text, legend, number_text, statistic_texts, value_text
+from tokenweight.reports.display import (
+    column_n_text,
+    finding_texts,
+    legend,
+    number_text,
+    spread_text,
+    statistic_texts,
+    value_text,
+)
 from tokenweight.reports.model import Cell, Mark, PaperNumber, Report, ReportColumn, ReportRow
 
 _WIDE_COLUMNS = 6  # more than these need both text columns
@@ -37,6 +45,7 @@ _ESCAPES = {
     "*": r"{*}",  # likewise
     "≤": r"$\leq$",
     "≥": r"$\geq$",
+    "≈": r"$\approx$",
     "κ": r"$\kappa$",
     "λ": r"$\lambda$",
     "×": r"$\times$",
@@ -83,7 +92,7 @@ def render(report: Report) -> str:
             sizes=" & ".join(escape(column_n_text(report, index)) for index in range(len(report.columns))),
             paper_headings=_paper_headings(report),
             legend=legend(report, "Lower part"),
-            statistics=statistic_texts(report),
+            statistics=(*statistic_texts(report), *finding_texts(report)),
             notes=report.notes,
         )
     )
@@ -173,7 +182,7 @@ def _rows(report: Report, row_labels: list[str], body: list[list[str]]) -> list[
 def _our_cell(cell: Cell, column: ReportColumn) -> str:
     text = escape(value_text(cell, column))
     if cell.value is not None and column.signed:
-        text = f"${number_text(cell.value, column)}$"
+        text = f"${number_text(cell.value, column)}$" + escape(spread_text(cell, column))
     for mark in cell.emphasis:
         text = f"{_COMMANDS[mark]}{{{text}}}"
     if cell.marks:

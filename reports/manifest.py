@@ -35,10 +35,11 @@ class StageEntry(Frozen):
 
 
 class RowEntry(Frozen):
-    """One row of a target: the recipe it shows and all units of that recipe."""
+    """One row of a target with one seed: the recipe it shows and all units of that recipe."""
 
     row: str
     recipe: str
+    seed: int = 0
     units: tuple[UnitEntry, ...]
     train: StageEntry | None = None
 
@@ -53,4 +54,5 @@ class Manifest(Frozen):
     longbench_length_unit: Literal["tokens", "words"] = "tokens"
     ruler_lengths_tokens: tuple[PositiveInt, ...] = Field(min_length=1)  # ascending; the first is the base's context
     perplexity_lengths_tokens: tuple[PositiveInt, ...] = ()  # ascending
+    planted_distances_tokens: tuple[PositiveInt, ...] = ()  # ascending: recall by distance, the farthest of each bin
     divergences: tuple[str, ...] = ()  # where this run departs from the paper, printed below the table

@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tokenweight.reports.display import column_n_text, interval_text, legend, n_text, statistic_texts, value_text
+from tokenweight.reports.display import (
+    column_n_text,
+    finding_texts,
+    interval_text,
+    legend,
+    n_text,
+    statistic_texts,
+    value_text,
+)
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<|~$])")
@@ -22,10 +30,11 @@ def escape(text: str) -> str:
 def render(report: Report) -> str:
     """The whole report: values with the paper's in brackets, intervals, notes."""
     parts = [
-        f"## {escape(report.paper_place)}: {escape(report.title)}",
+        f"## {escape(': '.join(filter(None, (report.paper_place, report.title))))}",
         f"Scale: {report.scale}. {escape(legend(report, 'In brackets'))}",
         _table(report, [[_value(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=True),
         *([_list(statistic_texts(report))] if report.statistics else []),
+        *(["### Findings of the paper", _list(finding_texts(report))] if report.findings else []),
         "### Notes",
         _list(note.text for note in report.notes if note.mark is None),
         *(f"{_superscript(note.mark)} {escape(note.text)}" for note in report.notes if note.mark is not None),

@@ -1,6 +1,6 @@
 """What a column shows, as data: each measure says how per-sample scores become one number.
 
-Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but perplexity are times 100.
+Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but UnitMean and Perplexity are times 100.
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ class TaskMean:
 
 
 @dataclass(frozen=True)
+class UnitMean:
+    """Plain mean over the samples of one unit, in the unit's own scale (nats, AUC)."""
+
+    benchmark: str
+    task: str
+
+
+@dataclass(frozen=True)
 class Perplexity:
     """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9)."""
 
@@ -59,4 +67,4 @@ class Difference:
     column: str
 
 
-Measure = SampleMean | TaskMean | Perplexity | ColumnMean | Difference
+Measure = SampleMean | TaskMean | UnitMean | Perplexity | ColumnMean | Difference

@@ -26,6 +26,7 @@ class Cell(Frozen):
     value: float | None = None
     ci_low: float | None = None  # 95 % bootstrap interval; None where a task has a single sample
     ci_high: float | None = None
+    spread: float | None = None  # standard deviation over the seeds' values, whose mean `value` is; None: one seed
     n: int = 0  # samples that the value rests on, or that there are so far
     n_expected: int | None = None
     emphasis: tuple[Mark, ...] = ()
@@ -70,6 +71,18 @@ class Statistic(Frozen):
     paper: str | None = None
 
 
+class FindingResult(Frozen):
+    """Whether something that the paper reports shows in this run: in how many seeds, and by how much on average."""
+
+    claim: str
+    place: str  # in the paper
+    compared: str  # which cells, e.g. "NLL short context: PPMI > Uniform"
+    difference: float | None  # of the means over seeds; None where a value is absent
+    decimals: int
+    seeds_holding: int
+    seeds: int  # of which both values are there
+
+
 class Report(Frozen):
     """A target filled from records. `version` counts changes of this structure."""
 
@@ -81,8 +94,10 @@ class Report(Frozen):
     stub: tuple[str, ...]  # headings of the label columns: one, or two where rows have groups
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]
+    seeds: int = 1
     notes: tuple[Note, ...]
     statistics: tuple[Statistic, ...] = ()
+    findings: tuple[FindingResult, ...] = ()
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell at two keys; KeyError where the table has no such row or column."""

@@ -24,6 +24,14 @@ SCALE_STATEMENTS = {
 }
 
 
+def several_seeds(seeds: int) -> str:
+    """How values of several seeds are to be read."""
+    return (
+        f"Values are means over {seeds} runs with seeds 0 to {seeds - 1} (other training sequences in another order, "
+        "other random ties); ±: their standard deviation."
+    )
+
+
 class Notes:
     """Collects notes: those about the whole table first, then numbered ones in the order cells ask for them."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.planning import Graph, Planner
-from tokenweight.recipes import Inputs, Loaded, load_all, names
+from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
-from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean
+from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
@@ -27,19 +27,25 @@ class Planned:
 
     target: Target
     scale: Scale
+    seeds: int
     recipes: list[Loaded]
     graph: Graph
 
 
-def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store) -> Planned:
-    """Resolve a target; raises UserError for an unknown one and for inputs that do not fit."""
+def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: int | None = None) -> Planned:
+    """Resolve a target, each recipe with seeds 0 to `seeds` - 1 (None: as many as the target says).
+
+    Raises UserError for an unknown one and for inputs that do not fit.
+    """
     if name not in ready_targets():
         raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}")
     target = get_target(name)
-    recipes = load_all(list(target.recipes), scale, inputs)
-    planned = Planned(target, scale, recipes, Graph())
+    count = seeds or target.seeds
+    wanted = [seeded(recipe, seed) for seed in range(count) for recipe in target.recipes]
+    recipes = load_all(wanted, scale, inputs)
+    planned = Planned(target, scale, count, recipes, Graph())
     graph = Planner(store).graph(recipes, benchmarks(target, manifest(planned)))
-    return Planned(target, scale, recipes, graph)
+    return replace(planned, graph=graph)
 
 
 def ready_targets() -> list[str]:
@@ -53,7 +59,7 @@ def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:
     used = set()
     for column in target.columns(described):
         measure = column.measure
-        if isinstance(measure, SampleMean | TaskMean):
+        if isinstance(measure, SampleMean | TaskMean | UnitMean):
             used.add(measure.benchmark)
         elif isinstance(measure, Perplexity):
             used.add("perplexity")
@@ -70,15 +76,20 @@ def manifest(planned: Planned) -> Manifest:
             RowEntry(
                 row=row.key,
                 recipe=row.recipe,
-                units=tuple(_unit(node) for node in planned.graph.evaluations.get(row.recipe, ())),
-                train=_stage(planned.graph.trained.get(row.recipe)),
+                seed=seed,
+                units=tuple(_unit(node) for node in planned.graph.evaluations.get(seeded(row.recipe, seed), ())),
+                train=_stage(planned.graph.trained.get(seeded(row.recipe, seed))),
             )
+            for seed in range(planned.seeds)
             for row in planned.target.rows
         ),
         longbench_split_tokens=evaluation.longbench.split_tokens,
         longbench_length_unit=evaluation.longbench.length_unit,
         ruler_lengths_tokens=evaluation.ruler.lengths_tokens,
         perplexity_lengths_tokens=evaluation.perplexity.lengths_tokens,
+        planted_distances_tokens=planted_distances(
+            evaluation.planted.short_tokens, max(loaded.recipe.context_tokens for loaded in planned.recipes)
+        ),
     )
 
 

@@ -36,8 +36,8 @@ def evaluate_units(
                 continue
             work = _work(node)
             held[work.unit.id] = (holder, build)
-            prepared = store.path(work.prepared.identity) if work.prepared else None
-            jobs.append(Job(unit=work.unit, prepared_dir=prepared, out_dir=build.directory))
+            prepared = tuple(store.path(node.identity) for node in work.prepared)
+            jobs.append(Job(unit=work.unit, prepared_dirs=prepared, out_dir=build.directory))
         count = len(jobs)
         if jobs:
             work = _work(nodes[0])

@@ -46,6 +46,7 @@ INPUT_OPTIONS = {
     "squad": ("--squad", "SQuAD dev-v2.0 JSON."),
     "hotpotqa": ("--hotpotqa", "HotpotQA dev-distractor JSON."),
 }
+SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recipe; default: the target's own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
 LauncherOption = Annotated[Literal["inline", "torchrun"] | None, typer.Option(help="Default: the scale's own.")]
@@ -81,6 +82,7 @@ def reproduce(
     target: TargetArgument,
     inputs: Inputs,
     scale: ScaleOption = "smoke",
+    seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
     launcher: LauncherOption = None,
@@ -93,7 +95,7 @@ def reproduce(
     from tokenweight.tasks.collect import collect, plan_target
 
     place = _store(store)
-    planned = plan_target(target, scale, inputs, place)
+    planned = plan_target(target, scale, inputs, place, seeds)
     check_inputs(planned.graph)
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is not a directory; choose another")
@@ -104,6 +106,7 @@ def reproduce(
         _run_flow(
             target=target,
             scale=scale,
+            seeds=seeds,
             store=str(place.root),
             out=str(out),
             launcher=launcher,
@@ -154,6 +157,7 @@ def plan(
     target: TargetArgument,
     inputs: Inputs,
     scale: ScaleOption = "smoke",
+    seeds: SeedsOption = None,
     store: StoreOption = STORE,
     as_json: JsonOption = False,
 ) -> None:
@@ -162,7 +166,7 @@ def plan(
     from tokenweight.tasks.collect import plan_target
 
     place = _store(store)
-    planned = plan_target(target, scale, inputs, place)
+    planned = plan_target(target, scale, inputs, place, seeds)
     if as_json:
         content = {"target": target, "scale": scale, "missing": planned.graph.missing}
         typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))
@@ -203,6 +207,7 @@ def report(
     target: TargetArgument,
     inputs: Inputs,
     scale: ScaleOption = "smoke",
+    seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
     as_json: JsonOption = False,
@@ -215,7 +220,7 @@ def report(
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    result, files = collect(plan_target(target, scale, inputs, place), place, out.expanduser().resolve())
+    result, files = collect(plan_target(target, scale, inputs, place, seeds), place, out.expanduser().resolve())
     if as_json:
         typer.echo(files["json"].read_text())
     else:

@@ -69,5 +69,5 @@ def _benchmarks(steps: list[Step]) -> str:
 
 def _recipes(graph: Graph, steps: list[Step]) -> str:
     names = graph.wanted_by(steps[0].node)
-    short = [name.rpartition("/")[2] for name in names]
+    short = [name.partition("/")[2] for name in names]
     return ", ".join(short) if len(short) < len(graph.evaluations) else "all"

@@ -24,6 +24,7 @@ from tokenweight.recipes.schema import (
     NovelCorpus,
     PretrainBase,
     Recipe,
+    Scorer,
     ShippedBase,
     Weighting,
 )
@@ -43,7 +44,7 @@ from tokenweight.stages import (
 )
 from tokenweight.store import Digests, Identity, Store, canonical_json
 
-PREPARED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand
+PROMPTED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand
 
 
 @dataclass
@@ -172,14 +173,7 @@ class Planner:
         if scorer and scorer.kind == "frozen":
             short_model = self._base(scorer.model)[0] if scorer.model else base
             sequences = training.steps * training.sequences_per_step
-            windows = {"short_tokens": scorer.short_tokens, "stride_tokens": scorer.stride_tokens}
-            scores = self._node(
-                "score",
-                f"{short_model.label}-on-{chunks.identity.name}",
-                {**windows, "sequences": sequences, "precision": training.precision},
-                ScoreWork(short_model, chunks, scorer, sequences, training.precision, tokenizer),
-                {"model": short_model, "chunks": chunks},
-            )
+            scores = self._scores(short_model, chunks, scorer, sequences, training.precision, tokenizer)
             inputs["scores"] = scores
         config = {
             "training": training.model_dump(mode="json"),
@@ -188,8 +182,27 @@ class Planner:
             "seed": recipe.seed,
         }
         name = f"{model.label}-{chunks.identity.name}-{weighting_label(recipe)}"
+        name += f"-seed{recipe.seed}" if recipe.seed else ""
         work = TrainWork(model, chunks, scores, training, recipe.weighting, scorer, recipe.seed)
         return self._node("train", name, config, work, inputs)
+
+    def _scores(
+        self,
+        model: Checkpoint,
+        chunks: Node,
+        scorer: Scorer,
+        sequences: int,
+        precision: Literal["fp32", "bf16"],
+        tokenizer: Checkpoint,
+    ) -> Node:
+        windows = {"short_tokens": scorer.short_tokens, "stride_tokens": scorer.stride_tokens}
+        return self._node(
+            "score",
+            f"{model.label}-on-{chunks.identity.name}",
+            {**windows, "sequences": sequences, "precision": precision},
+            ScoreWork(model, chunks, scorer, sequences, precision, tokenizer),
+            {"model": model, "chunks": chunks},
+        )
 
     def _base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
         """The base model and its tokenizer (whose fingerprint outlives training)."""
@@ -280,22 +293,23 @@ class Planner:
     # --- evaluation ---
 
     def _evaluations(self, recipe: Recipe, checkpoint: Checkpoint, benchmarks: tuple[str, ...]) -> list[Node]:
-        tokenizer = self._base(recipe.base)[1]
-        context_tokens = recipe.context_tokens
         return [
-            self._evaluate(unit, recipe.evaluation, checkpoint, tokenizer, context_tokens)
+            self._evaluate(unit, recipe, checkpoint)
             for benchmark in benchmarks
-            for unit in units(benchmark, recipe.evaluation, context_tokens)
+            for unit in units(benchmark, recipe.evaluation, recipe.context_tokens)
         ]
 
-    def _evaluate(
-        self, unit: Unit, evaluation: Evaluation, checkpoint: Checkpoint, tokenizer: Checkpoint, context_tokens: int
-    ) -> Node:
+    def _evaluate(self, unit: Unit, recipe: Recipe, checkpoint: Checkpoint) -> Node:
+        evaluation, context_tokens = recipe.evaluation, recipe.context_tokens
         inputs: dict[str, Node | Checkpoint] = {"checkpoint": checkpoint}
         config: dict[str, Any] = {"unit": unit.id, "protocol": protocol(unit, evaluation)}
-        prepared = None
-        if unit.benchmark in PREPARED:
-            prepared = inputs["prepared"] = self._prepare(unit, evaluation, tokenizer, context_tokens)
+        prepared: tuple[Node, ...] = ()
+        if unit.benchmark in PROMPTED:
+            prepared = (self._prepare(unit, evaluation, self._base(recipe.base)[1], context_tokens),)
+            inputs["prepared"] = prepared[0]
+        elif unit.benchmark == "planted":
+            prepared = self._planted(recipe)
+            inputs |= {"chunks": prepared[0], "scores": prepared[1]}
         else:
             config["data"] = self._data(unit, evaluation)
         if unit.benchmark != "perplexity":
@@ -303,6 +317,14 @@ class Planner:
         name = f"{checkpoint.label}--{unit.id.replace('/', '-')}"
         work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens)
         return self._node("evaluate", name, config, work, inputs)
+
+    def _planted(self, recipe: Recipe) -> tuple[Node, Node]:
+        """The judge's sequences, as long as the recipe's context, and the NLL that the un-extended base gives them."""
+        planted, (base, tokenizer) = recipe.evaluation.planted, self._base(recipe.base)
+        chunking = Chunking(long_tokens=recipe.context_tokens, sequences=planted.sequences)
+        chunks = self._chunks(planted.corpus, chunking, tokenizer, planted.short_tokens)
+        scorer = Scorer(kind="frozen", short_tokens=planted.short_tokens, stride_tokens=planted.stride_tokens)
+        return chunks, self._scores(base, chunks, scorer, planted.sequences, planted.precision, tokenizer)
 
     def _prepare(self, unit: Unit, evaluation: Evaluation, tokenizer: Checkpoint, context_tokens: int) -> Node:
         part = getattr(evaluation, unit.benchmark)

@@ -27,7 +27,7 @@ StageName = Literal["prepare", "chunk", "pretrain", "score", "extend", "train", 
 # In the order in which they run: data first, so that what is wrong with it shows before any long work.
 STAGE_VERSIONS: dict[StageName, int] = {
     "prepare": 1,
-    "chunk": 1,
+    "chunk": 2,
     "pretrain": 1,
     "score": 1,
     "extend": 1,
@@ -101,7 +101,7 @@ class TrainWork:
 class EvaluateWork:
     unit: Unit
     checkpoint: Checkpoint
-    prepared: Node | None
+    prepared: tuple[Node, ...]  # RULER, LongBench: the prompts; planted: sequences, and the frozen scorer's NLL of them
     evaluation: Evaluation
     context_tokens: int
 

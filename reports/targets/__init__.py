@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenweight.errors import UserError
-from tokenweight.reports.targets import ablations, main_results
+from tokenweight.reports.targets import ablations, main_results, planted
 from tokenweight.reports.targets.model import Target
 
 TARGETS: dict[str, Target] = {
@@ -21,6 +21,7 @@ TARGETS: dict[str, Target] = {
         ablations.FIGURE_2,
         ablations.FIGURE_4,
         ablations.FIGURE_5,
+        planted.PLANTED,
     )
 }
 

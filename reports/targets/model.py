@@ -48,6 +48,21 @@ class Emphasis:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A claim of the paper as an order of two rows in one column: `higher` above `lower`.
+
+    With `within` the claim is that they are alike: less than that apart.
+    """
+
+    claim: str
+    place: str  # in the paper
+    column: str
+    higher: str
+    lower: str
+    within: float | None = None
+
+
+@dataclass(frozen=True)
 class Target:
     """A table or figure of the paper.
 
@@ -57,7 +72,7 @@ class Target:
 
     name: str  # e.g. table-3, also the table's name in the paper's data
     title: str
-    paper_place: str  # e.g. "Table 3"
+    paper_place: str  # e.g. "Table 3"; "" for what the paper does not have
     rows: tuple[Row, ...]
     columns: Callable[[Manifest], tuple[Column, ...]]
     stub: tuple[str, ...] = ("Model",)
@@ -66,6 +81,8 @@ class Target:
     paper_lengths_tokens: tuple[int, ...] = (8192, 16384, 24576, 32768)  # RULER's, and the labels' short and long
     correlate: tuple[str, str] | None = None  # two columns whose correlation the caption gives
     correlations_printed: tuple[tuple[str, str], ...] = ()  # (name, as printed)
+    seeds: int = 1  # runs of each recipe where the user says nothing
+    findings: tuple[Finding, ...] = ()
 
     @property
     def recipes(self) -> tuple[str, ...]:

@@ -100,7 +100,9 @@ def test_the_novels_labels_stand_at_their_tokens(tmp_path: Path, shipped: Encode
     kinds = np.load(tmp_path / "kinds.npy", mmap_mode="r")
     index = pq.read_table(tmp_path / "sequences.parquet").to_pydict()
     encoded = {document.id: shipped.encode(document) for document in documents(NOVEL, "train")}
+    distances = np.load(tmp_path / "distances.npy", mmap_mode="r")
     assert kinds.dtype == np.uint8
+    assert (distances.dtype, distances.shape) == (np.uint32, tokens.shape)
     assert kinds.shape == tokens.shape
     for row, id, start in zip(kinds, index["document_id"], index["start_token"], strict=True):
         piece, document = slice(start, start + 1023), encoded[id]
@@ -109,6 +111,10 @@ def test_the_novels_labels_stand_at_their_tokens(tmp_path: Path, shipped: Encode
             continue
         expected = resolve_kinds(document.kinds[piece], document.distances[piece], np.arange(1023), 256)
         assert row.tolist() == [Kind.NONE, *expected]
+    recalls = np.isin(kinds, (Kind.LONG_RECALL, Kind.SHORT_RECALL))
+    assert ((distances > 0) == recalls).all()
+    assert ((distances > 256) == (kinds == Kind.LONG_RECALL)).all()
+    assert (distances <= np.arange(1024)).all(), "the fact was stated within the sequence"
     assert accounting["kinds"]["long_recall"] > 200
     assert sum(accounting["kinds"].values()) == kinds.size
 

@@ -18,7 +18,9 @@ from tokenweight.recipes.schema import (
     FilesCorpus,
     LongBench,
     Mmlu,
+    NovelCorpus,
     Perplexity,
+    Planted,
     Ruler,
 )
 
@@ -91,6 +93,7 @@ def evaluation(data: Path) -> Evaluation:
         perplexity=Perplexity(
             lengths_tokens=(128, 256), corpus=FilesCorpus(path=str(data / "books"), validation_documents=4)
         ),
+        planted=Planted(corpus=NovelCorpus(), sequences=2, short_tokens=128, stride_tokens=96),
     )
 
 

@@ -20,7 +20,7 @@ LENGTHS_TOKENS = (128, 256)
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> list[Job]:
-    return [Job(Unit("perplexity", "validation", n), None, tmp_path / str(n)) for n in LENGTHS_TOKENS]
+    return [Job(Unit("perplexity", "validation", n), (), tmp_path / str(n)) for n in LENGTHS_TOKENS]
 
 
 def test_equals_the_models_own_loss(
@@ -53,7 +53,7 @@ def test_a_document_counts_only_at_lengths_that_it_fills(
     long = evaluation.model_copy(
         update={"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (128, 100_000)})}
     )
-    jobs = [Job(Unit("perplexity", "validation", n), None, tmp_path / str(n)) for n in (128, 100_000)]
+    jobs = [Job(Unit("perplexity", "validation", n), (), tmp_path / str(n)) for n in (128, 100_000)]
     list(evaluate(checkpoint, jobs, long, 100_000, execution))
     assert 0 < len(read_rows(jobs[0].out_dir)) < 4
     assert read_rows(jobs[1].out_dir) == []

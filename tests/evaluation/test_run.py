@@ -49,7 +49,7 @@ def jobs(
             for i, prompt in enumerate(prompts)
         ]
         (prepared / "prompts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        made.append(Job(unit, prepared, tmp_path / "out" / unit.id))
+        made.append(Job(unit, (prepared,), tmp_path / "out" / unit.id))
     return made
 
 

@@ -11,10 +11,11 @@ from tokenweight.recipes.schema import Recipe
 from tokenweight.store import Build, Store
 
 TABLE_3 = ("mmlu", "longbench", "ruler")
+TABLE_3_RECIPES = [name for name in names() if name.startswith("table-3/")]
 
 
 def graph(store: Store, *settings: str, recipes: list[str] | None = None, **paths: str) -> Graph:
-    loaded = load_all(recipes or names(), "smoke", Inputs(settings=settings, **paths))
+    loaded = load_all(recipes or TABLE_3_RECIPES, "smoke", Inputs(settings=settings, **paths))
     return Planner(store).graph(loaded, TABLE_3)
 
 
@@ -27,6 +28,18 @@ def stages(planned: Graph) -> dict[str, int]:
 
 def write(work: Build) -> None:
     (work.directory / "made").write_text("x")
+
+
+def test_the_planted_judge_is_scored_once_by_the_base_and_read_by_every_model(tmp_path: Path) -> None:
+    recipes = ["table-3/uniform", "table-3/uniform/seed-1", "table-3/frozen-sparse", "table-4/ppmi"]
+    planned = Planner(Store(tmp_path)).graph(load_all(recipes, "smoke"), ["planted"])
+    assert stages(planned) == {"chunk": 3, "score": 2, "extend": 1, "train": 4, "evaluate": 4 * 19}
+    judged = [node for node in planned.nodes if node.stage == "score" and "novel777" in node.identity.name]
+    assert len(judged) == 1
+    leaves = [leaf for nodes in planned.evaluations.values() for leaf in nodes]
+    assert all(judged[0] in leaf.inputs for leaf in leaves)
+    trained = [planned.trained[name].identity.name for name in recipes]
+    assert [name.endswith("-seed1") for name in trained] == [False, True, False, False]
 
 
 def text_directory(path: Path) -> str:

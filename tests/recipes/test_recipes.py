@@ -21,12 +21,34 @@ def test_table_3_has_the_papers_eight_rows() -> None:
         "frozen-sparse",
         "frozen-dense",
     )
-    assert names() == [f"table-3/{row}" for row in rows]
+    assert [name for name in names() if name.startswith("table-3/")] == [f"table-3/{row}" for row in rows]
+
+
+def test_table_4_is_frozen_sparse_with_another_score() -> None:
+    main = load("table-3/frozen-sparse", "smoke").recipe
+    for score in ("ppmi", "npmi", "sppmi", "snpmi"):
+        other = load(f"table-4/{score}", "smoke").recipe
+        assert other.weighting == main.weighting.model_copy(update={"score": score})
+        assert other.model_copy(update={"name": main.name, "weighting": main.weighting}) == main
+
+
+def test_a_seed_changes_training_data_and_ties_and_nothing_else() -> None:
+    recipe, other = load_all(["table-3/unfrozen-sparse", "table-3/unfrozen-sparse/seed-2"], "smoke")
+    assert other.recipe.seed == 2
+    assert other.recipe.chunking
+    assert other.recipe.chunking.seed == 2
+    assert recipe.recipe.chunking
+    same = {"name": recipe.recipe.name, "seed": 0, "chunking": recipe.recipe.chunking}
+    assert other.recipe.model_copy(update=same) == recipe.recipe
+    assert load("table-3/no-train-32k/seed-1", "smoke").recipe.seed == 0
+    for name in ("table-3/uniform/seed-x", "table-3/nothing/seed-1"):
+        with pytest.raises(UserError, match="unknown; choose one of"):
+            load(name, "smoke")
 
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_recipe_exists_at_every_scale(scale: Scale) -> None:
-    assert [loaded.recipe.scale for loaded in load_all(names(), scale)] == [scale] * 8
+    assert [loaded.recipe.scale for loaded in load_all(names(), scale)] == [scale] * 12
 
 
 def test_the_papers_constants() -> None:

@@ -51,9 +51,10 @@ def chunk(
     short_tokens: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json, for the novel kinds.npy.
+    """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json.
 
-    `short_tokens` decides which of the novel's recalls are long-range. Returns the accounting. Raises UserError where
+    For the novel also kinds.npy (Kind codes) and distances.npy (of recalls: tokens back to the fact's last mention in
+    the sequence, else 0); `short_tokens` decides which recalls are long-range. Returns the accounting. Raises UserError where
     the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
     """
     check(corpus)
@@ -143,40 +144,39 @@ def _write_sequences(
     short_tokens: int,
     progress: Progress,
 ) -> NDArray[np.int64] | None:
-    """tokens.npy and kinds.npy in training order; returns how many tokens are of each kind."""
+    """tokens.npy, kinds.npy and distances.npy in training order; returns how many tokens are of each kind."""
     shape = (segments.sequences, chunking.long_tokens)
     first = int(encoder.bos is not None)
     offsets = np.cumsum(read.lengths) - read.lengths
     bounds = np.searchsorted(segments.sequence, np.arange(shape[0] + 1))
-    stream = np.memmap(_stream_path(out_dir, "tokens"), np.uint32, "r")
-    tokens = _open_array(out_dir / "tokens.npy", np.uint32, shape)
-    kinds = _open_array(out_dir / "kinds.npy", np.uint8, shape) if with_kinds else None
+    wanted = STREAMS if with_kinds else {"tokens": np.uint32}
+    streams = {name: np.memmap(_stream_path(out_dir, name), dtype, "r") for name, dtype in wanted.items()}
+    arrays = {name: _open_array(out_dir / f"{name}.npy", dtype, shape) for name, dtype in wanted.items()}
     counts = np.zeros(len(Kind), np.int64)
-    labels = {name: np.memmap(_stream_path(out_dir, name), STREAMS[name], "r") for name in STREAMS if with_kinds}
     for row in range(shape[0]):
-        line = np.full(shape[1], encoder.eos if encoder.eos is not None else 0, np.uint32)
+        lines = {name: np.zeros(shape[1], dtype) for name, dtype in wanted.items()}
+        lines["tokens"][:] = encoder.eos if encoder.eos is not None else 0
         if encoder.bos is not None:
-            line[0] = encoder.bos
-        kind_line = np.zeros(shape[1], np.uint8)
+            lines["tokens"][0] = encoder.bos
         for i in range(bounds[row], bounds[row + 1]):
             begin = offsets[segments.document[i]] + segments.start[i]
             source = slice(begin, begin + segments.length[i])
             place = slice(first + segments.position[i], first + segments.position[i] + segments.length[i])
-            line[place] = stream[source]
+            for name, stream in streams.items():
+                lines[name][place] = stream[source]
             if with_kinds:
+                kinds, distances = lines["kinds"][place], lines["distances"][place]
                 positions = np.arange(segments.length[i])
-                kind_line[place] = resolve_kinds(
-                    labels["kinds"][source], labels["distances"][source], positions, short_tokens
-                )
-        tokens[row] = line
-        if kinds is not None:
-            kinds[row] = kind_line
-            counts += np.bincount(kind_line, minlength=len(Kind))
+                lines["kinds"][place] = resolve_kinds(kinds, distances, positions, short_tokens)
+                lines["distances"][place] = np.where(distances > positions, 0, distances)
+        for name, line in lines.items():
+            arrays[name][row] = line
+        if with_kinds:
+            counts += np.bincount(lines["kinds"], minlength=len(Kind))
         progress(row + 1, shape[0], "sequences")
-    for array, name in ((tokens, "tokens.npy"), (kinds, "kinds.npy")):
-        if array is not None:
-            array.flush()
-            os.replace(out_dir / f"{name}.part", out_dir / name)
+    for name, array in arrays.items():
+        array.flush()
+        os.replace(out_dir / f"{name}.npy.part", out_dir / f"{name}.npy")
     return counts if with_kinds else None
 
 

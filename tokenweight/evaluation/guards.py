@@ -25,7 +25,7 @@ def flags(rows: Sequence[Row], unit_id: str, prompts: dict[int, str] | None = No
     found = set()
     if 2 * sum(row.truncated for row in rows) > len(rows):
         found.add("mostly_truncated")
-    if benchmark == "perplexity":
+    if benchmark in ("perplexity", "planted"):  # no answers, no task to solve by a trick
         return sorted(found)
     if benchmark != "mmlu" and all(not row.output.strip() for row in rows):
         found.add("all_empty")

@@ -1,7 +1,7 @@
 """Evaluation in processes of its own (full scale): one per unit and GPU, which end when this process ends.
 
 MMLU's subjects share a process and so do the lengths of perplexity: loading the model would take longer than a
-subject, and one pass over a document serves all lengths.
+subject, and one pass over a document serves all lengths, or all measures of the planted judge.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokenweight.evaluation.run import Job
 
 USER_ERROR_EXIT_CODE = 2
-_TOGETHER = ("mmlu", "perplexity")
+_TOGETHER = ("mmlu", "perplexity", "planted")
 
 
 def evaluate_isolated(
@@ -107,7 +107,7 @@ def _run_worker(
             jobs = [
                 {
                     "unit": asdict(j.unit),
-                    "prepared_dir": j.prepared_dir and str(j.prepared_dir),
+                    "prepared_dirs": [str(directory) for directory in j.prepared_dirs],
                     "out_dir": str(j.out_dir),
                 }
                 for j in group

@@ -11,8 +11,8 @@ from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation
 
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
-TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1}
-METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1}
+TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
+METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
 _METRIC_PACKAGES = {"longbench": ("rouge",)}
 
 
@@ -60,6 +60,8 @@ def data_files(unit: Unit, evaluation: Evaluation) -> list[Path]:
             from tokenweight.corpus.sources import corpus_files
 
             return corpus_files(evaluation.perplexity.corpus)
+        case "planted":
+            return []
 
 
 def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -109,4 +111,9 @@ def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
             return {
                 "metric": "nll", "template_version": TEMPLATE_VERSION["perplexity"],
                 "metric_version": METRIC_VERSION["perplexity"], "documents": evaluation.perplexity.documents,
+            }  # fmt: skip
+        case "planted":
+            return {
+                "metric": unit.task, "metric_version": METRIC_VERSION["planted"],
+                **evaluation.planted.model_dump(mode="json", exclude={"corpus"}),
             }  # fmt: skip

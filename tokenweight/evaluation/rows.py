@@ -22,7 +22,7 @@ JOURNAL_NAME = "rows.partial.jsonl"
 
 @dataclass(frozen=True)
 class Row:
-    """One scored sample. `score` is in 0..1, except metric `nll`: nats per token."""
+    """One scored sample. `score` is in 0..1, except metrics `nll` and `abs_pmi`: nats per token."""
 
     doc_id: int
     prompt_sha256: str

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A unit to evaluate: where its prompts are (RULER, LongBench) and where its rows go."""
+    """A unit to evaluate: where what was prepared for it is, and where its rows go.
+
+    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; else nothing.
+    """
 
     unit: Unit
-    prepared_dir: Path | None
+    prepared_dirs: tuple[Path, ...]
     out_dir: Path
 
 
@@ -103,8 +106,7 @@ def evaluate(
     for benchmark in BENCHMARKS:
         open_units = [OpenUnit(job) for job in left if job.unit.benchmark == benchmark]
         if open_units:
-            run = _run_perplexity if benchmark == "perplexity" else _run_prompts
-            yield from run(open_units, evaluation, harness, progress)
+            yield from _RUN.get(benchmark, _run_prompts)(open_units, evaluation, harness, progress)
 
 
 # --- Benchmarks that ask the model -------------------------------------------------------------
@@ -158,7 +160,7 @@ def _samples(jobs: list[Job], evaluation: Evaluation, harness: Harness) -> dict[
         return {job.unit: by_task[job.unit.task] for job in jobs}
     from tokenweight.evaluation.prompted import unit_samples
 
-    return {job.unit: unit_samples(job.unit, job.prepared_dir, evaluation, harness) for job in jobs if job.prepared_dir}
+    return {job.unit: unit_samples(job.unit, job.prepared_dirs[0], evaluation, harness) for job in jobs}
 
 
 def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: Harness) -> Iterator[list[tuple[OpenUnit, Sample]]]:
@@ -224,3 +226,30 @@ def _run_perplexity(
     for length, unit in by_length.items():
         notes = {"documents": seen, "documents_too_short": too_short[length]}
         yield unit.finish(n_expected=seen - too_short[length], notes=notes)
+
+
+# --- The planted judge -------------------------------------------------------------------------
+
+
+def _run_planted(
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+) -> Iterator[Unit]:
+    from tokenweight.evaluation.planted import sequence_rows
+
+    by_unit = {unit.job.unit: unit for unit in open_units}
+    chunk_dir, score_dir = open_units[0].job.prepared_dirs
+    known = set.intersection(*(set(unit.journal.rows) for unit in open_units))
+    done, total = len(known), evaluation.planted.sequences
+    started = time.monotonic()
+    for _, rows in sequence_rows(list(by_unit), evaluation.planted, chunk_dir, score_dir, harness, known):
+        share = (time.monotonic() - started) / len(by_unit)
+        for unit, open_unit in by_unit.items():
+            open_unit.add([rows[unit]] if unit in rows else [], share)  # no row: no such token in it
+        done += 1
+        progress(done, total, "planted sequences")
+        started = time.monotonic()
+    for open_unit in open_units:
+        yield open_unit.finish(n_expected=len(open_unit.journal.rows), notes={"sequences": total})
+
+
+_RUN = {"perplexity": _run_perplexity, "planted": _run_planted}

@@ -13,7 +13,7 @@ from tokenweight.evaluation.longbench import tasks as longbench
 from tokenweight.evaluation.ruler import tasks as ruler
 from tokenweight.recipes.schema import Evaluation
 
-Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity"]
+Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "planted"]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
 
 RULER_TASKS = tuple(ruler.TASKS)
@@ -43,6 +43,15 @@ BBH_TASKS = (
     "sports_understanding", "temporal_sequences", "tracking_shuffled_objects_five_objects",
     "tracking_shuffled_objects_seven_objects", "tracking_shuffled_objects_three_objects", "web_of_lies",
     "word_sorting",
+)  # fmt: skip
+
+
+PLANTED_KINDS = ("long_recall", "short_recall", "name", "introduction", "hard", "easy")  # of corpus.documents.Kind
+PLANTED_RECALL = "recall"  # by distance: `length_tokens` is the farthest
+
+PLANTED_TASKS = (
+    *(f"abs_pmi-{kind}" for kind in PLANTED_KINDS), "auc", PLANTED_RECALL,
+    *(f"nll-{kind}" for kind in PLANTED_KINDS), "nll", "nll-short_context",
 )  # fmt: skip
 
 
@@ -80,7 +89,16 @@ def units(benchmark: str, evaluation: Evaluation, context_tokens: int) -> list[U
         case "perplexity":
             lengths = _within(evaluation.perplexity.lengths_tokens, context_tokens)
             return [Unit("perplexity", "validation", n) for n in lengths]
+        case "planted":
+            distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
+            plain = [Unit("planted", task) for task in PLANTED_TASKS if task != PLANTED_RECALL]
+            return [*plain, *(Unit("planted", PLANTED_RECALL, distance) for distance in distances)]
     raise UserError(f"benchmark {benchmark!r}: unknown; choose from {', '.join(BENCHMARKS)}")
+
+
+def planted_distances(short_tokens: int, context_tokens: int) -> tuple[int, ...]:
+    """The farthest distance of each bin of recall by distance: multiples of the short context, up to the long one."""
+    return (*range(short_tokens, context_tokens, short_tokens), context_tokens)
 
 
 def _within(lengths_tokens: tuple[int, ...], context_tokens: int) -> list[int]:

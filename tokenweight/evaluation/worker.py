@@ -19,8 +19,7 @@ def main(order_file: Path) -> int:
     order = json.loads(order_file.read_text())
     end_with_parent(order["parent_pid"])
     jobs = [
-        Job(Unit(**job["unit"]), job["prepared_dir"] and Path(job["prepared_dir"]), Path(job["out_dir"]))
-        for job in order["jobs"]
+        Job(Unit(**job["unit"]), tuple(map(Path, job["prepared_dirs"])), Path(job["out_dir"])) for job in order["jobs"]
     ]
     try:
         for _ in evaluate(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import mini, paper, smoke
-from tokenweight.recipes.cited import Settings, build
+from tokenweight.recipes.cited import Settings, build, cite, replace
 from tokenweight.recipes.inputs import Inputs, apply
 from tokenweight.recipes.schema import Recipe, Scale
 
@@ -25,11 +25,19 @@ class Loaded:
 
 def names() -> list[str]:
     """Names of all recipes, e.g. table-3/frozen-sparse."""
-    return [f"table-3/{row}" for row in paper.ROWS]
+    return list(paper.RECIPES)
+
+
+def seeded(name: str, seed: int) -> str:
+    """Name of a recipe's run with another seed, e.g. table-3/uniform/seed-2; seed 0 is the recipe itself."""
+    return f"{name}/seed-{seed}" if seed else name
 
 
 def load_all(wanted: list[str], scale: Scale, inputs: Inputs | None = None) -> list[Loaded]:
-    """Recipes by name; raises UserError for an unknown name or scale, and for a setting that none of them knows."""
+    """Recipes by name; raises UserError for an unknown name or scale, and for a setting that none of them knows.
+
+    A name may end in /seed-K: the recipe on other training sequences in another order, with other random ties.
+    """
     if scale not in SCALES:
         raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
     inputs = inputs or Inputs()
@@ -53,8 +61,12 @@ def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
 
 
 def _scaled(name: str, scale: Scale) -> Settings:
-    if name not in names():
-        raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}")
-    settings = paper.table_3(name.removeprefix("table-3/"))
+    plain, _, seed = name.partition("/seed-")
+    if plain not in names() or (seed and not seed.isdecimal()):
+        raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")
+    settings = paper.settings_of(plain)
     scalings = {"smoke": smoke.SCALING, "mini": mini.SCALING}
-    return scalings[scale].apply(settings) if scale in scalings else settings
+    settings = scalings[scale].apply(settings) if scale in scalings else settings
+    if seed and "training.steps" in settings:
+        settings = replace(settings, cite(f"seed {seed}", {"seed": int(seed), "chunking.seed": int(seed)}))
+    return settings

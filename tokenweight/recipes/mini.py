@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from tokenweight.recipes.cited import Settings, cite
+from tokenweight.recipes.corpora import JUDGE
 from tokenweight.recipes.scaling import Scaling
 from tokenweight.recipes.schema import FilesCorpus
 
@@ -60,10 +61,16 @@ EVALUATION: Settings = {
         "evaluation.ruler.lengths_tokens": (1024, 1536, 2048),
         "evaluation.perplexity.lengths_tokens": (512, 1024, 1536, 2048),
     }),
-    **cite(_SIXTEENTH, {"evaluation.longbench.split_tokens": 512}),
+    **cite(_SIXTEENTH, {
+        "evaluation.longbench.split_tokens": 512,
+        "evaluation.planted.short_tokens": 512,
+        "evaluation.planted.stride_tokens": 384,
+    }),
     **cite(_SMALL, {
         "evaluation.ruler.samples": 100,
         "evaluation.bbh.max_new_tokens": 256,
+        "evaluation.planted.corpus": JUDGE.model_copy(update={"document_tokens": 12_000}).model_dump(),
+        "evaluation.planted.sequences": 64,
     }),
     **cite("mini: shipped files", {
         "evaluation.ruler.haystack": None, "evaluation.ruler.squad": None, "evaluation.ruler.hotpotqa": None,

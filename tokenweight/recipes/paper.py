@@ -1,12 +1,12 @@
 """Scale `paper`: Llama-3 8B from 8k to 32k, each constant with its place in the paper.
 
-The rows of Table 3 differ only in what `ROWS` says of them.
+The rows of Table 3 differ only in what `ROWS` says of them, those of Table 4 in the score.
 """
 
 from __future__ import annotations
 
 from tokenweight.recipes.cited import Settings, cite, replace
-from tokenweight.recipes.corpora import PG19, SLIMPAJAMA
+from tokenweight.recipes.corpora import JUDGE, PG19, SLIMPAJAMA
 
 LLAMA3_8B: Settings = {
     **cite(
@@ -63,6 +63,12 @@ EVALUATION: Settings = {
     }),
     **cite("Table 9", {"evaluation.perplexity.lengths_tokens": (8192, 16_384, 24_576, 32_768)}),
     **cite("Table 9: validation set of PG-19", {"evaluation.perplexity.corpus": PG19.model_dump()}),
+    **cite("not in the paper: the synthetic novel as a judge", {
+        "evaluation.planted.corpus": JUDGE.model_dump(), "evaluation.planted.sequences": 16,
+    }),
+    **cite("as the scorer's windows", {
+        "evaluation.planted.short_tokens": 8192, "evaluation.planted.stride_tokens": 6144,
+    }),
 }  # fmt: skip
 
 WINDOWS: Settings = {
@@ -117,6 +123,21 @@ ROWS: dict[str, tuple[Settings, ...]] = {
 }
 
 
-def table_3(row: str) -> Settings:
-    """Settings of one row of Table 3 at the paper's scale."""
-    return replace(LLAMA3_8B, EVALUATION, *ROWS[row])
+def variant(score: str) -> tuple[Settings, ...]:
+    """Frozen sparse with another score (Section 5.3: "our best-performing model, sparse frozen with kappa = 0.4")."""
+    settings = cite("Section 5.3, Influence of scoring function", {"weighting.score": score})
+    if score in ("sppmi", "snpmi"):
+        settings |= cite("Section 5.3: k = 2", {"weighting.shift_k": 2.0})
+    return (*ROWS["frozen-sparse"], settings)
+
+
+# Every recipe by its name: the table that first shows it, and its row there.
+RECIPES: dict[str, tuple[Settings, ...]] = {
+    **{f"table-3/{row}": parts for row, parts in ROWS.items()},
+    **{f"table-4/{score}": variant(score) for score in ("ppmi", "npmi", "sppmi", "snpmi")},
+}
+
+
+def settings_of(name: str) -> Settings:
+    """Settings of one recipe at the paper's scale."""
+    return replace(LLAMA3_8B, EVALUATION, *RECIPES[name])

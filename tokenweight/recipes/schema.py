@@ -257,6 +257,19 @@ class Perplexity(Frozen):
     documents: PositiveInt | None = None
 
 
+class Planted(Frozen):
+    """The synthetic novel as a judge of scores and models (not in the paper): unseen sequences of known kinds.
+
+    They are as long as the model's context; the recipe's base, un-extended, scores them on these windows.
+    """
+
+    corpus: NovelCorpus
+    sequences: PositiveInt
+    short_tokens: PositiveInt
+    stride_tokens: PositiveInt
+    precision: Literal["fp32", "bf16"] = "bf16"  # of the scorer
+
+
 class Evaluation(Frozen):
     """What every recipe of a scale is measured on."""
 
@@ -265,6 +278,7 @@ class Evaluation(Frozen):
     mmlu: Mmlu
     bbh: Bbh
     perplexity: Perplexity
+    planted: Planted
 
 
 # --- Recipe and execution ----------------------------------------------------------------------

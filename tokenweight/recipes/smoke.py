@@ -6,6 +6,7 @@ What is not named here is the paper's.
 from __future__ import annotations
 
 from tokenweight.recipes.cited import Settings, cite
+from tokenweight.recipes.corpora import JUDGE
 from tokenweight.recipes.scaling import Scaling
 from tokenweight.recipes.schema import NovelCorpus
 
@@ -59,6 +60,9 @@ EVALUATION: Settings = {
         "evaluation.ruler.lengths_tokens": (1024, 2048, 3072, 4096),
         "evaluation.longbench.split_tokens": 1024,
         "evaluation.perplexity.lengths_tokens": (1024, 2048, 3072, 4096),
+        "evaluation.planted.short_tokens": 1024,
+        "evaluation.planted.stride_tokens": 768,
+        "evaluation.planted.precision": "fp32",
     }),
     **cite(_SMALL, {
         "evaluation.ruler.samples": 2,
@@ -68,6 +72,7 @@ EVALUATION: Settings = {
         "evaluation.bbh.samples": 1,
         "evaluation.bbh.max_new_tokens": 48,
         "evaluation.perplexity.documents": 8,
+        "evaluation.planted.corpus": JUDGE.model_copy(update={"document_tokens": 12_000}).model_dump(),
     }),
     **cite("smoke: shipped files", {
         "evaluation.ruler.haystack": None, "evaluation.ruler.squad": None, "evaluation.ruler.hotpotqa": None,

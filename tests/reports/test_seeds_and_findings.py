@@ -1,0 +1,118 @@
+"""Several seeds in one cell, and the paper's findings counted over them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports_fake_store import FakeStore
+from tokenweight.evaluation.units import PLANTED_TASKS
+from tokenweight.reports import delimited, latex, markdown
+from tokenweight.reports.build import build_report
+from tokenweight.reports.display import finding_texts
+from tokenweight.reports.manifest import Manifest, RowEntry
+from tokenweight.reports.model import Report
+from tokenweight.reports.targets import get_target
+
+TARGET = get_target("planted")
+DISTANCES = (1024, 2048)
+# NLL of the first sequence by row; every seed adds 0.1, the second sequence 1.
+LEVEL = {row.key: 1.0 + i / 10 for i, row in enumerate(TARGET.rows)}
+
+
+def filled(root: Path, seeds: int, without: tuple[str, int] | None = None) -> Manifest:
+    """All rows and seeds; the model without training is one artifact whatever the seed."""
+    rows = []
+    for seed in range(seeds):
+        for row in TARGET.rows:
+            store = FakeStore(root)
+            name = row.key if row.key == "no-train-32k" else f"{row.key}-{seed}"
+            for task in PLANTED_TASKS:
+                for distance in DISTANCES if task == "recall" else (None,):
+                    level = LEVEL[row.key] + (0.1 * seed if name != row.key else 0)
+                    scores = [0.5, 1.0] if task == "recall" else [level, level + 1]
+                    unit = "/".join(str(part) for part in ("planted", task, distance) if part)
+                    if not (root / "evaluate").exists() or name != row.key or seed == 0:
+                        store.add(name, unit, None if (row.key, seed) == without else scores, n_expected=2)
+                    else:
+                        store.add(name, unit, None, n_expected=2)
+            rows.append(RowEntry(row=row.key, recipe=row.recipe, seed=seed, units=tuple(store.entries[name])))
+    return Manifest(
+        target="planted",
+        scale="smoke",
+        rows=tuple(rows),
+        longbench_split_tokens=1024,
+        ruler_lengths_tokens=(1024, 2048),
+        planted_distances_tokens=DISTANCES,
+    )
+
+
+def report_of(root: Path, seeds: int, without: tuple[str, int] | None = None) -> Report:
+    return build_report(filled(root, seeds, without), root)
+
+
+def test_a_cell_of_several_seeds_is_their_mean_with_its_spread(tmp_path: Path) -> None:
+    report = report_of(tmp_path, 3)
+    assert report.seeds == 3
+    cell = report.cell("uniform", "nll")
+    assert cell.value == pytest.approx(LEVEL["uniform"] + 0.5 + 0.1)
+    assert cell.spread == pytest.approx(0.1)
+    assert (cell.n, cell.n_expected) == (2, 2)
+    assert len(cell.addresses) == 3
+    assert report.cell("uniform", "recall-2k").value == pytest.approx(75.0)
+    untrained = report.cell("no-train-32k", "nll")
+    assert (untrained.value, untrained.spread) == (pytest.approx(LEVEL["no-train-32k"] + 0.5), None)
+
+
+def test_one_seed_looks_as_before(tmp_path: Path) -> None:
+    report = report_of(tmp_path, 1)
+    assert report.cell("uniform", "nll").spread is None
+    assert "±" not in markdown.render(report)
+
+
+def test_an_absent_seed_makes_the_cell_absent(tmp_path: Path) -> None:
+    report = report_of(tmp_path, 3, without=("ppmi", 2))
+    cell = report.cell("ppmi", "nll")
+    assert (cell.status, cell.value, cell.spread) == ("missing", None, None)
+    assert "Frozen Sparse PPMI, seed 2" in " ".join(note.text for note in report.notes)
+    assert report.cell("npmi", "nll").value is not None
+    ppmi = next(f for f in report.findings if "PPMI > Unfrozen Sparse" in f.compared)
+    assert (ppmi.seeds, ppmi.seeds_holding) == (2, 2)
+
+
+def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:
+    report = report_of(tmp_path, 3)
+    found = {finding.compared: finding for finding in report.findings}
+    shows = found["NLL short context: Frozen Sparse PPMI > Unfrozen Sparse"]
+    assert (shows.seeds_holding, shows.seeds) == (3, 3)
+    assert shows.difference == pytest.approx(LEVEL["ppmi"] - LEVEL["unfrozen-sparse"])
+    against = found["NLL short context: Uniform > Frozen Sparse NPMI"]
+    assert (against.seeds_holding, against.seeds) == (0, 3)
+    alike = found["NLL short context: Frozen Sparse abs(PMI) ≈ Uniform"]
+    assert (alike.seeds_holding, alike.difference) == (0, pytest.approx(0.3))
+    texts = " ".join(finding_texts(report))
+    assert "Shows in 3 of 3 seeds" in texts
+    assert "Does not show in 0 of 3 seeds" in texts
+
+
+def test_all_findings_name_rows_and_columns_of_the_target(tmp_path: Path) -> None:
+    columns = {column.key for column in TARGET.columns(filled(tmp_path, 1))}
+    rows = {row.key for row in TARGET.rows}
+    for finding in TARGET.findings:
+        assert finding.column in columns
+        assert {finding.higher, finding.lower} <= rows
+
+
+def test_renderers_show_spread_and_findings_and_no_part_of_the_paper(tmp_path: Path) -> None:
+    report = report_of(tmp_path, 3)
+    text, tex, csv = markdown.render(report), latex.render(report), delimited.render(report)
+    assert text.startswith("## Weightings judged on the planted labels")
+    assert "### Findings of the paper" in text
+    value = report.cell("uniform", "nll").value
+    assert f"{value:.3f} ± 0.100" in text
+    assert f"{value:.3f} $\\pm$ 0.100" in tex
+    assert "The paper, " not in tex
+    assert "uniform,nll" in csv
+    assert np.isclose(float(csv.split("uniform,nll,")[1].split(",")[3]), 0.1)
