@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from reports_fake_store import FakeStore
+
 from tokenweight.evaluation.units import PLANTED_TASKS
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report

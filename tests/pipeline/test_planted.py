@@ -1,0 +1,55 @@
+"""The planted judge by the command that a user types: small beside Table 3, and whole (slow) with what it must show."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests_pipeline import run, small_settings
+
+SHORT = "nll-short_context"
+
+
+def report(workplace: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((workplace / "results" / "planted.json").read_text())
+    return content
+
+
+def values(content: dict[str, Any], column: str) -> dict[str, float]:
+    index = [c["key"] for c in content["columns"]].index(column)
+    return {row["key"]: row["cells"][index]["value"] for row in content["rows"]}
+
+
+def test_it_judges_the_models_of_table_3_and_trains_those_of_table_4(workplace: Path) -> None:
+    trained = {path.parent for path in (workplace / "store" / "train").glob("*/record.json")}
+    judge = ("--set", "evaluation.planted.sequences=2")
+    done = run("reproduce", "planted", "--seeds", "1", *judge, *small_settings(), cwd=workplace)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    new = {path.parent for path in (workplace / "store" / "train").glob("*/record.json")} - trained
+    assert len(new) == 4, "Table 4's variants; everything else is Table 3's"
+    content = report(workplace)
+    cells = [cell for row in content["rows"] for cell in row["cells"]]
+    assert len(cells) == 10 * 19
+    assert {cell["status"] for cell in cells} == {"complete"}
+    assert {cell["n"] for cell in cells} <= {1, 2}
+    assert all(0.5 < auc <= 1 for auc in values(content, "auc").values())
+    assert all(finding["seeds"] == 1 for finding in content["findings"])
+    assert "### Findings of the paper" in done.stdout
+
+
+@pytest.mark.slow
+def test_what_the_prototype_reached_is_met(tmp_path: Path) -> None:
+    """AUC of abs(PMI) after uniform training, and the order of Table 4 and Section 5 at short context."""
+    done = run("reproduce", "planted", cwd=tmp_path, timeout=2400)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    content = report(tmp_path)
+    assert content["seeds"] == 3
+    assert values(content, "auc")["uniform"] >= 0.98
+    short = values(content, SHORT)
+    order = ("ppmi", "unfrozen-sparse", "unfrozen-dense", "uniform", "npmi")
+    assert sorted(order, key=lambda row: -short[row]) == list(order)
+    assert abs(short["frozen-sparse"] - short["uniform"]) < 0.01
+    assert values(content, "nll-long_recall")["npmi"] > max(
+        values(content, "nll-long_recall")[row] for row in ("uniform", "unfrozen-sparse", "frozen-sparse")
+    )
+    assert values(content, "recall-4k")["no-train-32k"] < values(content, "recall-4k")["uniform"]
