@@ -163,10 +163,12 @@ def test_bf16_keeps_fp32_parameters_and_saves_bf16(make_request, unfrozen, tmp_p
     assert_rope(model, model.config)
 
 
-def test_gradient_checkpointing_changes_nothing(make_request, unfrozen, tmp_path):
+@pytest.mark.parametrize("checkpointing", ["full", "keep_attention"])
+def test_checkpointing_of_activations_changes_nothing(make_request, unfrozen, tmp_path, checkpointing, capfd):
     request = make_request(weighting=SPARSE, scorer=unfrozen)
     run(request, tmp_path / "plain")
-    run(request, tmp_path / "checkpointed", gradient_checkpointing=True)
+    run(request, tmp_path / "checkpointed", checkpointing=checkpointing)
+    assert capfd.readouterr().err == ""
     torch.testing.assert_close(weights_of(tmp_path / "checkpointed"), weights_of(tmp_path / "plain"))
 
 

@@ -17,7 +17,7 @@ _DEFAULTS: dict[Scale, Execution] = {
         eval_batch_sequences=1,
         save_every_steps=20,
         deepspeed_stage=3,
-        gradient_checkpointing=True,
+        checkpointing="keep_attention",
         isolate_evaluation=True,
     ),
 }

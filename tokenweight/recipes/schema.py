@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 Scale = Literal["smoke", "mini", "paper"]
+Checkpointing = Literal["none", "full", "keep_attention"]  # of activations
 ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]
 
 
@@ -335,5 +336,5 @@ class Execution(Frozen):
     eval_batch_sequences: PositiveInt = 8
     save_every_steps: PositiveInt = 40
     deepspeed_stage: Literal[0, 2, 3] = 0
-    gradient_checkpointing: bool = False
+    checkpointing: Checkpointing = "none"
     isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one

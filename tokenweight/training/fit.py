@@ -11,6 +11,7 @@ import torch
 
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
+from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.checkpoints import checkpoint_step
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.metrics import MetricsFile
@@ -48,6 +49,7 @@ def fit(
             torch.bfloat16 if uses_bf16_parameters else torch.float32,
             check_rope=execution.deepspeed_stage == 0,
         )
+        checkpoint_activations(model, execution.checkpointing)
         tokenizer = load_tokenizer(request.model_dir)
 
         # 3. The data, with frozen scores if there are any.
@@ -70,7 +72,8 @@ def fit(
             metrics_file=metrics_file,
             progress=progress,
         )
-        trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        with attention_kernels():
+            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
 
         # 5. Save and validate.
         dtype = torch.bfloat16 if request.training.precision == "bf16" else torch.float32
@@ -102,8 +105,6 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
         weight_decay=training.weight_decay,
         max_grad_norm=training.gradient_clip,
         bf16=training.precision == "bf16",
-        gradient_checkpointing=execution.gradient_checkpointing,
-        gradient_checkpointing_kwargs={"use_reentrant": False},
         logging_steps=1,
         logging_nan_inf_filter=False,
         save_strategy="steps",

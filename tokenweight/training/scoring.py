@@ -15,6 +15,7 @@ from tokenweight.context.extend import load_config
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Scorer
+from tokenweight.training.activations import attention_kernels
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.score_store import (
     NllRows,
@@ -160,7 +161,8 @@ def _score_shards(
         nll = np.empty((header.sequences, plan.columns), dtype=np.float32)
         for first in range(0, header.sequences, execution.micro_batch_sequences):
             rows = slice(first, min(first + execution.micro_batch_sequences, header.sequences))
-            nll[rows] = _score_rows(model, tokens, header.first_sequence, rows, plan, bos, device)
+            with attention_kernels():
+                nll[rows] = _score_rows(model, tokens, header.first_sequence, rows, plan, bos, device)
             done += world * (rows.stop - rows.start)
             progress(min(max(done, 0), total), total, "sequences")
         write_shard(shard_path(out_dir, index), nll, header)

@@ -1,0 +1,82 @@
+"""The paper's models as shapes: real configurations with random weights, at any depth. Run time does not see values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model of the paper and its windows (Section 4)."""
+
+    name: str
+    layers: int
+    long_tokens: int
+    short_tokens: int
+    stride_tokens: int
+    config: dict[str, Any]
+
+    def build(self, layers: int, device: str, max_tokens: int | None = None) -> Any:
+        """The model in bf16 with `layers` layers and random weights; `max_tokens` in place of its long context."""
+        import transformers
+
+        family = "Phi" if self.name.startswith("phi") else "Llama"
+        config = getattr(transformers, f"{family}Config")(
+            **self.config, num_hidden_layers=layers, max_position_embeddings=max_tokens or self.long_tokens,
+            use_cache=False, attn_implementation="sdpa",
+        )  # fmt: skip
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            with torch.device(device):
+                return getattr(transformers, f"{family}ForCausalLM")(config)
+        finally:
+            torch.set_default_dtype(default)
+
+
+_LLAMA3 = {
+    "vocab_size": 128_256,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 15_300_000.0},
+    "num_key_value_heads": 8,
+    "num_attention_heads": 32,
+}
+SHAPES = {
+    shape.name: shape
+    for shape in (
+        Shape(
+            "llama3-8b", 32, 32_768, 8192, 6144,
+            {**_LLAMA3, "hidden_size": 4096, "intermediate_size": 14_336, "tie_word_embeddings": False},
+        ),
+        Shape(
+            "llama3.2-1b", 16, 32_768, 8192, 6144,
+            {**_LLAMA3, "hidden_size": 2048, "intermediate_size": 8192, "tie_word_embeddings": True, "head_dim": 64},
+        ),
+        Shape(
+            "phi-2", 32, 32_768, 2048, 1920,
+            {
+                "vocab_size": 51_200, "hidden_size": 2560, "intermediate_size": 10_240, "num_attention_heads": 32,
+                "num_key_value_heads": 32, "attention_dropout": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
+                "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.4},
+                "tie_word_embeddings": False,
+            },
+        ),
+    )
+}  # fmt: skip
+
+
+def step_flops(shape: Shape, layers: int, tokens: int) -> float:
+    """Model FLOPs of one training step on one sequence: forward and twice that backward, causal attention counted half.
+
+    Recomputation is not counted, so that MFU compares with the literature's.
+    """
+    config = shape.config
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    key_width = width // heads * config["num_key_value_heads"]
+    mlp = (2 if shape.name.startswith("phi") else 3) * width * config["intermediate_size"]
+    linear = 2 * tokens * (2 * width * width + 2 * width * key_width + mlp) * layers
+    attention = 2 * 2 * tokens * tokens * width * layers / 2
+    head = 2 * tokens * width * config["vocab_size"]
+    return 3 * linear + 3.5 * attention + 3 * head

@@ -1,0 +1,235 @@
+"""What a training step costs with each weighting, on one GPU: the paper's Table 6 as ratios within one run.
+
+    python benchmarks/training_cost.py [--model llama3-8b|phi-2] [--layers 4,8] [--out FILE.json]
+
+Forward and backward of one sequence (the optimizer is the same for all), real widths at a few depths, extrapolated in
+a straight line to the whole model. `plain` variants are a straightforward implementation of the same thing: logits
+materialised in fp32, windows one by one. Needs torch and transformers on a GPU; --tiny tries the logic on a CPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import transformers
+import typer
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from shapes import SHAPES, Shape, step_flops
+
+from tokenweight.recipes.schema import Checkpointing, Weighting
+from tokenweight.training.activations import checkpoint_activations
+from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
+from tokenweight.weighting.step import weighted_step
+
+PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, vendors' sheets
+UNIFORM = Weighting()
+DENSE = Weighting(postprocessing="dense", lambda_=0.75)
+SPARSE = Weighting(postprocessing="sparse", kappa=0.2)
+FROZEN_SPARSE = Weighting(postprocessing="sparse", kappa=0.4)
+BACKENDS = {"cudnn": [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], "flash": [SDPBackend.FLASH_ATTENTION]}
+
+
+class Bench:
+    """One model at one depth, one sequence, and the variants of a step on it."""
+
+    def __init__(self, shape: Shape, layers: int, device: str, checkpointing: Checkpointing) -> None:
+        self.shape, self.layers, self.device = shape, layers, device
+        self.model = shape.build(layers, device)
+        checkpoint_activations(self.model, checkpointing)
+        install_head(self.model)
+        self.model.train()
+        self.plan = plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens)
+        generator = torch.Generator().manual_seed(0)
+        vocabulary = shape.config["vocab_size"]
+        self.ids = torch.randint(0, vocabulary, (1, shape.long_tokens), generator=generator).to(device)
+        self.ready = 5 * torch.rand((1, self.plan.columns), generator=generator).to(device)
+        self.windows_per_batch = shape.long_tokens // shape.short_tokens
+
+    def step(self, weighting: Weighting, short_nll: Tensor | None, *, unfrozen: bool) -> None:
+        own = self.plan if unfrozen else None
+        weighted_step(
+            self.model, self.ids, weighting, sequence_ids=[0], seed=0, short_nll=short_nll, own_first_window=own
+        ).loss.backward()
+
+    def score(self, *, first_window: bool) -> Tensor:
+        return score_windows(
+            self.model, self.ids, self.plan, bos_token_id=None, windows_per_batch=self.windows_per_batch,
+            first_window=first_window,
+        )  # fmt: skip
+
+    def uniform(self) -> None:
+        self.step(UNIFORM, None, unfrozen=False)
+
+    def frozen(self) -> None:
+        self.step(FROZEN_SPARSE, self.ready, unfrozen=False)
+
+    def unfrozen_dense(self) -> None:
+        self.step(DENSE, self.score(first_window=False), unfrozen=True)
+
+    def unfrozen_sparse(self) -> None:
+        self.step(SPARSE, self.score(first_window=False), unfrozen=True)
+
+    # --- The straightforward way: all logits, one window after the other ------------------------
+
+    def _plain_nll(self, ids: Tensor) -> Tensor:
+        logits = self.model(input_ids=ids, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits[0, :-1].float(), ids[0, 1:], reduction="none")[None]
+
+    def plain_uniform(self) -> None:
+        self._plain_nll(self.ids).mean().backward()
+
+    def plain_unfrozen(self) -> None:
+        short = torch.zeros_like(self.ready)
+        with torch.no_grad():
+            for start, (first, stop) in list(zip(self.plan.starts, self.plan.fills, strict=True))[1:]:
+                nll = self._plain_nll(self.ids[:, start : start + self.plan.short_tokens])
+                short[:, first:stop] = nll[:, first - start : stop - start]
+        long_nll = self._plain_nll(self.ids)
+        short = self.plan.with_own_context(short, long_nll.detach())
+        weights = token_weights(long_nll, short, DENSE, sequence_ids=[0], seed=0)
+        (weights * long_nll).mean().backward()
+
+
+VARIANTS: dict[str, Callable[[Bench], object]] = {
+    "uniform": Bench.uniform,
+    "frozen, scores ready": Bench.frozen,
+    "unfrozen dense": Bench.unfrozen_dense,
+    "unfrozen sparse 0.2": Bench.unfrozen_sparse,
+    "scoring alone": lambda bench: bench.score(first_window=True),
+    "plain uniform": Bench.plain_uniform,
+    "plain unfrozen dense": Bench.plain_unfrozen,
+}
+
+
+def measure(bench: Bench, variant: Callable[[Bench], object], repeats: int) -> dict[str, Any]:
+    """Median seconds and peak memory of a variant; an out-of-memory error is said, not hidden."""
+    cuda = bench.device == "cuda"
+    seconds = []
+    try:
+        for _ in range(repeats + 1):
+            bench.model.zero_grad(set_to_none=True)
+            if cuda:
+                torch.cuda.synchronize()
+                torch.cuda.reset_peak_memory_stats()
+            started = time.perf_counter()
+            variant(bench)
+            if cuda:
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - started)
+    except torch.OutOfMemoryError:
+        gc.collect()
+        torch.cuda.empty_cache()
+        return {"out_of_memory": True}
+    peak = torch.cuda.max_memory_allocated() if cuda else 0
+    return {"seconds": statistics.median(seconds[1:]), "all_seconds": seconds, "peak_gib": peak / 2**30}
+
+
+def extrapolate(by_depth: dict[int, dict[str, Any]], layers: int) -> float | None:
+    """Seconds at the whole depth, on the straight line through the two measured depths."""
+    points = sorted((depth, row["seconds"]) for depth, row in by_depth.items() if "seconds" in row)
+    if len(points) < 2:
+        return None
+    (x0, y0), (x1, y1) = points[0], points[-1]
+    return float(y0 + (y1 - y0) / (x1 - x0) * (layers - x0))
+
+
+def main(
+    model: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "llama3-8b",
+    layers: Annotated[str, typer.Option(help="Depths to measure.")] = "4,8",
+    variants: Annotated[str, typer.Option(help="Which variants, by comma; all if empty.")] = "",
+    attention: Annotated[str, typer.Option(help="cudnn or flash")] = "cudnn",
+    checkpointing: Annotated[Checkpointing, typer.Option(help="What is kept of activations.")] = "keep_attention",
+    repeats: int = 3,
+    tiny: Annotated[bool, typer.Option(help="Small widths, to try the logic without a GPU.")] = False,
+    out: Path | None = None,
+) -> None:
+    """Measure, print one table, write JSON."""
+    shape = SHAPES[model]
+    device = "cuda" if torch.cuda.is_available() and not tiny else "cpu"
+    if tiny:
+        shape = _tiny(shape)
+    chosen = [name.strip() for name in variants.split(",") if name.strip()] or list(VARIANTS)
+    results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in chosen}
+    for depth in map(int, layers.split(",")):
+        bench = Bench(shape, depth, device, checkpointing)
+        for name in chosen:
+            with sdpa_kernel(BACKENDS[attention], set_priority=True) if device == "cuda" else nullcontext():
+                results[name][depth] = measure(bench, VARIANTS[name], repeats)
+            print(f"{depth} layers, {name}: {results[name][depth]}", file=sys.stderr, flush=True)
+        del bench
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
+    report(shape, model, name, results, attention, checkpointing, out)
+
+
+def report(
+    shape: Shape,
+    model: str,
+    device: str,
+    results: dict[str, dict[int, dict[str, Any]]],
+    attention: str,
+    checkpointing: str,
+    out: Path | None,
+) -> None:
+    """Print the table, ratios to uniform of the same run."""
+    whole = {name: extrapolate(by_depth, shape.layers) for name, by_depth in results.items()}
+    deepest = max(next(iter(results.values())))
+    uniform = whole.get("uniform")
+    peak_flops = next((value for key, value in PEAK_FLOPS.items() if key in device), None)
+    print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {attention}, {checkpointing}")
+    headings = (f"s at {shape.layers} layers", "x uniform", f"GiB at {deepest}", "MFU")
+    print(f"{'variant':24s} {headings[0]:>16s} {headings[1]:>10s} {headings[2]:>10s} {headings[3]:>6s}")
+    rows = []
+    for name, by_depth in results.items():
+        seconds, deep = whole[name], by_depth[deepest]
+        row: dict[str, Any] = {"variant": name, "seconds": seconds, "peak_gib": deep.get("peak_gib")}
+        row["ratio"] = seconds / uniform if seconds and uniform else None
+        if name == "uniform" and seconds and peak_flops:
+            row["mfu"] = step_flops(shape, shape.layers, shape.long_tokens) / seconds / peak_flops
+        rows.append(row)
+        cells = (_cell(seconds, "16.3f"), _cell(row["ratio"], "10.3f"), _cell(row["peak_gib"], "10.1f"))
+        print(f"{name:24s} {' '.join(cells)} {_cell(row.get('mfu'), '6.3f')}")
+    if out:
+        versions = {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        }
+        content = {
+            "model": model, "device": device, "attention": attention, "checkpointing": checkpointing,
+            "versions": versions, "rows": rows, "measured": results,
+        }  # fmt: skip
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _cell(value: float | None, form: str) -> str:
+    width = int(form.split(".")[0])
+    return f"{'-':>{width}s}" if value is None else f"{value:{form}}"
+
+
+def _tiny(shape: Shape) -> Shape:
+    small = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128}
+    small |= {"num_attention_heads": 4, "num_key_value_heads": 4}
+    config = {key: value for key, value in shape.config.items() if key != "head_dim"} | small
+    return Shape(shape.name, shape.layers, 256, 64, 48, config)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,61 @@
+"""Activation checkpointing: which operations run again in the backward pass."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tokenweight.training.activations import attention_kernels, checkpoint_activations
+from tokenweight.weighting import install_head, model_nll
+
+LAYERS = 3
+
+
+class Counted(TorchDispatchMode):
+    """How often each operation is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls[func.overloadpacket.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def step(checkpointing):
+    """(attention forward passes, other matrix products) of a step, and its gradients."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=64, attn_implementation="sdpa",
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).train()
+    checkpoint_activations(model, checkpointing)
+    install_head(model)
+    ids = torch.randint(0, 50, (2, 40), generator=torch.Generator().manual_seed(1))
+    with Counted() as counted:
+        model_nll(model, ids).mean().backward()
+    attention = sum(n for name, n in counted.calls.items() if name.endswith("attention_for_cpu"))
+    return attention, counted.calls["mm"], [p.grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize(("checkpointing", "passes"), [("none", 1), ("keep_attention", 1), ("full", 2)])
+def test_what_runs_again(checkpointing, passes):
+    plain, plain_products, gradients = step("none")
+    attention, products, checked = step(checkpointing)
+    assert (plain, attention) == (LAYERS, passes * LAYERS)
+    assert (products > plain_products) == (checkpointing != "none"), "the linear layers are computed again"
+    for ours, expected in zip(checked, gradients, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="attention kernels are chosen on GPUs only")
+def test_attention_on_a_gpu_is_cudnns_where_that_is_fastest():
+    query = torch.randn(1, 2, 128, 64, device="cuda", dtype=torch.bfloat16)
+    with attention_kernels(), Counted() as counted:
+        torch.nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True)
+    fastest = torch.cuda.get_device_capability() >= (9, 0)
+    assert (counted.calls["_scaled_dot_product_cudnn_attention"] == 1) == fastest
