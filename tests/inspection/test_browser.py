@@ -59,7 +59,9 @@ def test_keys_clicks_and_controls_show_the_right_token(inspected, nasty_file, tm
     const value = (name) => document.getElementById("value-" + name).textContent;
     const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     const seen = [];
-    spans[12].dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+    const hover = (i) => spans[i].dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX: 9 }));
+    hover(12);
+    hover(13); // the pointer has not moved, the text has
     seen.push(value("index"));
     spans[7].click();
     press("ArrowRight"); press("ArrowRight"); press("ArrowLeft");

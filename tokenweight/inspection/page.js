@@ -154,9 +154,13 @@ const tokenAt = (target) => {
   return span ? Number(span.dataset.i) : null;
 };
 
-text.addEventListener("pointerover", (event) => {
+// Only where the pointer itself moves: text that scrolls under it after a jump takes nothing away from the token in hand.
+let pointer = "";
+text.addEventListener("pointermove", (event) => {
+  const place = `${event.clientX} ${event.clientY}`;
   const i = tokenAt(event.target);
-  if (i !== null) show(i);
+  if (place !== pointer && i !== null) show(i);
+  pointer = place;
 });
 text.addEventListener("pointerleave", () => { if (current !== null) show(current); });
 text.addEventListener("click", (event) => {
