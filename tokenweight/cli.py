@@ -16,6 +16,7 @@ from typer.exceptions import TyperException
 
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
+from tokenweight.inspection.command import inspect_command
 from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -237,6 +238,9 @@ def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
         typer.echo(json.dumps([finding.__dict__ for finding in findings], indent=1))
     else:
         print_findings(findings)
+
+
+app.command("inspect")(inspect_command)
 
 
 def main() -> None:

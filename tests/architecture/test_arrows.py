@@ -76,6 +76,7 @@ def test_weighting_is_pure_torch() -> None:
         "tokenweight",
         "tokenweight.cli",
         "tokenweight.planning",
+        "tokenweight.inspection.command",
         "tokenweight.tasks.collect",
         "tokenweight.reports.build",
     ],

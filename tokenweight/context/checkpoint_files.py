@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
 
 from tokenweight.errors import UserError
+from tokenweight.store import canonical_json, file_sha256
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin")
 WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
+
+_READ_WITH_WEIGHTS = (
+    "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "vocab.json", "merges.txt", "tokenizer.model",
+)  # fmt: skip
+
+
+def checkpoint_sha256(model_dir: Path) -> str:
+    """SHA-256 of what a checkpoint computes with: weights, config, tokenizer; the same wherever the directory lies."""
+    files = [
+        file
+        for file in _files(model_dir)
+        if file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json") or file.name in _READ_WITH_WEIGHTS
+    ]
+    digests = {file.name: file_sha256(file) for file in files}
+    return hashlib.sha256(canonical_json(digests).encode()).hexdigest()
 
 
 def link_weights(model_dir: Path, target_dir: Path) -> None:

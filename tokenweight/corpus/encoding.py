@@ -14,6 +14,8 @@ from tokenweight.corpus.documents import Document, Kind
 
 PIECE_CHARACTERS = 50_000
 BATCH_PIECES = 64
+_CHARACTERS_PER_TOKEN = 6  # first guess of how much text holds the tokens wanted
+_MARGIN_TOKENS = 64  # tokens near a cut in the text may differ from those of the whole text
 _CUT = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")  # a space between two words: no pre-tokenizer joins across it
 
 
@@ -80,6 +82,20 @@ class Encoder:
         pieces = split_pieces(probe, 20)
         whole = self._call([probe], offsets=False)["input_ids"][0]
         return bool(whole == [id for ids in self._call(pieces, offsets=False)["input_ids"] for id in ids])
+
+
+def encode_prefix(tokenizer: Any, text: str, n_tokens: int, **options: Any) -> Any:
+    """What `tokenizer` gives for a prefix of a text, long enough that its first `n_tokens` are those of the whole text.
+
+    Where the text has no more than `n_tokens` (and a few), the prefix is all of it. Only as much text is tokenised as
+    is needed: a whole book takes some tokenizers quadratic time. `options` go to the tokenizer.
+    """
+    characters = n_tokens * _CHARACTERS_PER_TOKEN
+    while True:
+        encoded = tokenizer(text[:characters], verbose=False, **options)
+        if characters >= len(text) or len(encoded["input_ids"]) >= n_tokens + _MARGIN_TOKENS:
+            return encoded
+        characters *= 2
 
 
 def split_pieces(text: str, characters: int = PIECE_CHARACTERS) -> list[str]:

@@ -96,14 +96,15 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the file is empty; remove it")
     if path.suffix == ".txt":
-        yield Document(name, _text(path, path.read_bytes()), domain)
+        yield Document(name, decode(path, path.read_bytes()), domain)
         return
     rows = _json_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
     for line, text in rows:
         yield Document(f"{name}:{line}", text, domain)
 
 
-def _text(path: Path, raw: bytes, line: int | None = None) -> str:
+def decode(path: Path, raw: bytes, line: int | None = None) -> str:
+    """Text of UTF-8 bytes as every corpus has it; `path` and `line` say in a UserError where they come from."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -120,7 +121,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, str]]:
             if not raw.strip():
                 continue
             try:
-                row = json.loads(_text(path, raw, line))
+                row = json.loads(decode(path, raw, line))
             except json.JSONDecodeError as error:
                 raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
             if not isinstance(row, dict) or not isinstance(row.get(TEXT_FIELD), str):

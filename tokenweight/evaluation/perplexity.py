@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from tokenweight.corpus.encoding import encode_prefix
 from tokenweight.corpus.sources import documents
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Perplexity
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tokenweight.evaluation.harness import Harness
 
 METRIC = "nll"
-_CHARACTERS_PER_TOKEN = 6  # first guess of how much text holds the tokens wanted
-_MARGIN_TOKENS = 64  # tokens near a cut in the text may differ from those of the whole text
 
 
 @dataclass(frozen=True)
@@ -75,13 +74,6 @@ def _row(doc_id: int, ids: list[int], mean_nll: float) -> Row:
 
 
 def first_tokens(tokenizer: Any, text: str, n_tokens: int) -> list[int]:
-    """The first `n_tokens` ids of a text (BOS included where the tokenizer adds one), or all if there are fewer.
-
-    Only as much text is tokenised as is needed: a whole book takes some tokenizers quadratic time.
-    """
-    characters = n_tokens * _CHARACTERS_PER_TOKEN
-    while True:
-        ids: list[int] = tokenizer(text[:characters], verbose=False)["input_ids"]
-        if characters >= len(text) or len(ids) >= n_tokens + _MARGIN_TOKENS:
-            return ids[:n_tokens]
-        characters *= 2
+    """The first `n_tokens` ids of a text (BOS included where the tokenizer adds one), or all if there are fewer."""
+    ids: list[int] = encode_prefix(tokenizer, text, n_tokens)["input_ids"]
+    return ids[:n_tokens]

@@ -1,0 +1,54 @@
+"""Token texts are the text again, whatever it holds."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.errors import UserError
+from tokenweight.inspection.tokens import cut_at_offsets, first_tokens_with_text
+from tokenweight.training.vocabulary import load_tokenizer
+
+TOKENIZER = load_tokenizer(smoke_base_dir())
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_texts_of_all_tokens_are_the_text(text: str) -> None:
+    tokens = first_tokens_with_text(TOKENIZER, text, 10_000)
+    assert "".join(tokens.texts) == text
+    assert tokens.ids == TOKENIZER(text).input_ids
+    assert tokens.whole_text
+
+
+@given(st.text(max_size=60), st.integers(2, 30))
+@settings(max_examples=200, deadline=None)
+def test_texts_of_the_first_tokens_begin_the_text(text: str, n_tokens: int) -> None:
+    tokens = first_tokens_with_text(TOKENIZER, text, n_tokens)
+    assert text.startswith("".join(tokens.texts))
+    assert tokens.ids == TOKENIZER(text).input_ids[:n_tokens]
+
+
+def test_a_split_character_belongs_to_its_first_token() -> None:
+    tokens = first_tokens_with_text(TOKENIZER, "a中", 10)
+    assert tokens.texts == ["", "a", "中", "", ""]
+    assert tokens.added == {0: TOKENIZER.bos_token}
+
+
+def test_spaces_left_out_of_the_offsets_belong_to_the_later_token() -> None:
+    assert cut_at_offsets("a  bc", [(0, 0), (0, 1), (3, 4), (4, 5)]) == ["", "a", "  b", "c"]
+
+
+def test_a_long_text_is_cut_and_says_so() -> None:
+    text = " ".join(f"some{k}" for k in range(20_000))
+    tokens = first_tokens_with_text(TOKENIZER, text, 300)
+    assert not tokens.whole_text
+    assert len(tokens.ids) == len(tokens.texts) == 300
+
+
+def test_a_tokenizer_without_offsets_is_refused() -> None:
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        first_tokens_with_text(Slow(), "a", 10)

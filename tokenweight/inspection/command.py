@@ -1,0 +1,123 @@
+"""The command `tokenweight inspect`: its options, and what it prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import ScoreName
+
+if TYPE_CHECKING:
+    from tokenweight.inspection.request import Request
+
+OUT = Path("inspection")
+
+
+def inspect_command(
+    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint directory of transformers, with its tokenizer.")],
+    text: Annotated[Path, typer.Argument(help="A text file, UTF-8.")],
+    out: Annotated[Path, typer.Option(help="Directory of the page, the table and the numbers.")] = OUT,
+    scorer: Annotated[
+        Path | None, typer.Option(help="Frozen scorer of the same vocabulary. Default: the checkpoint itself.")
+    ] = None,
+    long_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Tokens of the text. Default: what fits the context.")
+    ] = None,
+    short_tokens: Annotated[
+        int | None, typer.Option(min=2, help="Window of the short context. Default: a quarter.")
+    ] = None,
+    stride_tokens: Annotated[int | None, typer.Option(min=1, help="Default: three quarters of the window.")] = None,
+    score: Annotated[ScoreName, typer.Option(help="Score function (Section 3.1).")] = "abs_pmi",
+    postprocessing: Annotated[
+        Literal["dense", "sparse", "raw", "uniform"], typer.Option(help="From scores to weights (Section 3.2).")
+    ] = "dense",
+    lambda_: Annotated[
+        float | None, typer.Option("--lambda", help="Dense: share of uniform weights. Default: 0, the scores alone.")
+    ] = None,
+    kappa: Annotated[
+        float | None, typer.Option(help="Sparse: share of tokens kept. Default: 0.2, with --scorer 0.4.")
+    ] = None,
+    span: Annotated[
+        str | None, typer.Option(metavar="START:END", help="Tokens of the LaTeX table. Default: round the top weight.")
+    ] = None,
+    find: Annotated[str | None, typer.Option(help="Or: the tokens around the first place of this text.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Settles ties of sparse weights.")] = 0,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU where there is one.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show the long NLL, short NLL and weight of every token of a text, as the paper's Table 1 does."""
+    from tokenweight.inspection.request import Request, weighting_for
+    from tokenweight.inspection.span import parse_span
+    from tokenweight.inspection.writing import check_writable
+
+    if span is not None and find is not None:
+        raise UserError("--span and --find: both choose the table's tokens; give one of them")
+    wanted = parse_span(span) if span is not None else None
+    check_writable(out)
+    request = Request(
+        checkpoint=checkpoint,
+        text=text,
+        weighting=weighting_for(score, postprocessing, lambda_, kappa, frozen=scorer is not None),
+        scorer=scorer,
+        long_tokens=long_tokens,
+        short_tokens=short_tokens,
+        stride_tokens=stride_tokens,
+        seed=seed,
+        device=device,
+    )
+    content, shown, paths = run(request, out, wanted, find)
+    if as_json:
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    for line in told(request, content, shown):
+        typer.echo(line)
+    for path in paths:
+        typer.echo(str(path))
+
+
+def run(request: Request, out: Path, span: range | None, find: str | None) -> tuple[dict[str, Any], range, list[Path]]:
+    """Compute and write: the content of inspection.json, the tokens of the table, and the files' paths."""
+    from tokenweight.inspection import html, latex
+    from tokenweight.inspection.compute import prepare, score
+    from tokenweight.inspection.report import report
+    from tokenweight.inspection.span import chosen_span, highest_span
+    from tokenweight.inspection.writing import write_files
+
+    prepared = prepare(request)
+    shown = chosen_span(prepared.tokens, span, find)
+    inspection = score(prepared)
+    shown = shown or highest_span(inspection.weights)
+    content = report(inspection)
+    files = {
+        "inspection.html": html.render(content),
+        "span.tex": latex.render(content, shown),
+        "inspection.json": json.dumps(content, ensure_ascii=False) + "\n",
+    }
+    return content, shown, write_files(out, files)
+
+
+def told(request: Request, content: dict[str, Any], shown: range) -> list[str]:
+    """What was computed, with the defaults that were taken, in a few lines."""
+    from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
+
+    summary, text = content["summary"], content["text"]
+    part = "the whole text" if text["whole_text"] else f"the first {text['characters']:,} characters of the text"
+    chosen = {
+        "--short-tokens": request.short_tokens is None,
+        "--stride-tokens": request.stride_tokens is None,
+    }
+    defaults = " and ".join(option for option, is_default in chosen.items() if is_default)
+    return [
+        f"{content['checkpoint']['name']} on {text['name']}: {summary['tokens']:,} tokens, {part}",
+        f"Short context: {scorer_line(content)}, {windows_line(content)}"
+        + (f" (default {defaults})" if defaults else ""),
+        f"Weights: {weighting_line(content)}",
+        f"Mean NLL long {summary['mean_long_nll']:.3f}, short {summary['mean_short_nll']:.3f}; "
+        f"mean |PMI| {summary['mean_abs_pmi']:.3f}; weight above 1: {summary['share_above_1']:.1%}, "
+        f"zero: {summary['share_zero']:.1%}",
+        f"Tokens of the table: {shown.start}:{shown.stop}",
+    ]

@@ -1,0 +1,91 @@
+"""What an inspection says, as plain data: settings, summary and one array per quantity; the content of all outputs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenweight.context.checkpoint_files import checkpoint_sha256
+from tokenweight.inspection.compute import FloatArray, Inspection
+from tokenweight.store.environment import package_versions
+
+
+def report(inspection: Inspection) -> dict[str, Any]:
+    """The content of inspection.json.
+
+    `tokens` holds lists of length N, null where a token has no prediction (the first). difference = long - short NLL
+    (so PMI = -difference). Models are named by directory name and content digest, never by path.
+    """
+    prepared, plan, tokens = inspection.prepared, inspection.plan, inspection.tokens
+    request = prepared.request
+    text = "".join(tokens.texts)
+    return {
+        "checkpoint": _model(request.checkpoint),
+        "scorer": {"kind": "frozen", **_model(request.scorer)} if request.scorer else {"kind": "unfrozen"},
+        "text": {
+            "name": request.text.name,
+            "sha256": hashlib.sha256(text.encode()).hexdigest(),
+            "characters": len(text),
+            "whole_text": tokens.whole_text,
+        },
+        "settings": {
+            "long_tokens": plan.long_tokens,
+            "short_tokens": plan.short_tokens,
+            "stride_tokens": plan.stride_tokens,
+            "windows": len(plan.starts),
+            "weighting": request.weighting.model_dump(mode="json", by_alias=True),
+            "seed": request.seed,
+            "precision": str(prepared.precision).removeprefix("torch."),
+            "device": prepared.device.type,
+        },
+        "versions": package_versions(),
+        "summary": summary(inspection),
+        "tokens": {
+            "id": tokens.ids,
+            "text": tokens.texts,
+            "added": {str(index): name for index, name in tokens.added.items()},
+            "long_nll": [None, *_shortest(inspection.long_nll)],
+            "short_nll": [None, *_shortest(inspection.short_nll)],
+            "difference": [None, *_shortest(inspection.long_nll - inspection.short_nll)],
+            "weight": [None, *_shortest(inspection.weights)],
+            "short_context_tokens": [None, *inspection.short_context_tokens.tolist()],
+        },
+    }
+
+
+def summary(inspection: Inspection) -> dict[str, float | int]:
+    """Counts, means over the M predictions (nats) and shares of them (0 to 1).
+
+    `first_window_predictions` have the same context in both passes: unfrozen, their difference is exactly 0.
+    """
+    weights = inspection.weights
+    return {
+        "tokens": inspection.plan.long_tokens,
+        "predictions": inspection.plan.columns,
+        "first_window_predictions": inspection.plan.fills[0][1],
+        "mean_long_nll": _mean(inspection.long_nll),
+        "mean_short_nll": _mean(inspection.short_nll),
+        "mean_abs_pmi": _mean(np.abs(inspection.long_nll - inspection.short_nll)),
+        "mean_weight": _mean(weights),
+        "max_weight": float(weights.max()),
+        "share_above_1": _mean(weights > 1),
+        "share_zero": _mean(weights == 0),
+    }
+
+
+def _model(directory: Path) -> dict[str, str]:
+    place = directory.resolve()
+    name = f"{place.parent.name}/{place.name}" if place.name == "model" else place.name  # as stages leave theirs
+    return {"name": name, "sha256": checkpoint_sha256(directory)}
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values, dtype=np.float64))
+
+
+def _shortest(values: FloatArray) -> list[float]:
+    """Each float32 as the shortest decimal that reads back as it."""
+    return [float(str(value)) for value in values]
