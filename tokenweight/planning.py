@@ -22,6 +22,7 @@ from tokenweight.recipes.schema import (
     HubCorpus,
     LocalBase,
     NovelCorpus,
+    Parity,
     PretrainBase,
     Recipe,
     ShippedBase,
@@ -166,7 +167,7 @@ class Planner:
             raise ValueError(f"recipe {recipe.name} has nothing to train on")
         scorer, training = recipe.scorer, recipe.training
         short_tokens = recipe.base.context_tokens
-        chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, short_tokens)
+        chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, short_tokens, recipe.parity)
         inputs: dict[str, Node | Checkpoint] = {"model": model, "chunks": chunks}
         scores = None
         if scorer and scorer.kind == "frozen":
@@ -176,8 +177,8 @@ class Planner:
             scores = self._node(
                 "score",
                 f"{short_model.label}-on-{chunks.identity.name}",
-                {**windows, "sequences": sequences, "precision": training.precision},
-                ScoreWork(short_model, chunks, scorer, sequences, training.precision, tokenizer),
+                {**windows, "sequences": sequences, "precision": training.precision, **_divergent(recipe.parity)},
+                ScoreWork(short_model, chunks, scorer, sequences, training.precision, tokenizer, recipe.parity),
                 {"model": short_model, "chunks": chunks},
             )
             inputs["scores"] = scores
@@ -186,9 +187,11 @@ class Planner:
             "weighting": recipe.weighting.model_dump(mode="json"),
             "scorer": scorer.model_dump(mode="json", exclude={"model"}) if scorer else None,
             "seed": recipe.seed,
+            **_divergent(recipe.parity),
         }
-        name = f"{model.label}-{chunks.identity.name}-{weighting_label(recipe)}"
-        work = TrainWork(model, chunks, scores, training, recipe.weighting, scorer, recipe.seed)
+        suffix = "-as-authors" if recipe.parity == "authors" else ""
+        name = f"{model.label}-{chunks.identity.name}-{weighting_label(recipe)}{suffix}"
+        work = TrainWork(model, chunks, scores, training, recipe.weighting, scorer, recipe.seed, recipe.parity)
         return self._node("train", name, config, work, inputs)
 
     def _base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
@@ -242,18 +245,27 @@ class Planner:
 
     # --- data ---
 
-    def _chunks(self, corpus: Corpus, chunking: Chunking, tokenizer: Checkpoint, short_tokens: int) -> Node:
+    def _chunks(
+        self,
+        corpus: Corpus,
+        chunking: Chunking,
+        tokenizer: Checkpoint,
+        short_tokens: int,
+        parity: Parity = "paper",
+    ) -> Node:
+        if chunking.mixture != "per_document":
+            parity = "paper"  # the authors' code has no mixtures
         label, content = self._corpus(corpus)
         config = {
             "corpus": content,
             "chunking": chunking.model_dump(mode="json"),
             "short_tokens": short_tokens if isinstance(corpus, NovelCorpus) else None,  # only token kinds depend on it
+            **_divergent(parity),
         }
         mixture = "-lcde" if chunking.mixture == "lcde" else ""
         name = f"{label}{mixture}-{chunking.long_tokens}"
-        return self._node(
-            "chunk", name, config, ChunkWork(corpus, chunking, tokenizer, short_tokens), {"tokenizer": tokenizer}
-        )
+        work = ChunkWork(corpus, chunking, tokenizer, short_tokens, parity)
+        return self._node("chunk", name, config, work, {"tokenizer": tokenizer})
 
     def _corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         """A label and the identity of a corpus: contents, never paths."""
@@ -371,6 +383,11 @@ def weighting_label(recipe: Recipe) -> str:
     if weighting.score != "abs_pmi":
         parts.append(weighting.score)
     return "-".join(parts)
+
+
+def _divergent(parity: Parity) -> dict[str, Any]:
+    """What parity adds to an identity: nothing for the paper's."""
+    return {} if parity == "paper" else {"parity": parity}
 
 
 def _digest(content: Any) -> str:
