@@ -9,11 +9,13 @@ import torch
 from transformers import AutoConfig, PhiConfig, PhiForCausalLM
 
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Execution, Weighting
+from tokenweight.recipes.schema import Execution, Training, Weighting
 from tokenweight.training import launch, scoring, worker
+from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.models import load_model
 from tokenweight.training.run import train
 from tokenweight.training.score_store import open_scores
+from tokenweight.training.trainer import learning_rate_share
 from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
 from tokenweight.weighting import model_nll, plan_windows, score_windows, weighted_nll
 from tokenweight.weighting import parity as authors
@@ -165,3 +167,20 @@ def test_dropout_is_0_whatever_a_configuration_says(tmp_path, base_dir, chunk_di
         ids = ids_of(chunk_dir, 2)[:, :16]
         assert torch.equal(model_nll(model, ids), model_nll(model, ids))
         assert not [m for m in model.modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
+
+
+def test_one_step_of_the_warm_up_has_rate_0():
+    """Of the paper's 240 steps 239 move; the WarmupLR of DeepSpeed 0.16.3 stays at 0 for two and lags one behind."""
+    training = Training(steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20)
+    shares = [learning_rate_share(step, training) for step in range(240)]
+    assert shares[:3] == [0, 1 / 20, 2 / 20]
+    assert shares[19:22] == [19 / 20, 1, 1]
+    assert sum(share > 0 for share in shares) == 239
+
+
+def test_gradients_add_up_in_fp32_and_nothing_is_offloaded():
+    training = Training(steps=1, sequences_per_step=8, learning_rate=2e-5, warmup_steps=0)
+    config = deepspeed_config(training, Execution(launcher="torchrun", processes=8, deepspeed_stage=3))
+    assert config["data_types"]["grad_accum_dtype"] == "fp32"
+    assert not [key for key in config["zero_optimization"] if "offload" in key]
+    assert "activation_checkpointing" not in config

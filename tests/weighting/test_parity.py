@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from tokenweight.recipes.schema import Weighting
@@ -211,3 +212,22 @@ def test_shifted_scores_can_be_used():
             long_nll, short_nll, Weighting(score=name, postprocessing="sparse", kappa=0.3), sequence_ids=[0], seed=0
         )
         assert chosen(weights) == [[index]]
+
+
+def test_options_the_paper_does_not_name_are_unknown():
+    """Quotients, softmax and truncation of scores exist in the authors' loss; no recipe can ask for them."""
+    for option in ({"comparison": "quotient"}, {"normalization": "softmax"}, {"truncation": 5.0}):
+        with pytest.raises(ValidationError, match="Extra inputs"):
+            Weighting(**option)
+
+
+def test_long_ce_leaves_tokens_alone_that_have_no_shorter_context(make_llama):
+    model = make_llama()
+    install_head(model)
+    ids = torch.randint(2, 50, (1, 61), generator=torch.Generator().manual_seed(9))
+    weighting, plan = Weighting(score="long_ce", postprocessing="raw"), plan_windows(61, 16, 12)
+    step = weighted_step(
+        model, ids, weighting, sequence_ids=[0], seed=0, short_nll=torch.rand(1, 60), own_first_window=plan
+    )
+    assert (step.weights[:, :15] == 1).all()
+    assert not (step.weights[:, 15:] == 1).any()
