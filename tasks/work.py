@@ -31,7 +31,13 @@ def _make(node: Node, build: Build, store: Store, execution: Execution, progress
 
             tokenizer_dir = tokenizer_directory(work.tokenizer, store)
             return chunk(
-                work.corpus, work.chunking, tokenizer_dir, out_dir, short_tokens=work.short_tokens, progress=progress
+                work.corpus,
+                work.chunking,
+                tokenizer_dir,
+                out_dir,
+                short_tokens=work.short_tokens,
+                progress=progress,
+                parity=work.parity,
             )
         case PrepareWork() as work:
             from tokenweight.evaluation.prepare import prepare
@@ -55,6 +61,7 @@ def _make(node: Node, build: Build, store: Store, execution: Execution, progress
                 scorer_fingerprint=work.model.fingerprint,
                 precision=work.precision,
                 tokenizer_dir=tokenizer_directory(work.tokenizer, store),
+                parity=work.parity,
                 execution=execution,
                 progress=progress,
             )
@@ -75,6 +82,7 @@ def _make(node: Node, build: Build, store: Store, execution: Execution, progress
                 weighting=work.weighting,
                 scorer=work.scorer,
                 seed=work.seed,
+                parity=work.parity,
             )
             return train(request, out_dir, execution, progress)
         case _:

@@ -22,6 +22,7 @@ from tokenweight.recipes.schema import (
     HubCorpus,
     LocalBase,
     NovelCorpus,
+    Parity,
     PretrainBase,
     Recipe,
     Scorer,
@@ -167,23 +168,25 @@ class Planner:
             raise ValueError(f"recipe {recipe.name} has nothing to train on")
         scorer, training = recipe.scorer, recipe.training
         short_tokens = recipe.base.context_tokens
-        chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, short_tokens)
+        chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, short_tokens, recipe.parity)
         inputs: dict[str, Node | Checkpoint] = {"model": model, "chunks": chunks}
         scores = None
         if scorer and scorer.kind == "frozen":
             short_model = self._base(scorer.model)[0] if scorer.model else base
             sequences = training.steps * training.sequences_per_step
-            scores = self._scores(short_model, chunks, scorer, sequences, training.precision, tokenizer)
+            scores = self._scores(short_model, chunks, scorer, sequences, training.precision, tokenizer, recipe.parity)
             inputs["scores"] = scores
         config = {
             "training": training.model_dump(mode="json"),
             "weighting": recipe.weighting.model_dump(mode="json"),
             "scorer": scorer.model_dump(mode="json", exclude={"model"}) if scorer else None,
             "seed": recipe.seed,
+            **_divergent(recipe.parity),
         }
         name = f"{model.label}-{chunks.identity.name}-{weighting_label(recipe)}"
+        name += "-as-authors" if recipe.parity == "authors" else ""
         name += f"-seed{recipe.seed}" if recipe.seed else ""
-        work = TrainWork(model, chunks, scores, training, recipe.weighting, scorer, recipe.seed)
+        work = TrainWork(model, chunks, scores, training, recipe.weighting, scorer, recipe.seed, recipe.parity)
         return self._node("train", name, config, work, inputs)
 
     def _scores(
@@ -194,13 +197,14 @@ class Planner:
         sequences: int,
         precision: Literal["fp32", "bf16"],
         tokenizer: Checkpoint,
+        parity: Parity = "paper",
     ) -> Node:
         windows = {"short_tokens": scorer.short_tokens, "stride_tokens": scorer.stride_tokens}
         return self._node(
             "score",
             f"{model.label}-on-{chunks.identity.name}",
-            {**windows, "sequences": sequences, "precision": precision},
-            ScoreWork(model, chunks, scorer, sequences, precision, tokenizer),
+            {**windows, "sequences": sequences, "precision": precision, **_divergent(parity)},
+            ScoreWork(model, chunks, scorer, sequences, precision, tokenizer, parity),
             {"model": model, "chunks": chunks},
         )
 
@@ -255,18 +259,27 @@ class Planner:
 
     # --- data ---
 
-    def _chunks(self, corpus: Corpus, chunking: Chunking, tokenizer: Checkpoint, short_tokens: int) -> Node:
+    def _chunks(
+        self,
+        corpus: Corpus,
+        chunking: Chunking,
+        tokenizer: Checkpoint,
+        short_tokens: int,
+        parity: Parity = "paper",
+    ) -> Node:
+        if chunking.mixture != "per_document":
+            parity = "paper"  # the authors' code has no mixtures
         label, content = self._corpus(corpus)
         config = {
             "corpus": content,
             "chunking": chunking.model_dump(mode="json"),
             "short_tokens": short_tokens if isinstance(corpus, NovelCorpus) else None,  # only token kinds depend on it
+            **_divergent(parity),
         }
         mixture = "-lcde" if chunking.mixture == "lcde" else ""
         name = f"{label}{mixture}-{chunking.long_tokens}"
-        return self._node(
-            "chunk", name, config, ChunkWork(corpus, chunking, tokenizer, short_tokens), {"tokenizer": tokenizer}
-        )
+        work = ChunkWork(corpus, chunking, tokenizer, short_tokens, parity)
+        return self._node("chunk", name, config, work, {"tokenizer": tokenizer})
 
     def _corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         """A label and the identity of a corpus: contents, never paths."""
@@ -393,6 +406,11 @@ def weighting_label(recipe: Recipe) -> str:
     if weighting.score != "abs_pmi":
         parts.append(weighting.score)
     return "-".join(parts)
+
+
+def _divergent(parity: Parity) -> dict[str, Any]:
+    """What parity adds to an identity: nothing for the paper's."""
+    return {} if parity == "paper" else {"parity": parity}
 
 
 def _digest(content: Any) -> str:

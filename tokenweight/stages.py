@@ -15,6 +15,7 @@ from tokenweight.recipes.schema import (
     Corpus,
     Evaluation,
     Extension,
+    Parity,
     PretrainBase,
     Scorer,
     Training,
@@ -53,6 +54,7 @@ class ChunkWork:
     chunking: Chunking
     tokenizer: Checkpoint
     short_tokens: int
+    parity: Parity = "paper"
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class ScoreWork:
     sequences: int
     precision: Literal["fp32", "bf16"]
     tokenizer: Checkpoint  # of the model to be trained: the scorer must share its vocabulary
+    parity: Parity = "paper"
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class TrainWork:
     weighting: Weighting
     scorer: Scorer | None
     seed: int
+    parity: Parity = "paper"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
 from tokenweight.context.extend import extend
-from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope
+from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope, with_plain_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.schema import Extension
 
@@ -175,3 +175,38 @@ def test_rounded_and_unchanged_frequencies_are_found_and_restored(llama_dir):
     assert torch.equal(model.model.rotary_emb.inv_freq, expected_inv_freq(model.config))
     with pytest.raises(StageError, match="no rotary"):
         assert_rope(torch.nn.Linear(2, 2), model.config)
+
+
+@pytest.mark.parametrize(("name", "head_dim", "factor", "changed"), [("1B", 64, 32.0, 17), ("3B", 128, 32.0, 35)])
+def test_scorers_of_the_authors_lose_their_scaled_frequencies(name, head_dim, factor, changed):
+    """Llama 3.2: half of the frequencies are another model's without `rope_type` llama3."""
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": factor,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    config = LlamaConfig(head_dim=head_dim, max_position_embeddings=131_072, rope_parameters=rope)
+    plain = with_plain_rope(config, 8192)
+    assert plain.rope_parameters == {"rope_type": "default", "rope_theta": 500_000.0}
+    assert plain.max_position_embeddings == 8192
+    assert (config.rope_parameters, config.max_position_embeddings) == (rope, 131_072)
+    own, theirs = expected_inv_freq(config), expected_inv_freq(plain)
+    assert len(own) == head_dim // 2
+    assert (~torch.isclose(own, theirs, rtol=1e-5, atol=0)).sum() == changed
+
+
+def test_a_scorer_with_plain_rope_stays_what_it_is(phi_dir):
+    config = AutoModelForCausalLM.from_pretrained(phi_dir).config
+    assert torch.equal(expected_inv_freq(with_plain_rope(config, 64)), expected_inv_freq(config))
+
+
+def test_bf16_would_turn_the_frequencies_of_32k_by_many_radians():
+    """What DeepSpeed 0.16.3 does to inv_freq; assert_rope refuses it and restore_rope undoes it."""
+    config = LlamaConfig(head_dim=128, rope_parameters={"rope_type": "default", "rope_theta": 15_300_000.0})
+    exact = expected_inv_freq(config).double()
+    turned = ((exact.bfloat16().double() - exact) * 32_767).abs()
+    assert (turned > 0.5).sum() == 15
+    assert turned.max() == pytest.approx(43.8, abs=0.05)

@@ -20,13 +20,13 @@ from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Chunking, Corpus, FilesCorpus, NovelCorpus
+from tokenweight.recipes.schema import Chunking, Corpus, FilesCorpus, NovelCorpus, Parity
 
 NOVEL = NovelCorpus(documents=3, document_tokens=6000, validation_documents=1)
 
 
 def run(
-    corpus: Corpus, out_dir: Path, tokenizer_dir: Path | None = None, **chunking: Any
+    corpus: Corpus, out_dir: Path, tokenizer_dir: Path | None = None, parity: Parity = "paper", **chunking: Any
 ) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
     accounting = chunk(
         corpus,
@@ -35,6 +35,7 @@ def run(
         out_dir,
         short_tokens=256,
         progress=no_progress,
+        parity=parity,
     )
     assert accounting["kept"] + sum(accounting["dropped"].values()) == accounting["tokens"]
     assert json.loads((out_dir / "accounting.json").read_text()) == accounting
@@ -188,3 +189,65 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert (21, 21, "documents") in told
     assert told[-1][0] == told[-1][1]
     assert told[-1][2] == "sequences"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 60), max_size=8), st.integers(2, 20), st.booleans(), st.integers(0, 1))
+def test_authors_plan_steps_by_the_whole_length(lengths: list[int], long_tokens: int, bos: bool, skipped: int) -> None:
+    """Re-stated: cut what follows the skipped tokens every N tokens, keep the pieces that are full."""
+    segments = packing.per_document_as_authors(np.array(lengths, np.int64), long_tokens, bos=bos, skipped=skipped)
+    payload = long_tokens - int(bos)
+    expected = [
+        (document, start, payload)
+        for document, length in enumerate(lengths)
+        for start in range(skipped, length, long_tokens)
+        if start + payload <= length
+    ]
+    assert (
+        list(zip(segments.document.tolist(), segments.start.tolist(), segments.length.tolist(), strict=True))
+        == expected
+    )
+    assert segments.position.tolist() == [0] * len(expected)
+    assert segments.sequence.tolist() == list(range(len(expected)))
+
+
+def test_authors_chunks_lose_one_token_between_two(tmp_path: Path, shipped: Encoder) -> None:
+    accounting, ours = run(NOVEL, tmp_path / "ours", long_tokens=512)
+    as_authors, theirs = run(NOVEL, tmp_path / "theirs", parity="authors", long_tokens=512)
+    stream = shipped.encode(next(iter(documents(NOVEL, "train")))).tokens
+    rows = {name: {tuple(row[1:]) for row in tokens.tolist()} for name, tokens in (("ours", ours), ("theirs", theirs))}
+    assert theirs[0, 0] == ours[0, 0] == shipped.bos
+    for k in range(3):
+        assert tuple(stream[511 * k : 511 * k + 511].tolist()) in rows["ours"]
+        assert tuple(stream[512 * k : 512 * k + 511].tolist()) in rows["theirs"]
+    assert as_authors["kept"] == as_authors["sequences"] * 511
+    assert as_authors["kept"] <= accounting["kept"]
+
+
+def test_authors_put_bos_before_what_a_tokenizer_without_it_gives(tmp_path: Path) -> None:
+    """Phi-2's tokenizer has a BOS and adds none: theirs begins sequences with it and loses each document's first token."""
+    directory = tokenizer_with_unused_bos(tmp_path / "tokenizer")
+    corpus = tmp_path / "texts"
+    corpus.mkdir()
+    for i in range(10):
+        (corpus / f"{i}.txt").write_text(" ".join(f"w{j}" for j in range(1, 41)))
+    files = FilesCorpus(path=str(corpus), validation_documents=1)
+    _, ours = run(files, tmp_path / "ours", directory, long_tokens=10)
+    _, theirs = run(files, tmp_path / "theirs", directory, parity="authors", long_tokens=10)
+    assert sorted({tuple(row) for row in ours.tolist()})[0] == tuple(range(1, 11))
+    assert sorted({tuple(row) for row in theirs.tolist()}) == [(999, *range(s, s + 9)) for s in (2, 12, 22, 32)]
+
+
+def tokenizer_with_unused_bos(directory: Path) -> Path:
+    """One token per word `w0` ... `w998`, and a BOS that encoding does not add."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {f"w{i}": i for i in range(999)} | {"<bos>": 999}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    directory.mkdir()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>"})
+    )
+    return directory

@@ -8,6 +8,7 @@ from tokenweight.errors import UserError
 from tokenweight.planning import Graph, Planner, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Recipe
+from tokenweight.stages import ScoreWork, TrainWork
 from tokenweight.store import Build, Store
 
 TABLE_3 = ("mmlu", "longbench", "ruler")
@@ -126,3 +127,27 @@ def test_missing_inputs_are_all_named_before_anything_runs(tmp_path: Path) -> No
         check_inputs(planned)
     for name in ("haystack", "squad", "hotpotqa"):
         assert name in str(caught.value).lower() or "PaulGraham" in str(caught.value)
+
+
+def test_parity_is_the_identity_of_what_it_changes(tmp_path: Path) -> None:
+    """Chunks, scores and training differ; the base, its extension and evaluations of them are shared."""
+    rows = ["table-3/no-train-8k", "table-3/no-train-32k", "table-3/lcde", "table-3/uniform", "table-3/frozen-sparse"]
+    paper, authors = graph(Store(tmp_path), recipes=rows), graph(Store(tmp_path), "parity=authors", recipes=rows)
+
+    def fingerprints(planned: Graph, stage: str) -> set[str]:
+        return {node.identity.fingerprint for node in planned.nodes if node.stage == stage}
+
+    for stage in ("extend", "prepare"):
+        assert fingerprints(paper, stage) == fingerprints(authors, stage)
+    for stage in ("score", "train"):
+        assert fingerprints(paper, stage)
+        assert not fingerprints(paper, stage) & fingerprints(authors, stage)
+    assert len(fingerprints(paper, "chunk") & fingerprints(authors, "chunk")) == 1, "of the mixture, LCDE"
+    for name in rows:
+        same = paper.evaluations[name] == authors.evaluations[name]
+        assert same == name.startswith("table-3/no-train"), name
+    assert all("parity" not in node.identity.config for node in paper.nodes)
+    assert {node.identity.config.get("parity") for node in authors.nodes if node.stage == "train"} == {"authors"}
+    assert {work.parity for node in authors.nodes if isinstance(work := node.work, TrainWork | ScoreWork)} == {
+        "authors"
+    }

@@ -112,6 +112,7 @@ def test_configuration_keys_are_stable() -> None:
         ("scorer.stride_tokens=2000", "stride_tokens (2000) must be smaller than short_tokens (1024)"),
         ("scorer.short_tokens=8192", "exceeds chunking.long_tokens"),
         ("training.steps=abc", "training.steps: Input should be a valid integer"),
+        ("parity=theirs", "parity: Input should be 'paper' or 'authors'"),
         ("training.stepz=3", "--set training.stepz: no such setting"),
         ("nonsense", "not of the form key=value"),
     ],
@@ -170,3 +171,14 @@ def test_missing_inputs_are_named(given: Inputs, message: str, tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message):
         load("table-3/uniform", "smoke", given)
+
+
+def test_parity_is_the_papers_unless_asked_for() -> None:
+    for name in names():
+        assert load(name, "paper").recipe.parity == "paper"
+    loaded = load("table-3/uniform", "smoke", Inputs(settings=("parity=authors",)))
+    assert loaded.recipe.parity == "authors"
+    shown = {key: (value, origin) for key, value, origin in resolved(loaded.recipe, loaded.settings)}
+    assert shown["parity"] == ("authors", "given by you")
+    paper = load("table-3/uniform", "smoke").recipe
+    assert loaded.recipe.model_copy(update={"parity": "paper"}) == paper

@@ -23,7 +23,7 @@ from tokenweight.corpus.packing import Segments
 from tokenweight.corpus.sources import check, document_count, documents
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Chunking, Corpus, NovelCorpus
+from tokenweight.recipes.schema import Chunking, Corpus, NovelCorpus, Parity
 
 STREAMS = {"tokens": np.uint32, "kinds": np.uint8, "distances": np.uint32}
 
@@ -50,15 +50,17 @@ def chunk(
     *,
     short_tokens: int,
     progress: Progress,
+    parity: Parity = "paper",
 ) -> dict[str, Any]:
     """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json.
 
     For the novel also kinds.npy (Kind codes) and distances.npy (of recalls: tokens back to the fact's last mention in
-    the sequence, else 0); `short_tokens` decides which recalls are long-range. Returns the accounting. Raises UserError where
+    the sequence, else 0); `short_tokens` decides which recalls are long-range. `parity` "authors" cuts documents as
+    the authors' code does (packing.per_document_as_authors). Returns the accounting. Raises UserError where
     the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
     """
     check(corpus)
-    encoder = Encoder(tokenizer_dir)
+    encoder = Encoder(tokenizer_dir, parity)
     with_kinds = isinstance(corpus, NovelCorpus)
     out_dir.mkdir(parents=True, exist_ok=True)
     try:
@@ -69,6 +71,9 @@ def chunk(
         if chunking.mixture == "lcde":
             mixture = lcde.mix(lengths, read.domains, chunking, bos=bos, separator=int(encoder.eos is not None))
             segments, extra["domains"] = mixture.segments, mixture.domains
+        elif parity == "authors":
+            skipped = encoder.skipped_tokens
+            segments = packing.per_document_as_authors(lengths, chunking.long_tokens, bos=bos, skipped=skipped)
         else:
             segments = packing.per_document(lengths, chunking.long_tokens, bos=bos)
         chosen = segments.select(_order(segments.sequences, chunking, read))

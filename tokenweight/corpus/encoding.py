@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.documents import Document, Kind
+from tokenweight.recipes.schema import Parity
 
 PIECE_CHARACTERS = 50_000
 BATCH_PIECES = 64
@@ -33,14 +34,20 @@ class Encoded:
 
 
 class Encoder:
-    """A tokenizer as chunking needs it: ids without special tokens, and whether it puts a BOS in front."""
+    """A tokenizer as chunking needs it: ids without special tokens, and whether it puts a BOS in front.
 
-    def __init__(self, tokenizer_dir: Path) -> None:
+    The authors' code takes any tokenizer that has a BOS for one that adds it (Phi-2's does not): with `parity`
+    "authors" sequences begin with it, and `skipped_tokens` first tokens of a document, taken for BOS, are lost.
+    """
+
+    def __init__(self, tokenizer_dir: Path, parity: Parity = "paper") -> None:
         from transformers import AutoTokenizer
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(str(tokenizer_dir))
         first = self._tokenizer("a")["input_ids"][0]
-        self.bos: int | None = first if first == self._tokenizer.bos_token_id else None
+        adds_bos = first == self._tokenizer.bos_token_id
+        self.bos: int | None = self._tokenizer.bos_token_id if adds_bos or parity == "authors" else None
+        self.skipped_tokens = int(self.bos is not None and not adds_bos)
         self.eos: int | None = self._tokenizer.eos_token_id
         self.vocabulary: int = len(self._tokenizer)
         self._piecewise = self._pieces_equal_whole()

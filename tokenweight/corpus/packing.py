@@ -63,6 +63,22 @@ def per_document(lengths: Ints, long_tokens: int, *, bos: bool) -> Segments:
     return Segments(np.arange(len(document)), ones * 0, document, number * step, ones * payload)
 
 
+def per_document_as_authors(lengths: Ints, long_tokens: int, *, bos: bool, skipped: int) -> Segments:
+    """Chunks as the authors' code cuts them: step N whether or not there is a BOS (parity "authors").
+
+    With BOS a sequence has N-1 tokens of the document, so that one token is lost between two sequences. The first
+    `skipped` tokens of each document are lost as well.
+    """
+    payload = long_tokens - int(bos)
+    left = lengths - skipped
+    counts = np.where(left >= payload, 1 + (left - payload) // long_tokens, 0)
+    document = np.repeat(np.arange(len(lengths)), counts)
+    number = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
+    ones = np.ones(len(document), np.int64)
+    start = skipped + number * long_tokens
+    return Segments(np.arange(len(document)), ones * 0, document, start, ones * payload)
+
+
 def packed(documents: Ints, lengths: Ints, payload: int, separator: int) -> Segments:
     """Pieces (`documents`, the first `lengths` tokens of each) end to end, `separator` tokens apart, cut into rows.
 

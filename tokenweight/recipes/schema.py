@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 Scale = Literal["smoke", "mini", "paper"]
+Parity = Literal["paper", "authors"]
 Checkpointing = Literal["none", "full", "keep_attention"]  # of activations
 ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]
 
@@ -289,6 +290,9 @@ class Recipe(Frozen):
     """One model's full description: base, extension, data, weighting, training, evaluation.
 
     `extension` None keeps the base's context; `training` None evaluates without continued pre-training.
+    `parity` "authors" follows the authors' public code where it leaves the paper's text and could matter: chunks
+    (a token lost between two), NLLs (through bf16), the unfrozen first window (one column more), the choice of the
+    top kappa (count, ties, filling), and the frozen scorer's RoPE type. docs/divergences.md has the table.
     """
 
     name: str  # e.g. table-3/frozen-sparse
@@ -302,6 +306,7 @@ class Recipe(Frozen):
     training: Training | None = None
     evaluation: Evaluation
     seed: int = 0
+    parity: Parity = "paper"
 
     @property
     def context_tokens(self) -> int:

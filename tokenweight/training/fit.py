@@ -22,6 +22,7 @@ from tokenweight.training.saving import save_checkpoint
 from tokenweight.training.score_store import Scores, open_scores
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_tokens
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
+from tokenweight.weighting.parity import head_rounding, with_one_more_own_column
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
@@ -47,6 +48,7 @@ def fit(
         model = load_model(
             request.model_dir,
             torch.bfloat16 if uses_bf16_parameters else torch.float32,
+            rounding=head_rounding(request.parity, frozen=False),
             check_rope=execution.deepspeed_stage == 0,
         )
         checkpoint_activations(model, execution.checkpointing)
@@ -148,7 +150,10 @@ def window_plan(request: TrainRequest, tokens: TokenRows) -> WindowPlan | None:
     """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
     if not request.needs_short_nll or request.scorer is None:
         return None
-    return plan_windows(tokens.shape[1], request.scorer.short_tokens, request.scorer.stride_tokens)
+    plan = plan_windows(tokens.shape[1], request.scorer.short_tokens, request.scorer.stride_tokens)
+    if request.parity == "authors" and request.scorer.kind == "unfrozen":
+        return with_one_more_own_column(plan)
+    return plan
 
 
 def frozen_scores(request: TrainRequest, tokens: TokenRows, plan: WindowPlan | None, tokenizer: Any) -> Scores | None:

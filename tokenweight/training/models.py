@@ -10,24 +10,32 @@ import torch
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.training.quiet import quiet_transformers
-from tokenweight.weighting.head import install_head
+from tokenweight.weighting.head import Rounding, install_head
 
 
-def load_model(model_dir: Path, dtype: torch.dtype, *, check_rope: bool = True) -> Any:
+def load_model(
+    model_dir: Path,
+    dtype: torch.dtype,
+    *,
+    config: Any = None,
+    rounding: Rounding = "none",
+    check_rope: bool = True,
+) -> Any:
     """A causal language model with a TokenNLLHead and its parameters in `dtype`.
 
     Dropout is 0 whatever the configuration says (Phi-2 has 0.1): with it, identical contexts would give
-    different NLLs, and so scores that mean nothing. `check_rope` False where an engine will still round it.
+    different NLLs, and so scores that mean nothing. `config` takes the place of the directory's own; `rounding` is the
+    head's. `check_rope` False where an engine will still round it.
     """
     from transformers import AutoModelForCausalLM
 
-    config = load_config(model_dir)
+    config = load_config(model_dir) if config is None else config
     without_dropout(config)
     with quiet_transformers():
         model = AutoModelForCausalLM.from_pretrained(
             model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
         )
-    install_head(model)
+    install_head(model, rounding)
     if check_rope:
         assert_rope(model, config)
     return model

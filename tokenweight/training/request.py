@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tokenweight.recipes.schema import Frozen, Scorer, Training, Weighting
+from tokenweight.recipes.schema import Frozen, Parity, Scorer, Training, Weighting
 from tokenweight.weighting.scores import NEED_SHORT_NLL
 
 
@@ -18,6 +18,7 @@ class TrainRequest(Frozen):
     weighting: Weighting = Weighting()
     scorer: Scorer | None = None
     seed: int = 0
+    parity: Parity = "paper"
     repeat_rows: bool = False  # pre-training may read the corpus more than once; continued pre-training may not
 
     @property

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from tokenweight.context.extend import load_config
+from tokenweight.context.rope import with_plain_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Execution, Scorer
+from tokenweight.recipes.schema import Execution, Parity, Scorer
 from tokenweight.training.activations import attention_kernels
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.score_store import (
@@ -28,6 +29,7 @@ from tokenweight.training.score_store import (
 )
 from tokenweight.training.sequences import TokenRows, open_tokens
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
+from tokenweight.weighting.parity import head_rounding
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
 SHARD_SEQUENCES = 32
@@ -46,12 +48,14 @@ def score(
     progress: Progress,
     precision: Literal["fp32", "bf16"] = "fp32",
     tokenizer_dir: Path | None = None,
+    parity: Parity = "paper",
 ) -> dict[str, Any]:
     """Score sequences 0..sequences-1 of a chunk artifact with a frozen model on short windows.
 
     The model runs with its own, un-extended configuration. Writes shards of float32 NLL with headers
     (score_store) and skips those that an earlier attempt left whole. With `tokenizer_dir`, the directory of the
-    model to be trained, a scorer of another vocabulary is refused. Returns counts and seconds.
+    model to be trained, a scorer of another vocabulary is refused. With `parity` "authors" the scorer loses its RoPE
+    type and its logits are rounded to bf16, as in the authors' code. Returns counts and seconds.
     Raises UserError for bad input before the model is loaded.
     """
     started = time.perf_counter()
@@ -75,6 +79,7 @@ def score(
                 "sequences": sequences,
                 "scorer_fingerprint": scorer_fingerprint,
                 "precision": precision,
+                "parity": parity,
             },
             out_dir,
             execution,
@@ -82,7 +87,7 @@ def score(
         )
     else:
         headers = _headers(tokens, plan, sequences, scorer_fingerprint, vocabulary, precision)
-        _score_shards(model_dir, tokens, out_dir, headers, plan, tokenizer, execution, progress)
+        _score_shards(model_dir, tokens, out_dir, headers, plan, tokenizer, execution, progress, parity)
     return {
         "sequences": sequences,
         "shards": -(-sequences // SHARD_SEQUENCES),
@@ -137,6 +142,7 @@ def _score_shards(
     tokenizer: Any,
     execution: Execution,
     progress: Progress,
+    parity: Parity,
 ) -> None:
     """This process's shards (every world-size-th); needs no word with the others."""
     rank, world, local = (
@@ -154,7 +160,11 @@ def _score_shards(
         progress(total, total, "sequences")
         return
     device = resolve_device(execution.device, local)
-    model = load_model(model_dir, DTYPES[headers[0].dtype]).to(device).eval()
+    config = load_config(model_dir)
+    if parity == "authors":
+        config = with_plain_rope(config, plan.short_tokens)
+    rounding = head_rounding(parity, frozen=True)
+    model = load_model(model_dir, DTYPES[headers[0].dtype], config=config, rounding=rounding).to(device).eval()
     bos = bos_token_id(tokenizer, model.config)
     done = total - world * sum(header.sequences for _, header in missing)
     for index, header in missing:

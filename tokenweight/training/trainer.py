@@ -105,6 +105,7 @@ class TokenWeightingTrainer(Trainer):
                 seed=self.request.seed,
                 short_nll=inputs.get("short_nll"),
                 own_first_window=self.plan if self._first_window_is_ours() else None,
+                parity=self.request.parity,
             )
         except FloatingPointError as error:
             raise self._stopped(str(error)) from error

@@ -64,6 +64,7 @@ def _score(arguments: dict[str, str], out_dir: Path, execution: Execution) -> No
         execution=execution,
         progress=_report if os.environ["RANK"] == "0" else no_progress,
         precision="bf16" if arguments["precision"] == "bf16" else "fp32",
+        parity="authors" if arguments["parity"] == "authors" else "paper",
     )
 
 

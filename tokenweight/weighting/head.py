@@ -11,33 +11,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 CPU_CHUNK_BYTES = 8 * 2**20  # logits that stay in the cache; smaller chunks lose where cores are shared
+Rounding = Literal["none", "logits", "nll"]  # what is rounded to bf16 on the way: nothing; logits; logits and NLL
 UNSUPPORTED_HEAD_FIELDS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 def per_token_nll(
-    hidden: Tensor, weight: Tensor, labels: Tensor, *, bias: Tensor | None = None, chunk_rows: int = 2048
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    bias: Tensor | None = None,
+    chunk_rows: int = 2048,
+    rounding: Rounding = "none",
 ) -> Tensor:
     """Negative log-likelihood of each label under softmax(hidden @ weight.T + bias), in nats.
 
     hidden [rows, d], weight [V, d], labels int64 [rows] in [0, V), bias [V]. Returns fp32 [rows].
     Differentiable in hidden, weight and bias for any gradient per row. At most `chunk_rows` x V logits exist
     at a time (fewer on a CPU, where a chunk should fit its cache). Under autocast the products use its dtype.
+    `rounding` "logits" gives the NLL of logits rounded to bf16; "nll" rounds the NLL too, and its gradient is that
+    of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16 (parity "authors").
     Raises ValueError where shapes do not fit.
     """
-    return _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, with_entropy=False)[0]
+    return _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, rounding, with_entropy=False)[0]
 
 
 def per_token_nll_and_entropy(
-    hidden: Tensor, weight: Tensor, labels: Tensor, *, bias: Tensor | None = None, chunk_rows: int = 2048
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    *,
+    bias: Tensor | None = None,
+    chunk_rows: int = 2048,
+    rounding: Rounding = "none",
 ) -> tuple[Tensor, Tensor]:
     """As :func:`per_token_nll`, and the entropy (nats, fp32 [rows], a constant) of each prediction, for MiLe."""
-    nll, entropy = _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, with_entropy=True)
+    nll, entropy = _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, rounding, with_entropy=True)
     assert entropy is not None
     return nll, entropy
 
@@ -50,12 +65,13 @@ class TokenNLLHead(nn.Linear):
     """
 
     request: NLLRequest | None = None
+    rounding: Rounding = "none"
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, d] -> logits [B, T, V], or with a request pending fp32 NLL [B, C]."""
         if self.request is None:
             return super().forward(hidden)
-        return self.request.answer(hidden, self.weight, self.bias)
+        return self.request.answer(hidden, self.weight, self.bias, self.rounding)
 
     @contextmanager
     def answering(self, request: NLLRequest) -> Iterator[None]:
@@ -76,25 +92,27 @@ class NLLRequest:
     with_entropy: bool = False
     entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
 
-    def answer(self, hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def answer(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
         """Fp32 NLL [B, C] of the labels."""
         shape = self.labels.shape
         rows = hidden[:, self.start : self.start + shape[1]].reshape(-1, hidden.shape[-1])
         if not self.with_entropy:
-            return per_token_nll(rows, weight, self.labels.reshape(-1), bias=bias).view(shape)
-        nll, entropy = per_token_nll_and_entropy(rows, weight, self.labels.reshape(-1), bias=bias)
+            return per_token_nll(rows, weight, self.labels.reshape(-1), bias=bias, rounding=rounding).view(shape)
+        nll, entropy = per_token_nll_and_entropy(rows, weight, self.labels.reshape(-1), bias=bias, rounding=rounding)
         self.entropy = entropy.view(shape)
         return nll.view(shape)
 
 
-def install_head(model: Any) -> TokenNLLHead:
+def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
     """Replace a causal language model's output embedding by a :class:`TokenNLLHead` with the same parameters.
 
-    Ties stay tied and parameter names stay what they were. Raises ValueError for a head that is not linear
-    or a model that changes its logits afterwards (soft-capping, scaling).
+    Its NLLs are rounded as `rounding` says (:func:`per_token_nll`). Ties stay tied and parameter names stay what they
+    were. Raises ValueError for a head that is not linear or a model that changes its logits afterwards (soft-capping,
+    scaling).
     """
     head = model.get_output_embeddings()
     if isinstance(head, TokenNLLHead):
+        head.rounding = rounding
         return head
     if not isinstance(head, nn.Linear):
         raise ValueError(f"the model's head is {type(head).__name__}, not a linear layer")  # noqa: TRY004
@@ -107,6 +125,7 @@ def install_head(model: Any) -> TokenNLLHead:
         ours = TokenNLLHead(head.in_features, head.out_features, bias=head.bias is not None)
     ours.weight, ours.bias = head.weight, head.bias
     ours.train(head.training)
+    ours.rounding = rounding
     model.set_output_embeddings(ours)
     return ours
 
@@ -145,7 +164,14 @@ def _ask(
 
 
 def _nll_and_entropy(
-    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, chunk_rows: int, *, with_entropy: bool
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Tensor | None,
+    chunk_rows: int,
+    rounding: Rounding,
+    *,
+    with_entropy: bool,
 ) -> tuple[Tensor, Tensor | None]:
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
         raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be [rows, d] and [V, d]")
@@ -156,7 +182,7 @@ def _nll_and_entropy(
     kind = hidden.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     outputs: tuple[Tensor, Tensor | None] = _TokenNLL.apply(  # type: ignore[no-untyped-call]
-        hidden.to(dtype), weight, bias, labels, _rows_per_chunk(hidden, weight, chunk_rows), with_entropy
+        hidden.to(dtype), weight, bias, labels, _rows_per_chunk(hidden, weight, chunk_rows), rounding, with_entropy
     )
     return outputs
 
@@ -172,6 +198,7 @@ class _TokenNLL(torch.autograd.Function):
         bias: Tensor | None,
         labels: Tensor,
         rows: int,
+        rounding: Rounding,
         with_entropy: bool,
     ) -> tuple[Tensor, Tensor | None]:
         nll = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
@@ -180,14 +207,16 @@ class _TokenNLL(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for chunk in _chunks(hidden.shape[0], rows):
-                logits = _logits(hidden[chunk], matrix, bias)
+                logits = _logits(hidden[chunk], matrix, bias, rounding)
                 normaliser[chunk] = torch.logsumexp(logits, dim=-1)
                 nll[chunk] = normaliser[chunk] - logits.gather(1, labels[chunk, None])[:, 0]
                 if entropy is not None:
                     log_p = logits.sub_(normaliser[chunk, None])
                     entropy[chunk] = -(log_p.exp() * log_p).sum(dim=-1)
+        if rounding == "nll":
+            _round_to_bf16(nll)
         ctx.save_for_backward(hidden, weight, bias, labels, normaliser)
-        ctx.rows = rows
+        ctx.rows, ctx.rounding = rows, rounding
         if entropy is not None:
             ctx.mark_non_differentiable(entropy)
         return nll, entropy
@@ -195,7 +224,8 @@ class _TokenNLL(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, nll_gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, normaliser = ctx.saved_tensors
-        gradient = nll_gradient.float()
+        rounds = ctx.rounding == "nll"
+        gradient = _round_to_bf16(nll_gradient.float().clone()) if rounds else nll_gradient.float()
         wanted = gradient.nonzero()[:, 0]  # a row of zero weight adds exactly nothing: leave it out
         all_rows = wanted.numel() == gradient.numel()
         if not all_rows:
@@ -206,9 +236,12 @@ class _TokenNLL(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for chunk in _chunks(hidden.shape[0], ctx.rows):
-                d_logits = _logits(hidden[chunk], matrix, bias).sub_(normaliser[chunk, None]).exp_()
+                log_p = _logits(hidden[chunk], matrix, bias, ctx.rounding).sub_(normaliser[chunk, None])
+                d_logits = (_round_to_bf16(log_p) if rounds else log_p).exp_()
                 d_logits.scatter_add_(1, labels[chunk, None], -torch.ones_like(d_logits[:, :1]))
                 d_logits.mul_(gradient[chunk, None])
+                if rounds:
+                    _round_to_bf16(d_logits)
                 if d_bias is not None:
                     d_bias += d_logits.sum(dim=0)
                 d_logits = d_logits.to(matrix.dtype)
@@ -221,6 +254,7 @@ class _TokenNLL(torch.autograd.Function):
             d_hidden,
             None if d_weight is None else d_weight.to(weight.dtype),
             None if d_bias is None else d_bias.to(bias.dtype),
+            None,
             None,
             None,
             None,
@@ -242,11 +276,17 @@ def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
     return weight.to(dtype) if weight.is_cuda else weight.float()
 
 
-def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    """Fp32 logits [rows, V]; the product of bf16 operands is never rounded to bf16."""
+def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
+    """Fp32 logits [rows, V]; the product of bf16 operands is rounded to bf16 only where `rounding` asks for it."""
     exact: dict[str, Any] = {} if matrix.dtype == torch.float32 else {"out_dtype": torch.float32}
     logits = torch.mm(hidden.to(matrix.dtype), matrix.t(), **exact)
-    return logits if bias is None else logits.add_(bias.float())
+    logits = logits if bias is None else logits.add_(bias.float())
+    return logits if rounding == "none" else _round_to_bf16(logits)
+
+
+def _round_to_bf16(values: Tensor) -> Tensor:
+    """Round fp32 values to what bf16 can hold, in place."""
+    return values.copy_(values.bfloat16())
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tokenweight.recipes.schema import Weighting
+from tokenweight.recipes.schema import Parity, Weighting
 from tokenweight.weighting.head import model_nll, model_nll_and_entropy
 from tokenweight.weighting.loss import weighted_nll
 from tokenweight.weighting.weights import token_weights
@@ -32,6 +32,7 @@ def weighted_step(
     seed: int,
     short_nll: Tensor | None = None,
     own_first_window: WindowPlan | None = None,
+    parity: Parity = "paper",
 ) -> WeightedStep:
     """The weighted loss of sequences of equal length, token_ids int64 [B, N].
 
@@ -48,6 +49,8 @@ def weighted_step(
     if short_nll is not None and own_first_window is not None:
         short_nll = own_first_window.with_own_context(short_nll, long_nll.detach())
     # 3. Weights, as constants.
-    weights = token_weights(long_nll, short_nll, weighting, sequence_ids=sequence_ids, seed=seed, long_entropy=entropy)
+    weights = token_weights(
+        long_nll, short_nll, weighting, sequence_ids=sequence_ids, seed=seed, long_entropy=entropy, parity=parity
+    )
     # 4. Loss.
     return WeightedStep(weighted_nll(long_nll, weights), long_nll.detach(), weights)

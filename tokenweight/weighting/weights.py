@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokenweight.recipes.schema import Weighting
+from tokenweight.recipes.schema import Parity, Weighting
+from tokenweight.weighting import parity as authors
 from tokenweight.weighting.postprocess import dense, sparse, uniform
 from tokenweight.weighting.scores import token_scores
 
@@ -21,12 +22,14 @@ def token_weights(
     sequence_ids: Sequence[int],
     seed: int,
     long_entropy: Tensor | None = None,
+    parity: Parity = "paper",
 ) -> Tensor:
     """Weight of each prediction's loss: fp32 [B, M], non-negative, finite, without gradient.
 
     long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
     None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
-    with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. Uniform, dense and sparse
+    with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. `parity` "authors" chooses the
+    sparse tokens as the authors' code does (tokenweight.weighting.parity). Uniform, dense and sparse
     weights average to 1 over M. Raises ValueError for wrong shapes, FloatingPointError for NLLs that are not finite.
     """
     given = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
@@ -51,5 +54,6 @@ def token_weights(
         return dense(scores, weighting.lambda_)
     if weighting.postprocessing == "sparse":
         assert weighting.kappa is not None
-        return sparse(scores, weighting.kappa, sequence_ids=sequence_ids, seed=seed)
+        choose = authors.sparse if parity == "authors" else sparse
+        return choose(scores, weighting.kappa, sequence_ids=sequence_ids, seed=seed)
     return scores  # "raw": the score is the weight
