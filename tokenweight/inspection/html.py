@@ -12,6 +12,7 @@ from markupsafe import Markup
 from tokenweight.inspection import palette
 from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
 
+_NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where the package is not installed
 _IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}  # nothing that ends the element or a line
 
 
@@ -29,6 +30,7 @@ def render(content: dict[str, Any]) -> str:
         content=content,
         data=script_json(_page_data(content["tokens"])),
         palette=palette,
+        versions=", ".join(f"{name} {content['versions'][name]}" for name in _NAMED if name in content["versions"]),
         scorer=scorer_line(content),
         windows=windows_line(content),
         weighting=weighting_line(content),
