@@ -19,22 +19,23 @@ class Shape:
     stride_tokens: int
     config: dict[str, Any]
 
-    def build(self, layers: int, device: str, max_tokens: int | None = None) -> Any:
-        """The model in bf16 with `layers` layers and random weights; `max_tokens` in place of its long context."""
+    def make_config(self, layers: int) -> Any:
+        """Its transformers configuration with `layers` layers."""
         import transformers
 
-        family = "Phi" if self.name.startswith("phi") else "Llama"
-        config = getattr(transformers, f"{family}Config")(
-            **self.config, num_hidden_layers=layers, max_position_embeddings=max_tokens or self.long_tokens,
-            use_cache=False, attn_implementation="sdpa",
-        )  # fmt: skip
-        default = torch.get_default_dtype()
-        torch.set_default_dtype(torch.bfloat16)
-        try:
-            with torch.device(device):
-                return getattr(transformers, f"{family}ForCausalLM")(config)
-        finally:
-            torch.set_default_dtype(default)
+        family = transformers.PhiConfig if self.name.startswith("phi") else transformers.LlamaConfig
+        return family(
+            **self.config, num_hidden_layers=layers, max_position_embeddings=self.long_tokens, use_cache=False
+        )
+
+    def build(self, layers: int, device: str) -> Any:
+        """The model in bf16 with `layers` layers and random weights."""
+        from transformers import AutoModelForCausalLM
+
+        with torch.device(device):
+            return AutoModelForCausalLM.from_config(
+                self.make_config(layers), dtype=torch.bfloat16, attn_implementation="sdpa"
+            )
 
 
 _LLAMA3 = {
@@ -80,3 +81,11 @@ def step_flops(shape: Shape, layers: int, tokens: int) -> float:
     attention = 2 * 2 * tokens * tokens * width * layers / 2
     head = 2 * tokens * width * config["vocab_size"]
     return 3 * linear + 3.5 * attention + 3 * head
+
+
+def tiny(shape: Shape) -> Shape:
+    """The same shape small enough for a CPU, to try a benchmark's logic."""
+    small = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128}
+    small |= {"num_attention_heads": 4, "num_key_value_heads": 4}
+    config = {key: value for key, value in shape.config.items() if key != "head_dim"} | small
+    return Shape(shape.name, shape.layers, 256, 64, 48, config)

@@ -29,6 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 sys.path.insert(0, str(Path(__file__).parent))
 
 from shapes import SHAPES, Shape, step_flops
+from shapes import tiny as tiny_shape
 
 from tokenweight.recipes.schema import Checkpointing, Weighting
 from tokenweight.training.activations import checkpoint_activations
@@ -161,7 +162,7 @@ def main(
     shape = SHAPES[model]
     device = "cuda" if torch.cuda.is_available() and not tiny else "cpu"
     if tiny:
-        shape = _tiny(shape)
+        shape = tiny_shape(shape)
     chosen = [name.strip() for name in variants.split(",") if name.strip()] or list(VARIANTS)
     results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in chosen}
     for depth in map(int, layers.split(",")):
@@ -222,13 +223,6 @@ def report(
 def _cell(value: float | None, form: str) -> str:
     width = int(form.split(".")[0])
     return f"{'-':>{width}s}" if value is None else f"{value:{form}}"
-
-
-def _tiny(shape: Shape) -> Shape:
-    small = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128}
-    small |= {"num_attention_heads": 4, "num_key_value_heads": 4}
-    config = {key: value for key, value in shape.config.items() if key != "head_dim"} | small
-    return Shape(shape.name, shape.layers, 256, 64, 48, config)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,13 @@ from typing import Any
 
 import torch
 
+from tokenweight.context.checkpoint_files import copy_companions
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.weighting.head import Rounding, install_head
+
+RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base without weights
 
 
 def load_model(
@@ -25,20 +28,37 @@ def load_model(
 
     Dropout is 0 whatever the configuration says (Phi-2 has 0.1): with it, identical contexts would give
     different NLLs, and so scores that mean nothing. `config` takes the place of the directory's own; `rounding` is the
-    head's. `check_rope` False where an engine will still round it.
+    head's. `check_rope` False where an engine will still round it. A directory of :func:`write_random_base` has no
+    weights: they are drawn here, under ZeRO-3 each process keeping its share of one layer after the other.
     """
     from transformers import AutoModelForCausalLM
 
     config = load_config(model_dir) if config is None else config
     without_dropout(config)
+    seed = getattr(config, RANDOM_SEED, None)
     with quiet_transformers():
-        model = AutoModelForCausalLM.from_pretrained(
-            model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-        )
+        if seed is None:
+            model = AutoModelForCausalLM.from_pretrained(
+                model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+            )
+        else:
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
     install_head(model, rounding)
     if check_rope:
         assert_rope(model, config)
     return model
+
+
+def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int) -> None:
+    """A base of random weights for benchmarks: configuration and tokenizer, no weight files.
+
+    Run time, memory and correctness of a step do not depend on the weights' values.
+    """
+    out_dir.mkdir(parents=True, exist_ok=True)
+    setattr(config, RANDOM_SEED, seed)
+    config.save_pretrained(out_dir)
+    copy_companions(tokenizer_dir, out_dir)
 
 
 def without_dropout(config: Any) -> None:

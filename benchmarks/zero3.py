@@ -1,0 +1,185 @@
+"""A training step of the paper's setup on all GPUs of a machine: DeepSpeed ZeRO-3, the project's own trainer.
+
+    torchrun --nproc_per_node GPUS benchmarks/zero3.py [--model llama3-8b] [--layers 32] [--out FILE.json]
+
+One run trains a few optimizer steps with each weighting in turn, uniform first and last, and prints step times with
+their ratios, MFU (recomputation not counted) and peak memory. Weights are random; nothing is saved. Needs deepspeed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from shapes import SHAPES, Shape, step_flops, tiny
+from training_cost import DENSE, FROZEN_SPARSE, PEAK_FLOPS, SPARSE, UNIFORM
+from transformers import TrainerCallback
+
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.progress import no_progress
+from tokenweight.recipes.schema import Execution, Scorer, Training
+from tokenweight.training.activations import attention_kernels, checkpoint_activations
+from tokenweight.training.fit import training_arguments
+from tokenweight.training.metrics import MetricsFile
+from tokenweight.training.models import load_model, write_random_base
+from tokenweight.training.request import TrainRequest
+from tokenweight.training.score_store import Scores
+from tokenweight.training.sequences import TrainingRows
+from tokenweight.training.trainer import TokenWeightingTrainer
+from tokenweight.weighting import plan_windows
+
+ORDER = ("uniform", "unfrozen dense", "unfrozen sparse 0.2", "frozen, scores ready", "uniform again")
+WEIGHTINGS = {
+    "uniform": UNIFORM,
+    "unfrozen dense": DENSE,
+    "unfrozen sparse 0.2": SPARSE,
+    "frozen, scores ready": FROZEN_SPARSE,
+    "uniform again": UNIFORM,
+}
+
+
+class Switch(TrainerCallback):
+    """Gives each weighting its steps, and notes the peak memory of each."""
+
+    def __init__(self, trainer: TokenWeightingTrainer, steps_each: int) -> None:
+        self.trainer, self.steps_each = trainer, steps_each
+        self.peak: dict[str, float] = {}
+        self._set(0)
+
+    def _set(self, step: int) -> None:
+        self.name = ORDER[min(step // self.steps_each, len(ORDER) - 1)]
+        self.trainer.request = self.trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
+        self.trainer.scores_itself = self.name.startswith("unfrozen")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if torch.cuda.is_available():
+            self.peak[self.name] = max(self.peak.get(self.name, 0.0), torch.cuda.max_memory_allocated() / 2**30)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+        self._set(state.global_step)
+
+
+def main() -> None:
+    """Train, then print on the first process."""
+    options = _options()
+    shape = tiny(SHAPES[options.model]) if options.tiny else SHAPES[options.model]
+    layers = options.layers or shape.layers
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    steps = options.steps * len(ORDER)
+    training = Training(
+        steps=steps, sequences_per_step=world * options.accumulation, learning_rate=2e-5, warmup_steps=1,
+        precision="fp32" if options.tiny else "bf16",
+    )  # fmt: skip
+    execution = Execution(
+        launcher="torchrun", processes=world, device="cpu" if options.tiny else "cuda", deepspeed_stage=3,
+        checkpointing=options.checkpointing,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder) / "base"
+        write_random_base(shape.make_config(layers), smoke_base_dir(), base, seed=0)
+        request = TrainRequest(
+            model_dir=base, chunk_dir=base, training=training,
+            scorer=Scorer(kind="unfrozen", short_tokens=shape.short_tokens, stride_tokens=shape.stride_tokens),
+        )  # fmt: skip
+        arguments = training_arguments(request, Path(folder) / "work", execution)
+        arguments.save_strategy = "no"
+        model = load_model(base, torch.float32 if options.tiny else torch.bfloat16, check_rope=False)
+        checkpoint_activations(model, execution.checkpointing)
+        draw = np.random.default_rng(0)
+        tokens = draw.integers(
+            0, shape.config["vocab_size"], (training.sequences_per_step, shape.long_tokens), np.uint32
+        )
+        ready = 5 * draw.random((len(tokens), shape.long_tokens - 1), np.float32)
+        rows = TrainingRows(tokens, request.rows, shape.config["vocab_size"], Scores((ready,), (0,)))
+        rows.scores = _Repeated(ready)  # type: ignore[assignment]
+        trainer = TokenWeightingTrainer(
+            model, arguments, rows, request,
+            plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
+            bos_token_id=None, metrics_file=MetricsFile(Path(folder) / "metrics.jsonl"), progress=no_progress,
+        )  # fmt: skip
+        switch = Switch(trainer, options.steps)
+        trainer.add_callback(switch)
+        with attention_kernels():
+            trainer.train()
+        if trainer.is_world_process_zero():
+            report(shape, layers, world, options, MetricsFile(Path(folder) / "metrics.jsonl").read(), switch.peak)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+class _Repeated:
+    """Scores for any number of rows out of a few."""
+
+    def __init__(self, ready: np.ndarray) -> None:
+        self.ready = ready
+
+    def row(self, sequence: int) -> np.ndarray:
+        return self.ready[sequence % len(self.ready)]
+
+
+def report(
+    shape: Shape,
+    layers: int,
+    world: int,
+    options: argparse.Namespace,
+    rows: list[dict[str, Any]],
+    peak: dict[str, float],
+) -> None:
+    """Median seconds of a weighting's steps but the first, which warms up."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
+    seconds = {
+        name: statistics.median(row["seconds"] for row in rows[i * options.steps + 1 : (i + 1) * options.steps])
+        for i, name in enumerate(ORDER)
+    }
+    uniform = min(seconds["uniform"], seconds["uniform again"])
+    peak_flops = next((value for key, value in PEAK_FLOPS.items() if key in device), None)
+    flops = step_flops(shape, layers, shape.long_tokens) * options.accumulation
+    print(f"{options.model}, {layers} layers, {shape.long_tokens} tokens, {world} x {device}, ZeRO-3, "
+          f"accumulation {options.accumulation}, {options.checkpointing}")  # fmt: skip
+    print(f"{'weighting':24s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}")
+    for name, value in seconds.items():
+        speed = world * options.accumulation * shape.long_tokens / value
+        mfu = f"{flops / value / peak_flops:6.3f}" if peak_flops and name.startswith("uniform") else f"{'-':>6s}"
+        print(f"{name:24s} {value:10.3f} {value / uniform:10.3f} {speed:10.0f} {mfu} {peak.get(name, 0):6.1f}")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        content = {
+            "model": options.model, "layers": layers, "gpus": world, "device": device,
+            "accumulation": options.accumulation, "checkpointing": options.checkpointing, "seconds": seconds,
+            "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
+            "mfu_uniform": flops / uniform / peak_flops if peak_flops else None,
+            "all_seconds": [row["seconds"] for row in rows],
+            "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")},
+        }  # fmt: skip
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=list(SHAPES), default="llama3-8b")
+    parser.add_argument("--layers", type=int, help="default: all")
+    parser.add_argument("--steps", type=int, default=3, help="optimizer steps of each weighting, the first to warm up")
+    parser.add_argument("--accumulation", type=int, default=2, help="micro-batches a step (the paper: 16)")
+    parser.add_argument("--checkpointing", choices=("none", "full", "keep_attention"), default="keep_attention")
+    parser.add_argument("--tiny", action="store_true", help="small widths on CPUs, to try the logic")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
