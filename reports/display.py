@@ -69,11 +69,9 @@ def finding_texts(report: Report) -> tuple[str, ...]:
 def _finding_text(finding: FindingResult) -> str:
     if finding.difference is None:
         return f"{finding.claim} ({finding.place}). Not measured: {finding.compared}."
-    shows = "Shows" if finding.seeds_holding == finding.seeds else "Does not show"
-    if 0 < finding.seeds_holding < finding.seeds:
-        shows = "Undecided"
+    verdict = {0: "Does not appear", finding.seeds: "Appears"}.get(finding.seeds_holding, "Undecided")
     return (
-        f"{finding.claim} ({finding.place}). {shows} in {finding.seeds_holding} of {finding.seeds} seeds: "
+        f"{finding.claim} ({finding.place}). {verdict} ({finding.seeds_holding} of {finding.seeds} seeds): "
         f"{finding.compared}, mean difference {finding.difference:+.{finding.decimals}f}."
     )
 

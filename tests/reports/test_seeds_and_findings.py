@@ -93,8 +93,8 @@ def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:
     alike = found["NLL short context: Frozen Sparse abs(PMI) ≈ Uniform"]
     assert (alike.seeds_holding, alike.difference) == (0, pytest.approx(0.3))
     texts = " ".join(finding_texts(report))
-    assert "Shows in 3 of 3 seeds" in texts
-    assert "Does not show in 0 of 3 seeds" in texts
+    assert "Appears (3 of 3 seeds)" in texts
+    assert "Does not appear (0 of 3 seeds)" in texts
 
 
 def test_all_findings_name_rows_and_columns_of_the_target(tmp_path: Path) -> None:
