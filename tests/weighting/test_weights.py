@@ -58,6 +58,12 @@ def test_dense_weights_are_equation_8():
     torch.testing.assert_close(got, torch.tensor([expected]))
 
 
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-3, 1.0, 1e30, 1e38])
+def test_dense_weights_do_not_depend_on_the_scale_of_the_scores(scale):
+    scores = torch.tensor([[3.0, 3.0, 0.0, 3.0]]) * scale
+    torch.testing.assert_close(dense(scores, 0.0), torch.tensor([[4.0, 4.0, 0.0, 4.0]]) / 3)
+
+
 def test_sparse_weights_are_the_highest_scores():
     assert weights(Weighting(postprocessing="sparse", kappa=0.4)).tolist() == [[2.5, 2.5, 0, 0, 0]]
 
@@ -259,8 +265,9 @@ def test_bad_input_is_named():
         weights(Weighting(score="mile", postprocessing="dense", lambda_=0.5))
     with pytest.raises(ValueError, match="sequence ids"):
         weights(Weighting(postprocessing="sparse", kappa=0.5), ids=[1, 2])
-    with pytest.raises(ValueError, match="negative"):
-        dense(-LONG, 0.5)
+    for scores in (-LONG, torch.tensor([[1.0, -0.5]])):
+        with pytest.raises(ValueError, match="negative"):
+            dense(scores, 0.5)
     for kappa in (0.0, 1.5):
         with pytest.raises(ValueError, match="kappa"):
             sparse(LONG, kappa, sequence_ids=[0], seed=0)
