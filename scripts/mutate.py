@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -242,9 +243,15 @@ def run_tests(mutation: Mutation | None) -> int:
         sys.meta_path.insert(0, MutatedModule(mutation))
     settings.register_profile("mutate", derandomize=True, database=None)
     settings.load_profile("mutate")
-    stem = "" if mutation is None else mutation.file.removesuffix(".py")
-    slow_last = sorted(TESTS.glob("test_*.py"), key=lambda f: ("trainer" in f.name, stem not in f.name, f.name))
-    return int(pytest.main(["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *map(str, slow_last)]))
+    files = sorted(TESTS.glob("test_*.py"), key=lambda file: ("trainer" in file.name, file.name))
+    nearest = [] if mutation is None else [f for f in files if mutation.file.removesuffix(".py") in f.name]
+    nearest = nearest or [TESTS / "test_weights.py"]
+    for group in (nearest, [file for file in files if file not in nearest]):
+        plugins = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
+        status = pytest.main(["-x", "-q", "-m", "not slow", *plugins, *map(str, group)])
+        if status != 0:
+            return int(status)
+    return 0
 
 
 def start(mutation: Mutation | None) -> int:
@@ -345,6 +352,7 @@ def _load_once() -> None:
 
     assert all((hypothesis, pytest, LlamaForCausalLM, PhiForCausalLM, Trainer, TrainingArguments, tokenweight))
     assert not any(name.startswith("tokenweight.weighting.") for name in sys.modules)
+    gc.freeze()  # collections in the forks need not walk through torch and transformers: half of a run
 
 
 def _arguments() -> argparse.Namespace:

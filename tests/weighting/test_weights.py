@@ -50,6 +50,8 @@ def test_shift_cap_and_exponent_can_be_set():
     torch.testing.assert_close(token_scores("focal", LONG, None, gamma=1.0), 1 - torch.exp(-LONG))
     torch.testing.assert_close(token_scores("mile", LONG, None, long_entropy=LONG, gamma=3.0), (1 + LONG) ** 3)
     assert token_scores("long_ce", LONG, LONG + 1e4).isfinite().all(), "the cap acts before the exponential"
+    rounded = torch.tensor([[-1e-7]])  # the NLL of a certain token, rounded below zero
+    assert token_scores("focal", rounded, None, gamma=0.5) == 0
 
 
 def test_dense_weights_are_equation_8():
