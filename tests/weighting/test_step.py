@@ -83,3 +83,10 @@ def test_a_frozen_scorer_keeps_its_first_window(model):
     weighting = Weighting(postprocessing="dense", lambda_=0.0)
     step = weighted_step(model, ids, weighting, sequence_ids=[0, 1], seed=0, short_nll=short_nll)
     torch.testing.assert_close(step.weights, torch.ones(2, 47), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weighting", [Weighting(score="mile"), Weighting(postprocessing="dense", lambda_=0.5)])
+def test_the_entropy_is_computed_for_mile_only(model, monkeypatch, weighting):
+    monkeypatch.setattr("tokenweight.weighting.step.model_nll_and_entropy", None)
+    ids = sequences()
+    weighted_step(model, ids, weighting, sequence_ids=[0, 1], seed=0, short_nll=torch.rand(2, 47))

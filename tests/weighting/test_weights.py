@@ -220,8 +220,18 @@ def test_weights_are_constants():
     long_nll = LONG.clone().requires_grad_()
     got = weights(Weighting(postprocessing="dense", lambda_=0.5), long_nll)
     assert not got.requires_grad
-    weighted_nll(long_nll, got).backward()
+    weights_with_gradient = got.clone().requires_grad_()
+    weighted_nll(long_nll, weights_with_gradient).backward()
     torch.testing.assert_close(long_nll.grad, got / 5)
+    assert weights_with_gradient.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_weights_are_fp32_whatever_comes_in(dtype):
+    weighting = Weighting(postprocessing="sparse", kappa=0.4)
+    got = weights(weighting, LONG.to(dtype), SHORT.to(dtype))
+    assert got.dtype == torch.float32
+    assert torch.equal(got, weights(weighting))
 
 
 @pytest.mark.parametrize("token", ["easy", "long-range", "learnable", "hard"])
@@ -261,6 +271,8 @@ def test_bad_input_is_named():
         weights(Weighting(), LONG, SHORT[:, :3])
     with pytest.raises(FloatingPointError, match="long_nll is not finite"):
         weights(Weighting(), LONG * math.nan)
+    with pytest.raises(FloatingPointError, match="short_nll is not finite"):
+        weights(Weighting(), LONG, torch.where(SHORT == 2, math.inf, SHORT))
     with pytest.raises(ValueError, match="needs short_nll"):
         weights(Weighting(postprocessing="sparse", kappa=0.5), LONG, None)
     with pytest.raises(ValueError, match="long_entropy"):

@@ -186,6 +186,20 @@ def test_scoring_leaves_the_model_in_the_mode_it_was_in(make_llama):
         assert not scored.requires_grad
 
 
+def test_scoring_knows_no_dropout(make_llama):
+    """With it, equal contexts would disagree."""
+    model = make_llama()
+    for layer in model.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    install_head(model)
+    plan = plan_windows(61, 16, 12)
+    ids = torch.randint(2, 50, (1, 61), generator=torch.Generator().manual_seed(3))
+    scored = [
+        score_windows(model.train(mode), ids, plan, bos_token_id=None, windows_per_batch=9) for mode in (True, False)
+    ]
+    assert torch.equal(*scored)
+
+
 def test_unfrozen_columns_of_the_first_window_come_from_the_long_pass(make_llama):
     model = make_llama()
     install_head(model)
