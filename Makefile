@@ -10,13 +10,14 @@ STAMP = $(VENV)/.installed
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install reproduce test test-all check types format clean
+.PHONY: help install reproduce test test-all mutate check types format clean
 
 help:
 	@echo "make reproduce  Table 3 at smoke scale (CPU, offline after installation) into $(OUT)/"
 	@echo "make install    virtual environment $(VENV) with the pinned versions"
 	@echo "make test       tests as CI runs them"
 	@echo "make test-all   the longer ones too"
+	@echo "make mutate     changes the weighting room one place at a time; tests must notice (half an hour on 2 cores)"
 	@echo "make check      ruff and mypy"
 	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
 
@@ -46,6 +47,9 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest
+
+mutate: $(STAMP)
+	$(BIN)/python scripts/mutate.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """Token weighting in a plain HF Trainer: continue training the shipped tiny Llama on a text file.
 
-    python examples/weight_any_trainer.py book.txt
+    python examples/weight_any_trainer.py book.txt [steps]
 
 The model scores itself on windows of 256 tokens (unfrozen, sparse: the paper's kappa of 0.2) while it trains on
 sequences of 1024.
@@ -18,16 +18,17 @@ from tokenweight.weighting import add_token_weighting
 
 LONG_TOKENS = 1024
 
+book, steps = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 20
 tokenizer = AutoTokenizer.from_pretrained(smoke_base_dir())
 model = AutoModelForCausalLM.from_pretrained(smoke_base_dir(), dtype=torch.float32)
-ids = torch.tensor(tokenizer(Path(sys.argv[1]).read_text(encoding="utf-8"), add_special_tokens=False)["input_ids"])
+ids = torch.tensor(tokenizer(book.read_text(encoding="utf-8"), add_special_tokens=False)["input_ids"])
 sequences = ids[: len(ids) // LONG_TOKENS * LONG_TOKENS].view(-1, LONG_TOKENS)
 
 trainer = Trainer(
     model=model,
     args=TrainingArguments(
         output_dir="weighted",
-        max_steps=20,
+        max_steps=steps,
         per_device_train_batch_size=2,
         gradient_accumulation_steps=2,
         learning_rate=3e-4,

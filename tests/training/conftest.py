@@ -1,6 +1,7 @@
 """A tiny random Llama with a tokenizer, and a chunk artifact for it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,16 @@ def base_dir(tmp_path_factory) -> Path:
 def other_vocabulary_dir(tmp_path_factory) -> Path:
     """A model whose tokenizer knows one token more."""
     return make_base(tmp_path_factory.mktemp("other"), VOCABULARY + 1)
+
+
+@pytest.fixture(scope="session")
+def make_scorer(tmp_path_factory):
+    """Other models with the same vocabulary: any field of the configuration may differ."""
+
+    def make(**config_fields: Any) -> Path:
+        return make_base(tmp_path_factory.mktemp("scorer"), VOCABULARY, **config_fields)
+
+    return make
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +96,7 @@ def inline() -> Execution:
     return Execution(device="cpu")
 
 
-def make_base(folder: Path, vocabulary: int) -> Path:
+def make_base(folder: Path, vocabulary: int, **config_fields: Any) -> Path:
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -97,18 +108,19 @@ def make_base(folder: Path, vocabulary: int) -> Path:
         eos_token="</s>",
     )
     tokenizer.save_pretrained(folder)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=SHORT,
-        tie_word_embeddings=True,
-        bos_token_id=BOS,
-        attention_dropout=0.1,
-    )
+    fields = {
+        "vocab_size": vocabulary,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": SHORT,
+        "tie_word_embeddings": True,
+        "bos_token_id": BOS,
+        "attention_dropout": 0.1,
+    }
+    config = LlamaConfig(**{**fields, **config_fields})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = LlamaForCausalLM(config)

@@ -2,6 +2,10 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -9,10 +13,11 @@ import torch
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Execution
+from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import scoring
 from tokenweight.training.models import load_model
-from tokenweight.training.score_store import open_scores
+from tokenweight.training.run import train
+from tokenweight.training.score_store import ShardHeader, digest_rows, open_scores, shard_path
 from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
 from tokenweight.weighting import plan_windows, score_windows
 
@@ -98,6 +103,90 @@ def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monke
     score()  # all there: no model is loaded
 
 
+KILLED_WHILE_SCORING = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from tokenweight.recipes.schema import Execution, Scorer
+from tokenweight.training import scoring
+
+torch.set_num_threads(1)
+scoring.SHARD_SEQUENCES = 4
+
+def kill_in_the_third_shard(done, total, what):
+    if done == 10:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+model, chunks, out, scorer = sys.argv[1:]
+scoring.score(
+    Path(model), Path(chunks), Path(out), scorer=Scorer.model_validate_json(scorer), sequences=18,
+    scorer_fingerprint="scorer-a", execution=Execution(device="cpu"), progress=kill_in_the_third_shard,
+)
+"""
+
+
+def test_killed_scoring_goes_on_with_the_shards_that_are_missing(score, load, base_dir, chunk_dir, frozen, tmp_path):
+    out = tmp_path / "scores"
+    arguments = [str(base_dir), str(chunk_dir), str(out), frozen.model_dump_json()]
+    child = subprocess.run([sys.executable, "-c", KILLED_WHILE_SCORING, *arguments], check=False)
+    assert child.returncode == -signal.SIGKILL
+    assert sorted(p.name for p in out.glob("*.npy")) == ["shard-00000.npy", "shard-00001.npy"]
+    before = {p.name: (p.stat().st_mtime_ns, p.stat().st_ino) for p in out.iterdir()}
+    seen = []
+    score(sequences=18, progress=lambda *args: seen.append(args))
+    assert seen == [(done, 18, "sequences") for done in range(9, 19)]
+    after = {p.name: (p.stat().st_mtime_ns, p.stat().st_ino) for p in out.iterdir()}
+    assert {name: after[name] for name in before} == before
+    resumed = np.stack([load(sequences=18).row(i) for i in range(18)])
+    for file in out.iterdir():
+        file.unlink()
+    score(sequences=18)
+    assert np.array_equal(resumed, np.stack([load(sequences=18).row(i) for i in range(18)]))
+
+
+def test_only_the_sequences_that_training_reads_are_scored(score, load, frozen, make_request, tmp_path):
+    """40 sequences lie there; 3 steps of 4 read 12."""
+    request = make_request(
+        weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=frozen, score_dir=tmp_path / "scores"
+    )
+    seen = []
+    summary = score(sequences=request.rows, progress=lambda done, *_: seen.append(done))
+    assert (request.rows, max(seen), summary["scored_tokens"]) == (12, 12, 12 * 63)
+    assert sum(len(np.load(p)) for p in (tmp_path / "scores").glob("*.npy")) == 12
+    train(request, tmp_path / "run", Execution(device="cpu"), no_progress)
+
+
+def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
+    """256 MB of scores; opening them and reading some rows allocates less than one shard."""
+    plan = plan_windows(32768, 8192, 6144)
+    tokens = np.broadcast_to(np.zeros(32768, np.uint32), (2048, 32768))
+    digest = digest_rows(tokens, 0, 127)
+    for index in range(16):
+        path = shard_path(tmp_path, index)
+        header = ShardHeader(
+            first_sequence=128 * index,
+            last_sequence=128 * index + 127,
+            token_ids_sha256=digest,
+            vocabulary_sha256="v",
+            scorer_fingerprint="s",
+            dtype="bf16",
+            long_tokens=32768,
+            short_tokens=8192,
+            stride_tokens=6144,
+        )
+        path.with_suffix(".json").write_text(header.model_dump_json())
+        np.lib.format.open_memmap(path, "w+", np.float32, (128, 32767))  # a file with holes: no data on disk
+    assert sum(p.stat().st_size for p in tmp_path.glob("*.npy")) > 250 * 2**20
+    tracemalloc.start()
+    scores = open_scores(tmp_path, tokens, plan, sequences=2048, vocabulary_sha256="v")
+    for sequence in (0, 1000, 2047):
+        assert not scores.row(sequence).any()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert all(isinstance(shard, np.memmap) for shard in scores.shards)
+    assert peak_bytes < 2 * 2**20
+
+
 def test_shards_of_another_scorer_are_made_anew(score, load, tmp_path):
     score()
     score(fingerprint="scorer-b")
@@ -143,8 +232,9 @@ def test_foreign_shards_are_named(score, load, chunk_dir, tmp_path):
 
 
 def test_another_vocabulary_is_refused(score, other_vocabulary_dir):
-    with pytest.raises(UserError, match=r"scorer.model: .* has another vocabulary"):
+    with pytest.raises(UserError, match=r"scorer.model: .* has another vocabulary") as caught:
         score(tokenizer_dir=other_vocabulary_dir)
+    assert "\n" not in str(caught.value)
 
 
 def test_too_few_sequences_and_too_long_windows_are_named(score, frozen):

@@ -1,13 +1,9 @@
 """The method added to a plain HF Trainer."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from transformers import Trainer, TrainingArguments
 
-import tokenweight.weighting as public
 from tokenweight.recipes.schema import Weighting
 from tokenweight.weighting import add_token_weighting
 
@@ -51,12 +47,3 @@ def test_frozen_scores_come_as_a_column(make_llama, tmp_path):
     weighting = Weighting(postprocessing="dense", lambda_=0.2)
     frozen = trained(make_llama, tmp_path, 1, extra_columns=True, weighting=weighting)
     assert not torch.equal(frozen, trained(make_llama, tmp_path, 1, weighting=weighting))
-
-
-def test_the_public_interface_is_lazy_and_complete():
-    for name in public.__all__:
-        assert callable(getattr(public, name))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        _ = public.nothing
-    script = "import sys, tokenweight.weighting; raise SystemExit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,6 +1,8 @@
 """Scores and postprocessing: what the equations say, and the desiderata of the paper's Table 2."""
 
 import math
+from contextlib import suppress
+from typing import get_args
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tokenweight.recipes.schema import Weighting
+from tokenweight.recipes.schema import ScoreName, Weighting
 from tokenweight.weighting import token_weights, weighted_nll
 from tokenweight.weighting.postprocess import dense, sparse
 from tokenweight.weighting.scores import token_scores
@@ -48,12 +50,20 @@ def test_shift_cap_and_exponent_can_be_set():
     torch.testing.assert_close(token_scores("focal", LONG, None, gamma=1.0), 1 - torch.exp(-LONG))
     torch.testing.assert_close(token_scores("mile", LONG, None, long_entropy=LONG, gamma=3.0), (1 + LONG) ** 3)
     assert token_scores("long_ce", LONG, LONG + 1e4).isfinite().all(), "the cap acts before the exponential"
+    rounded = torch.tensor([[-1e-7]])  # the NLL of a certain token, rounded below zero
+    assert token_scores("focal", rounded, None, gamma=0.5) == 0
 
 
 def test_dense_weights_are_equation_8():
     expected = [0.75 + 0.25 * 5 * score / 6 for score in (2, 3, 0, 0.5, 0.5)]
     got = weights(Weighting(postprocessing="dense", lambda_=0.75))
     torch.testing.assert_close(got, torch.tensor([expected]))
+
+
+@pytest.mark.parametrize("scale", [1e-44, 1e-30, 1e-3, 1.0, 1e30, 1e38])
+def test_dense_weights_do_not_depend_on_the_scale_of_the_scores(scale):
+    scores = torch.tensor([[3.0, 3.0, 0.0, 3.0]]) * scale
+    torch.testing.assert_close(dense(scores, 0.0), torch.tensor([[4.0, 4.0, 0.0, 4.0]]) / 3)
 
 
 def test_sparse_weights_are_the_highest_scores():
@@ -67,49 +77,94 @@ def test_sparse_keeps_the_rounded_share_of_all_predictions(kappa, kept):
     assert got.max() == torch.tensor(4095 / kept)
 
 
-def test_each_sequence_is_weighted_by_itself():
-    long_nll, short_nll = torch.rand(3, 50), torch.rand(3, 50)
-    for weighting in (Weighting(postprocessing="dense", lambda_=0.1), Weighting(postprocessing="sparse", kappa=0.3)):
-        together = weights(weighting, long_nll, short_nll, ids=[5, 9, 7])
-        for row, sequence in enumerate((5, 9, 7)):
-            alone = weights(weighting, long_nll[row : row + 1], short_nll[row : row + 1], ids=[sequence])
-            assert torch.equal(alone[0], together[row])
+SCORES = get_args(ScoreName)
+
+
+def constructible(score, lambda_, kappa):
+    """Every weighting that construction allows for a score function."""
+    for fields in (
+        {"postprocessing": "dense", "lambda": lambda_},
+        {"postprocessing": "sparse", "kappa": kappa},
+        {"postprocessing": "raw"},
+    ):
+        with suppress(ValidationError):
+            yield Weighting(score=score, **fields)
+
+
+def test_which_scores_go_with_which_postprocessing():
+    allowed = {score: {w.postprocessing for w in constructible(score, 0.5, 0.5)} for score in SCORES}
+    own_weights = {score: {"dense", "sparse", "raw"} for score in ("long_ce", "focal", "mile")}
+    pmi = {score: {"dense", "sparse"} for score in ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi")}
+    assert allowed == {**pmi, **own_weights, "excess": {"sparse"}}
+
+
+@st.composite
+def nlls(draw):
+    """Long and short NLL [2, M]: random, identical, far apart, hardly apart, certain; one column and more."""
+    columns = draw(st.sampled_from([1, 2, 97]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    size = draw(st.sampled_from([0.0, 1e-6, 1.0, 12.0, 1e4]))
+    long_nll = size * torch.rand(2, columns, generator=generator)
+    difference = draw(st.sampled_from([0.0, 1e-44, 1e-30, 1e-3, 1.0, 1e3, 1e30]))
+    short_nll = long_nll + difference * torch.rand(2, columns, generator=generator)
+    if draw(st.booleans()):
+        long_nll, short_nll = short_nll, long_nll
+    if draw(st.booleans()):  # one token differs from all others
+        short_nll[:, 0] = long_nll[:, 0] + 7
+    return long_nll, short_nll
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    score=st.sampled_from(["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]),
-    share=st.floats(0.01, 1.0),
-    scale=st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 1e3]),
-    sparse_not_dense=st.booleans(),
+    nll=nlls(),
+    lambda_=st.sampled_from([0.0, 0.05, 0.75, 1.0]),
+    kappa=st.sampled_from([1e-9, 0.2, 0.4, 0.99, 1.0]),
     seed=st.integers(0, 2**31),
 )
-def test_weights_are_non_negative_finite_and_average_to_one(score, share, scale, sparse_not_dense, seed):
-    if score == "excess":
-        sparse_not_dense = True
-    draw = torch.Generator().manual_seed(seed)
-    long_nll = torch.rand(2, 97, generator=draw) * 5
-    short_nll = long_nll + scale * torch.randn(2, 97, generator=draw)
-    weighting = (
-        Weighting(score=score, postprocessing="sparse", kappa=share)
-        if sparse_not_dense
-        else Weighting(score=score, postprocessing="dense", lambda_=share)
-    )
-    got = weights(weighting, long_nll, short_nll, seed=seed, long_entropy=long_nll)
-    assert got.dtype == torch.float32
-    assert got.isfinite().all()
-    assert (got >= 0).all()
-    torch.testing.assert_close(got.mean(dim=1), torch.ones(2), rtol=1e-5, atol=0)
-    if sparse_not_dense:
-        assert ((got == 0) | (got == got.max())).all()
+def test_weights_are_non_negative_finite_and_average_to_one(nll, lambda_, kappa, seed):
+    long_nll, short_nll = nll
+    entropy = long_nll.clamp_max(math.log(128_256))  # a prediction's entropy is at most the vocabulary's
+    for weighting in (w for score in SCORES for w in constructible(score, lambda_, kappa)):
+        got = weights(weighting, long_nll, short_nll, seed=seed, long_entropy=entropy)
+        assert got.dtype == torch.float32
+        assert got.shape == long_nll.shape
+        assert got.isfinite().all()
+        assert (got >= 0).all()
+        if weighting.postprocessing != "raw":
+            torch.testing.assert_close(got.double().mean(dim=1), torch.ones(2).double(), rtol=1e-5, atol=0)
+        if weighting.postprocessing == "sparse":
+            assert ((got == 0) | (got == got.max())).all()
 
 
-def test_lambda_1_and_kappa_1_equal_uniform_to_the_bit():
+@pytest.mark.parametrize("score", SCORES)
+def test_lambda_1_and_kappa_1_equal_uniform_to_the_bit(score):
     long_nll, short_nll = torch.rand(2, 333) * 9, torch.rand(2, 333) * 9
     ones = weights(Weighting(), long_nll, short_nll)
     assert torch.equal(ones, torch.ones(2, 333))
-    assert torch.equal(weights(Weighting(postprocessing="dense", lambda_=1.0), long_nll, short_nll), ones)
-    assert torch.equal(weights(Weighting(postprocessing="sparse", kappa=1.0), long_nll, short_nll), ones)
+    pairs = [w for w in constructible(score, 1.0, 1.0) if w.postprocessing != "raw"]
+    assert pairs
+    for weighting in pairs:
+        assert torch.equal(weights(weighting, long_nll, short_nll, long_entropy=long_nll), ones)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_a_batch_is_weighted_as_its_sequences_are_alone(score):
+    draw = torch.Generator().manual_seed(1)
+    long_nll, short_nll = torch.rand(4, 50, generator=draw), torch.rand(4, 50, generator=draw)
+    short_nll[:, ::2] = long_nll[:, ::2]  # many ties
+    ids = [5, 9, 7, 2**63 + 11]
+    for weighting in constructible(score, 0.1, 0.7):
+        together = weights(weighting, long_nll, short_nll, ids=ids, seed=3, long_entropy=long_nll)
+        for row, sequence in enumerate(ids):
+            one = slice(row, row + 1)
+            alone = weights(
+                weighting, long_nll[one], short_nll[one], ids=[sequence], seed=3, long_entropy=long_nll[one]
+            )
+            assert torch.equal(alone[0], together[row])
+        back = weights(
+            weighting, long_nll.flip(0), short_nll.flip(0), ids=ids[::-1], seed=3, long_entropy=long_nll.flip(0)
+        )
+        assert torch.equal(back.flip(0), together)
 
 
 def test_models_that_agree_everywhere_give_uniform_dense_weights():
@@ -165,8 +220,18 @@ def test_weights_are_constants():
     long_nll = LONG.clone().requires_grad_()
     got = weights(Weighting(postprocessing="dense", lambda_=0.5), long_nll)
     assert not got.requires_grad
-    weighted_nll(long_nll, got).backward()
+    weights_with_gradient = got.clone().requires_grad_()
+    weighted_nll(long_nll, weights_with_gradient).backward()
     torch.testing.assert_close(long_nll.grad, got / 5)
+    assert weights_with_gradient.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_weights_are_fp32_whatever_comes_in(dtype):
+    weighting = Weighting(postprocessing="sparse", kappa=0.4)
+    got = weights(weighting, LONG.to(dtype), SHORT.to(dtype))
+    assert got.dtype == torch.float32
+    assert torch.equal(got, weights(weighting))
 
 
 @pytest.mark.parametrize("token", ["easy", "long-range", "learnable", "hard"])
@@ -206,14 +271,17 @@ def test_bad_input_is_named():
         weights(Weighting(), LONG, SHORT[:, :3])
     with pytest.raises(FloatingPointError, match="long_nll is not finite"):
         weights(Weighting(), LONG * math.nan)
+    with pytest.raises(FloatingPointError, match="short_nll is not finite"):
+        weights(Weighting(), LONG, torch.where(SHORT == 2, math.inf, SHORT))
     with pytest.raises(ValueError, match="needs short_nll"):
         weights(Weighting(postprocessing="sparse", kappa=0.5), LONG, None)
     with pytest.raises(ValueError, match="long_entropy"):
         weights(Weighting(score="mile", postprocessing="dense", lambda_=0.5))
     with pytest.raises(ValueError, match="sequence ids"):
         weights(Weighting(postprocessing="sparse", kappa=0.5), ids=[1, 2])
-    with pytest.raises(ValueError, match="negative"):
-        dense(-LONG, 0.5)
+    for scores in (-LONG, torch.tensor([[1.0, -0.5]])):
+        with pytest.raises(ValueError, match="negative"):
+            dense(scores, 0.5)
     for kappa in (0.0, 1.5):
         with pytest.raises(ValueError, match="kappa"):
             sparse(LONG, kappa, sequence_ids=[0], seed=0)

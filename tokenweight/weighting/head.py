@@ -89,7 +89,7 @@ class NLLRequest:
 
     labels: Tensor  # int64 [B, C]
     start: int
-    with_entropy: bool = False
+    with_entropy: bool
     entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
 
     def answer(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:

@@ -1,0 +1,210 @@
+"""Does memory stay flat as the corpus grows? Peak memory of chunking, frozen scoring and reading the score store.
+
+    python benchmarks/frozen_scoring_memory.py --out frozen_scoring_memory.json
+
+Two sizes of the synthetic novel, the shipped base as scorer, on a CPU. Every phase runs in a process of its own, whose
+peak resident memory the kernel keeps. That peak counts pages of mapped files, which the kernel takes back whenever it
+likes; so the peak of anonymous memory (what the process itself holds) is sampled and printed beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LONG_TOKENS, SHORT_TOKENS, STRIDE_TOKENS = 1024, 256, 192
+DOCUMENT_TOKENS = 16_500
+MIB = 2**20
+
+
+def main() -> None:
+    """Run every phase at every size, print the table, write the JSON."""
+    args = _arguments()
+    if args.phase:
+        print(json.dumps(_measured(PHASES[args.phase], args.folder, args.sequences)))
+        return
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="frozen-scoring-memory-") as folder:
+        for factor in (1, args.factor):
+            work = Path(folder) / f"x{factor}"
+            work.mkdir()
+            for phase in PHASES:
+                row = _in_fresh_process(phase, work, args.sequences * factor)
+                rows.append({"phase": phase, "sequences": args.sequences * factor, **row})
+                print(rows[-1], flush=True)
+            shutil.rmtree(work)
+    result = {"machine": _machine(), "long_tokens": LONG_TOKENS, "rows": rows, "ratios": ratios(rows)}
+    print("\n" + table(rows))
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+# --- The phases --------------------------------------------------------------------------------------
+
+
+def chunk(folder: Path, sequences: int) -> None:
+    """From the novel's text to token rows on disk."""
+    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.corpus.chunking import chunk
+    from tokenweight.progress import no_progress
+    from tokenweight.recipes.schema import Chunking, NovelCorpus
+
+    documents = -(-sequences // 12) + 2  # a book gives 13 to 16 sequences
+    chunk(
+        NovelCorpus(seed=7, documents=documents, document_tokens=DOCUMENT_TOKENS, validation_documents=1),
+        Chunking(long_tokens=LONG_TOKENS, sequences=sequences),
+        smoke_base_dir(),
+        folder / "chunks",
+        short_tokens=SHORT_TOKENS,
+        progress=no_progress,
+    )
+
+
+def score(folder: Path, sequences: int) -> None:
+    """Short-context NLL of every sequence by the frozen shipped base."""
+    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.progress import no_progress
+    from tokenweight.recipes.schema import Execution, Scorer
+    from tokenweight.training.scoring import score
+
+    score(
+        smoke_base_dir(),
+        folder / "chunks",
+        folder / "scores",
+        scorer=Scorer(kind="frozen", short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS),
+        sequences=sequences,
+        scorer_fingerprint="benchmark",
+        execution=Execution(device="cpu", micro_batch_sequences=4),
+        progress=no_progress,
+    )
+
+
+def read(folder: Path, sequences: int) -> None:
+    """Every row, as training reads it: token ids and scores, checked against each other."""
+    import numpy as np
+
+    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.training.score_store import open_scores
+    from tokenweight.training.sequences import TrainingRows, open_tokens
+    from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
+    from tokenweight.weighting import plan_windows
+
+    tokens = open_tokens(folder / "chunks")
+    vocabulary = vocabulary_sha256(load_tokenizer(smoke_base_dir()))
+    plan = plan_windows(LONG_TOKENS, SHORT_TOKENS, STRIDE_TOKENS)
+    scores = open_scores(folder / "scores", tokens, plan, sequences=sequences, vocabulary_sha256=vocabulary)
+    rows = TrainingRows(tokens, sequences, 4096, scores)
+    total = sum(float(np.asarray(rows[i]["short_nll"]).sum(dtype=np.float64)) for i in range(sequences))
+    assert total / (sequences * (LONG_TOKENS - 1)) < 9, "nats a token, worse than chance"
+
+
+PHASES: dict[str, Callable[[Path, int], None]] = {"chunk": chunk, "score": score, "read": read}
+
+
+# --- Measuring ---------------------------------------------------------------------------------------
+
+
+def _in_fresh_process(phase: str, folder: Path, sequences: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--phase", phase, "--folder", str(folder), "--sequences", str(sequences)]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "TOKENIZERS_PARALLELISM": "false"}
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    measured: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
+    return measured
+
+
+def _measured(phase: Callable[[Path, int], None], folder: Path, sequences: int) -> dict[str, float]:
+    """Peaks in MiB and seconds of one phase; what is on disk after it."""
+    peak, ended = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            peak[0] = max(peak[0], _anonymous_mib())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    began = time.perf_counter()
+    try:
+        phase(folder, sequences)
+    finally:
+        ended.set()
+        watcher.join()
+    disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return {
+        "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_anonymous_mib": round(peak[0], 1),
+        "disk_mib": round(disk / MIB, 1),
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def _anonymous_mib() -> float:
+    """Memory of this process that no file backs (Linux)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By phase: how many times as much as at the first size."""
+    first, last = rows[: len(PHASES)], rows[-len(PHASES) :]
+    keys = ("sequences", "disk_mib", "peak_rss_mib", "peak_anonymous_mib")
+    return {b["phase"]: {key: round(b[key] / a[key], 3) for key in keys} for a, b in zip(first, last, strict=True)}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown: one line per phase and size, the ratio of the two sizes behind."""
+    lines = [
+        "| phase | sequences | on disk MiB | peak RSS MiB | peak anonymous MiB | seconds | RSS ratio | anonymous ratio |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for phase, ratio in ratios(rows).items():
+        for row in (r for r in rows if r["phase"] == phase):
+            keys = ("sequences", "disk_mib", "peak_rss_mib", "peak_anonymous_mib", "seconds")
+            is_last = row["sequences"] == rows[-1]["sequences"]
+            ends = (ratio["peak_rss_mib"], ratio["peak_anonymous_mib"]) if is_last else ("", "")
+            lines.append("| " + " | ".join(map(str, (phase, *(row[key] for key in keys), *ends))) + " |")
+    return "\n".join(lines)
+
+
+def _machine() -> dict[str, str | int | None]:
+    return {
+        "processor": next(
+            (
+                line.partition(":")[2].strip()
+                for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+                if line.startswith("model name")
+            ),
+            platform.machine(),
+        ),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")},
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sequences", type=int, default=256, help="at the smaller size")
+    parser.add_argument("--factor", type=int, default=8, help="how many times as many at the larger size")
+    parser.add_argument("--out", type=Path, help="JSON to write")
+    parser.add_argument("--phase", choices=PHASES, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Documents: their examples run, their links lead somewhere, the names they use exist."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+import tokenweight.weighting as weighting
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+METHOD = ROOT / "docs" / "method.md"
+
+
+def relative_links(text):
+    """Targets of [text](target) that are not web addresses."""
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"[a-z]+:", link)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_relative_links_lead_somewhere(document):
+    text = document.read_text(encoding="utf-8")
+    for link in relative_links(text):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        assert target.is_relative_to(ROOT), link
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}, link
+
+
+def test_the_example_of_the_method_gives_the_numbers_that_stand_there():
+    failed, tried = doctest.testfile(str(METHOD), module_relative=False, encoding="utf-8")
+    assert failed == 0
+    assert tried >= 15
+
+
+def test_functions_of_the_method_are_where_it_says():
+    for row in METHOD.read_text(encoding="utf-8").splitlines():
+        for file, target, names in re.findall(r"\[`(\w+\.py)`\]\((\S+?)\)((?: `[\w.]+`,?)*)", row):
+            source = (METHOD.parent / target).read_text(encoding="utf-8")
+            assert target.endswith(file)
+            for name in re.findall(r"`([\w.]+)`", names):
+                assert name.rpartition(".")[2] in source, (file, name)
+
+
+def test_every_public_name_is_in_the_method():
+    text = METHOD.read_text(encoding="utf-8")
+    assert [name for name in weighting.__all__ if name not in text] == []
