@@ -17,7 +17,7 @@ import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
@@ -32,9 +32,10 @@ from transformers import TrainerCallback
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Execution, Scorer, Training
+from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.fit import training_arguments
+from tokenweight.training.fused import fuse_elementwise
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base
 from tokenweight.training.request import TrainRequest
@@ -56,13 +57,13 @@ WEIGHTINGS = {
 class Switch(TrainerCallback):
     """Gives each weighting its steps, and notes the peak memory of each."""
 
-    def __init__(self, trainer: TokenWeightingTrainer, steps_each: int) -> None:
-        self.trainer, self.steps_each = trainer, steps_each
+    def __init__(self, trainer: TokenWeightingTrainer, order: list[str], steps_each: int) -> None:
+        self.trainer, self.order, self.steps_each = trainer, order, steps_each
         self.peak: dict[str, float] = {}
         self._set(0)
 
     def _set(self, step: int) -> None:
-        self.name = ORDER[min(step // self.steps_each, len(ORDER) - 1)]
+        self.name = self.order[min(step // self.steps_each, len(self.order) - 1)]
         self.trainer.request = self.trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
         self.trainer.scores_itself = self.name.startswith("unfrozen")
 
@@ -80,7 +81,8 @@ def main() -> None:
     shape = tiny(SHAPES[options.model]) if options.tiny else SHAPES[options.model]
     layers = options.layers or shape.layers
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    steps = options.steps * len(ORDER)
+    order = options.weightings.split(",")
+    steps = options.steps * len(order)
     training = Training(
         steps=steps, sequences_per_step=world * options.accumulation, learning_rate=2e-5, warmup_steps=1,
         precision="fp32" if options.tiny else "bf16",
@@ -100,6 +102,8 @@ def main() -> None:
         arguments.save_strategy = "no"
         model = load_model(base, torch.float32 if options.tiny else torch.bfloat16, check_rope=False)
         checkpoint_activations(model, execution.checkpointing)
+        if options.fused:
+            fuse_elementwise(model)
         draw = np.random.default_rng(0)
         tokens = draw.integers(
             0, shape.config["vocab_size"], (training.sequences_per_step, shape.long_tokens), np.uint32
@@ -112,12 +116,14 @@ def main() -> None:
             plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
             bos_token_id=None, metrics_file=MetricsFile(Path(folder) / "metrics.jsonl"), progress=no_progress,
         )  # fmt: skip
-        switch = Switch(trainer, options.steps)
+        switch = Switch(trainer, order, options.steps)
         trainer.add_callback(switch)
         with attention_kernels():
             trainer.train()
         if trainer.is_world_process_zero():
-            report(shape, layers, world, options, MetricsFile(Path(folder) / "metrics.jsonl").read(), switch.peak)
+            report(
+                shape, layers, world, options, order, MetricsFile(Path(folder) / "metrics.jsonl").read(), switch.peak
+            )
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -137,6 +143,7 @@ def report(
     layers: int,
     world: int,
     options: argparse.Namespace,
+    order: list[str],
     rows: list[dict[str, Any]],
     peak: dict[str, float],
 ) -> None:
@@ -144,9 +151,9 @@ def report(
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
     seconds = {
         name: statistics.median(row["seconds"] for row in rows[i * options.steps + 1 : (i + 1) * options.steps])
-        for i, name in enumerate(ORDER)
+        for i, name in enumerate(order)
     }
-    uniform = min(seconds["uniform"], seconds["uniform again"])
+    uniform = min(value for name, value in seconds.items() if name.startswith("uniform"))
     peak_flops = next((value for key, value in PEAK_FLOPS.items() if key in device), None)
     flops = step_flops(shape, layers, shape.long_tokens) * options.accumulation
     print(f"{options.model}, {layers} layers, {shape.long_tokens} tokens, {world} x {device}, ZeRO-3, "
@@ -175,7 +182,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, help="default: all")
     parser.add_argument("--steps", type=int, default=3, help="optimizer steps of each weighting, the first to warm up")
     parser.add_argument("--accumulation", type=int, default=2, help="micro-batches a step (the paper: 16)")
-    parser.add_argument("--checkpointing", choices=("none", "full", "keep_attention"), default="keep_attention")
+    parser.add_argument("--checkpointing", choices=get_args(Checkpointing), default="keep_attention")
+    parser.add_argument("--fused", action="store_true", help="compile the elementwise parts")
+    parser.add_argument("--weightings", default=",".join(ORDER), help="of these, by comma")
     parser.add_argument("--tiny", action="store_true", help="small widths on CPUs, to try the logic")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 Scale = Literal["smoke", "mini", "paper"]
 Parity = Literal["paper", "authors"]
-Checkpointing = Literal["none", "full", "keep_attention"]  # of activations
+Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
 ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]
 
 

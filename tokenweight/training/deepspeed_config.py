@@ -6,6 +6,9 @@ from typing import Any
 
 from tokenweight.recipes.schema import Execution, Training
 
+# Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.
+_LARGE_BUCKETS = {"reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 5e8}
+
 
 def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]:
     """Configuration for `execution.deepspeed_stage`, without any "auto".
@@ -13,6 +16,7 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
     bf16 parameters with fp32 master weights, gradients accumulated in fp32 (the default would be bf16), and
     DeepSpeed's AdamW over all parameters, so that weight decay also acts on norms, as in the paper's setup.
     """
+    on_gpu = execution.device != "cpu"
     accumulation = training.sequences_per_step // (execution.processes * execution.micro_batch_sequences)
     return {
         "train_batch_size": training.sequences_per_step,
@@ -33,9 +37,10 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
         },
         "zero_optimization": {
             "stage": execution.deepspeed_stage,
-            "overlap_comm": execution.device != "cpu",
+            "overlap_comm": on_gpu,
             "contiguous_gradients": True,
             "stage3_gather_16bit_weights_on_model_save": True,
+            **(_LARGE_BUCKETS if on_gpu else {}),
         },
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 10**9,
