@@ -12,9 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Execution, Training, Weighting
+from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.launch import run_guarded
 from tokenweight.training.run import train
@@ -128,14 +129,19 @@ def test_two_processes_give_the_numbers_of_one(make_request, unfrozen, frozen, b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_zero_3_on_two_processes_gives_the_numbers_of_one_process(make_request, unfrozen, tmp_path, precision):
+@pytest.mark.parametrize(("precision", "tied"), [("fp32", True), ("fp32", False), ("bf16", True)])
+def test_zero_3_on_two_processes_gives_the_numbers_of_one_process(
+    make_request, make_scorer, unfrozen, tmp_path, precision, tied
+):
     """The head is right under ZeRO-3, where its weight is whole only inside it. (Compiles an extension at first.)"""
     pytest.importorskip("deepspeed")
     sparse, dense = Weighting(postprocessing="sparse", kappa=0.3), Weighting(postprocessing="dense", lambda_=0.75)
     # In bf16 a random model's PMI is mostly rounding, and large steps amplify it: compare smooth weights, small steps.
     settings = {"weighting": sparse} if precision == "fp32" else {"weighting": dense, "learning_rate": 1e-4}
     request = make_request(steps=4, scorer=unfrozen, precision=precision, **settings)
+    if not tied:
+        extend(make_scorer(tie_word_embeddings=False), Extension(long_tokens=64, rope_theta=300_000.0), tmp_path)
+        request = request.model_copy(update={"model_dir": tmp_path / "model"})
     zero = TWO.model_copy(update={"deepspeed_stage": 3, "save_every_steps": 2})
     train(request, tmp_path / "one", Execution(device="cpu"), no_progress)
     train(request, tmp_path / "zero", zero, no_progress)
@@ -149,9 +155,13 @@ def test_zero_3_on_two_processes_gives_the_numbers_of_one_process(make_request, 
             assert got[key] == pytest.approx(expected[key], rel=tolerance), key
     if precision == "fp32":
         expected, got = (load_file(tmp_path / name / "model/model.safetensors") for name in ("one", "zero"))
-        assert expected.keys() == got.keys()
+        start = load_file(request.model_dir / "model.safetensors")
+        assert expected.keys() == got.keys() == start.keys()
+        assert ("lm_head.weight" in got) is not tied
         for key, tensor in expected.items():
             torch.testing.assert_close(got[key], tensor, rtol=1e-2, atol=1e-3)
+            moved = (tensor - start[key]).norm()
+            assert (got[key] - tensor).norm() < 0.02 * moved, f"{key}: another direction"
 
 
 @pytest.mark.slow

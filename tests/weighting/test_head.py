@@ -173,6 +173,24 @@ def test_chunks_have_at_least_64_rows_and_a_small_problem_is_one():
     assert seen.elements == ROWS * VOCABULARY
 
 
+def test_rows_of_zero_gradient_cost_nothing_in_backward():
+    rows, width, vocabulary = 400, 4, 500
+    hidden, weight = torch.randn(rows, width, requires_grad=True), torch.randn(vocabulary, width, requires_grad=True)
+    labels = torch.randint(0, vocabulary, (rows,))
+    gradient = torch.zeros(rows)
+    gradient[::40] = 1
+    with LargestTensor() as forward:
+        nll = per_token_nll(hidden, weight, labels)
+    with LargestTensor() as some_rows:
+        torch.autograd.backward(nll, gradient)
+    with LargestTensor() as all_rows:
+        torch.autograd.backward(per_token_nll(hidden, weight, labels), torch.ones(rows))
+    assert forward.elements == rows * vocabulary
+    assert some_rows.elements == 10 * vocabulary
+    assert "index_copy_" in some_rows.operations
+    assert "index_copy_" not in all_rows.operations, "nothing is copied where every row counts"
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_model_with_our_head_trains_as_with_its_own(make_llama, tied):
     plain, ours = make_llama(tied), make_llama(tied)
@@ -203,6 +221,18 @@ def test_model_nll_of_some_columns_is_a_slice_of_all(make_llama):
     for start, stop in ((-1, 5), (5, 5), (0, 40)):
         with pytest.raises(ValueError, match="columns"):
             model_nll(model, ids, start, stop)
+
+
+def test_model_nll_keeps_no_cache_and_computes_no_entropy(make_llama, monkeypatch):
+    model = make_llama()
+    head = install_head(model)
+    assert head.training is model.training is False
+    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll_and_entropy", None)
+    seen = []
+    model.register_forward_pre_hook(lambda _, args, kwargs: seen.append(kwargs), with_kwargs=True)
+    model_nll(model, torch.randint(0, 50, (1, 12)))
+    assert seen[0]["use_cache"] is False
+    assert head.request is None, "the head gives logits again"
 
 
 def test_phi_2_keeps_the_bias_of_its_head():
@@ -245,6 +275,12 @@ def test_under_autocast_products_are_bf16_and_the_weight_gradient_is_not():
 def test_shapes_that_do_not_fit_are_named(hidden, weight, labels, word):
     with pytest.raises(ValueError, match=word):
         per_token_nll(torch.zeros(hidden), torch.zeros(weight), torch.zeros(labels, dtype=torch.long))
+
+
+@pytest.mark.parametrize("chunk_rows", [0, -1])
+def test_chunks_without_rows_are_refused(chunk_rows):
+    with pytest.raises(ValueError, match="chunk_rows"):
+        per_token_nll(torch.zeros(4, 3), torch.zeros(5, 3), torch.zeros(4, dtype=torch.long), chunk_rows=chunk_rows)
 
 
 def test_models_that_change_their_logits_are_refused(make_llama):
