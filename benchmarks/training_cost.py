@@ -33,7 +33,7 @@ from shapes import tiny as tiny_shape
 
 from tokenweight.recipes.schema import Checkpointing, Weighting
 from tokenweight.training.activations import checkpoint_activations
-from tokenweight.training.fused import fuse_elementwise
+from tokenweight.training.fused import fused_elementwise
 from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
 from tokenweight.weighting.step import weighted_step
 
@@ -48,12 +48,10 @@ BACKENDS = {"cudnn": [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], "
 class Bench:
     """One model at one depth, one sequence, and the variants of a step on it."""
 
-    def __init__(self, shape: Shape, layers: int, device: str, checkpointing: Checkpointing, fused: bool) -> None:
+    def __init__(self, shape: Shape, layers: int, device: str, checkpointing: Checkpointing) -> None:
         self.shape, self.layers, self.device = shape, layers, device
         self.model = shape.build(layers, device)
         checkpoint_activations(self.model, checkpointing)
-        if fused:
-            print(f"fused: {fuse_elementwise(self.model)}", file=sys.stderr)
         install_head(self.model)
         self.model.train()
         self.plan = plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens)
@@ -170,9 +168,10 @@ def main(
     chosen = [name.strip() for name in variants.split(",") if name.strip()] or list(VARIANTS)
     results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in chosen}
     for depth in map(int, layers.split(",")):
-        bench = Bench(shape, depth, device, checkpointing, fused)
+        bench = Bench(shape, depth, device, checkpointing)
         for name in chosen:
-            with sdpa_kernel(BACKENDS[attention], set_priority=True) if device == "cuda" else nullcontext():
+            kernels = sdpa_kernel(BACKENDS[attention], set_priority=True) if device == "cuda" else nullcontext()
+            with kernels, fused_elementwise(bench.model) if fused else nullcontext():
                 results[name][depth] = measure(bench, VARIANTS[name], repeats)
             print(f"{depth} layers, {name}: {results[name][depth]}", file=sys.stderr, flush=True)
         del bench

@@ -15,6 +15,7 @@ import platform
 import statistics
 import sys
 import tempfile
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_args
@@ -35,7 +36,7 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.fit import training_arguments
-from tokenweight.training.fused import fuse_elementwise
+from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base
 from tokenweight.training.request import TrainRequest
@@ -102,8 +103,6 @@ def main() -> None:
         arguments.save_strategy = "no"
         model = load_model(base, torch.float32 if options.tiny else torch.bfloat16, check_rope=False)
         checkpoint_activations(model, execution.checkpointing)
-        if options.fused:
-            fuse_elementwise(model)
         draw = np.random.default_rng(0)
         tokens = draw.integers(
             0, shape.config["vocab_size"], (training.sequences_per_step, shape.long_tokens), np.uint32
@@ -118,7 +117,7 @@ def main() -> None:
         )  # fmt: skip
         switch = Switch(trainer, order, options.steps)
         trainer.add_callback(switch)
-        with attention_kernels():
+        with attention_kernels(), fused_elementwise(model) if options.fused else nullcontext():
             trainer.train()
         if trainer.is_world_process_zero():
             report(

@@ -163,7 +163,7 @@ def test_bf16_keeps_fp32_parameters_and_saves_bf16(make_request, unfrozen, tmp_p
     assert_rope(model, model.config)
 
 
-@pytest.mark.parametrize("checkpointing", ["full", "keep_attention"])
+@pytest.mark.parametrize("checkpointing", ["full", "keep_attention", "keep_projections"])
 def test_checkpointing_of_activations_changes_nothing(make_request, unfrozen, tmp_path, checkpointing, capfd):
     request = make_request(weighting=SPARSE, scorer=unfrozen)
     run(request, tmp_path / "plain")

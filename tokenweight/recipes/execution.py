@@ -17,7 +17,8 @@ _DEFAULTS: dict[Scale, Execution] = {
         eval_batch_sequences=1,
         save_every_steps=20,
         deepspeed_stage=3,
-        checkpointing="keep_attention",
+        checkpointing="keep_projections",
+        fused=True,
         isolate_evaluation=True,
     ),
 }

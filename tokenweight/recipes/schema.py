@@ -342,4 +342,5 @@ class Execution(Frozen):
     save_every_steps: PositiveInt = 40
     deepspeed_stage: Literal[0, 2, 3] = 0
     checkpointing: Checkpointing = "none"
+    fused: bool = False  # compile the elementwise parts of Llama layers
     isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one

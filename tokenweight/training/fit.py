@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.checkpoints import checkpoint_step
 from tokenweight.training.deepspeed_config import deepspeed_config
+from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.quiet import quiet_transformers
@@ -74,7 +76,7 @@ def fit(
             metrics_file=metrics_file,
             progress=progress,
         )
-        with attention_kernels():
+        with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
 
         # 5. Save and validate.

