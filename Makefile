@@ -17,7 +17,7 @@ help:
 	@echo "make install    virtual environment $(VENV) with the pinned versions"
 	@echo "make test       tests as CI runs them"
 	@echo "make test-all   the longer ones too"
-	@echo "make mutate     changes the weighting room one place at a time; tests must notice (half an hour on 2 cores)"
+	@echo "make mutate     changes the weighting room one place at a time; tests must notice (some eight minutes)"
 	@echo "make check      ruff and mypy"
 	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
 
