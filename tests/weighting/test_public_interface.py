@@ -27,8 +27,8 @@ def parameters(function):
     ("name", "expected"),
     [
         ("plan_windows", "long_tokens, short_tokens, stride_tokens"),
-        ("token_weights", "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None"),
-        ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048"),
+        ("token_weights", "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, parity=paper"),
+        ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none"),
         ("weighted_nll", "nll, weights"),
         (
             "add_token_weighting",
