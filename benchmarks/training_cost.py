@@ -152,7 +152,7 @@ def extrapolate(by_depth: dict[int, dict[str, Any]], layers: int) -> float | Non
 def main(
     model: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "llama3-8b",
     layers: Annotated[str, typer.Option(help="Depths to measure.")] = "4,8",
-    variants: Annotated[str, typer.Option(help="Which variants, by comma; all if empty.")] = "",
+    variants: Annotated[str, typer.Option(help="Which variants, by semicolon; all if empty.")] = "",
     attention: Annotated[str, typer.Option(help="cudnn or flash")] = "cudnn",
     checkpointing: Annotated[Checkpointing, typer.Option(help="What is kept of activations.")] = "keep_attention",
     fused: Annotated[bool, typer.Option(help="Compile the elementwise parts.")] = False,
@@ -165,7 +165,7 @@ def main(
     device = "cuda" if torch.cuda.is_available() and not tiny else "cpu"
     if tiny:
         shape = tiny_shape(shape)
-    chosen = [name.strip() for name in variants.split(",") if name.strip()] or list(VARIANTS)
+    chosen = [name.strip() for name in variants.split(";") if name.strip()] or list(VARIANTS)
     results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in chosen}
     for depth in map(int, layers.split(",")):
         bench = Bench(shape, depth, device, checkpointing)
