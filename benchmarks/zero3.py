@@ -82,7 +82,7 @@ def main() -> None:
     shape = tiny(SHAPES[options.model]) if options.tiny else SHAPES[options.model]
     layers = options.layers or shape.layers
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    order = options.weightings.split(",")
+    order = options.weightings.split(";")
     steps = options.steps * len(order)
     training = Training(
         steps=steps, sequences_per_step=world * options.accumulation, learning_rate=2e-5, warmup_steps=1,
@@ -183,7 +183,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--accumulation", type=int, default=2, help="micro-batches a step (the paper: 16)")
     parser.add_argument("--checkpointing", choices=get_args(Checkpointing), default="keep_attention")
     parser.add_argument("--fused", action="store_true", help="compile the elementwise parts")
-    parser.add_argument("--weightings", default=",".join(ORDER), help="of these, by comma")
+    parser.add_argument("--weightings", default=";".join(ORDER), help="of these, by semicolon")
     parser.add_argument("--tiny", action="store_true", help="small widths on CPUs, to try the logic")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
