@@ -336,6 +336,7 @@ class Execution(Frozen):
 
     launcher: Literal["inline", "torchrun"] = "inline"
     processes: PositiveInt = 1
+    sequence_parallel: PositiveInt = 1  # processes that share each training sequence, an equal part of its tokens each
     device: Literal["auto", "cpu", "cuda"] = "auto"
     micro_batch_sequences: PositiveInt = 1
     eval_batch_sequences: PositiveInt = 8
@@ -344,3 +345,8 @@ class Execution(Frozen):
     checkpointing: Checkpointing = "none"
     fused: bool = False  # compile the elementwise parts of Llama layers
     isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one
+
+    @property
+    def sequences_per_pass(self) -> int:
+        """Different sequences that all processes together train on in one forward pass."""
+        return self.processes // self.sequence_parallel * self.micro_batch_sequences

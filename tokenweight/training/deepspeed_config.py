@@ -17,9 +17,10 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
     DeepSpeed's AdamW over all parameters, so that weight decay also acts on norms, as in the paper's setup.
     """
     on_gpu = execution.device != "cpu"
-    accumulation = training.sequences_per_step // (execution.processes * execution.micro_batch_sequences)
+    accumulation = training.sequences_per_step // execution.sequences_per_pass
     return {
-        "train_batch_size": training.sequences_per_step,
+        # DeepSpeed counts a sequence once for each process that holds a part of it.
+        "train_batch_size": training.sequences_per_step * execution.sequence_parallel,
         "train_micro_batch_size_per_gpu": execution.micro_batch_sequences,
         "gradient_accumulation_steps": accumulation,
         "gradient_clipping": training.gradient_clip,

@@ -22,6 +22,7 @@ from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.saving import save_checkpoint
 from tokenweight.training.score_store import Scores, open_scores
+from tokenweight.training.sequence_parallel import share_sequences
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_tokens
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
 from tokenweight.weighting.parity import head_rounding, with_one_more_own_column
@@ -75,6 +76,7 @@ def fit(
             bos_token_id=bos_token_id(tokenizer, model.config),
             metrics_file=metrics_file,
             progress=progress,
+            shard=share_sequences(model, execution, tokens.shape[1]),
         )
         with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -145,7 +147,7 @@ def start_deepspeed_on_cpu() -> None:
 
 def accumulation_steps(request: TrainRequest, execution: Execution) -> int:
     """Micro-batches that each process accumulates for one optimizer step."""
-    return request.training.sequences_per_step // (execution.processes * execution.micro_batch_sequences)
+    return request.training.sequences_per_step // execution.sequences_per_pass
 
 
 def window_plan(request: TrainRequest, tokens: TokenRows) -> WindowPlan | None:

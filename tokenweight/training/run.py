@@ -15,6 +15,7 @@ from tokenweight.training.fit import fit, window_plan
 from tokenweight.training.launch import launch
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.request import TrainRequest
+from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import open_tokens
 
 
@@ -51,17 +52,20 @@ def check(request: TrainRequest, execution: Execution) -> None:
             f"{request.chunk_dir}: {len(tokens)} sequences, but {training.steps} steps of "
             f"{training.sequences_per_step} need {request.rows}; give a larger corpus or fewer steps"
         )
-    context_tokens = load_config(request.model_dir).max_position_embeddings
+    config = load_config(request.model_dir)
+    context_tokens = config.max_position_embeddings
     if tokens.shape[1] > context_tokens:
         raise UserError(
             f"{request.chunk_dir}: sequences of {tokens.shape[1]} tokens exceed the model's context of "
             f"{context_tokens}; extend it first"
         )
-    per_pass = execution.processes * execution.micro_batch_sequences
+    check_sequence_parallel(execution, config, tokens.shape[1])
+    per_pass = execution.sequences_per_pass
     if training.sequences_per_step % per_pass:
         raise UserError(
             f"training.sequences_per_step: {training.sequences_per_step} is not a multiple of processes times "
-            f"micro_batch_sequences ({per_pass}); change one of them"
+            f"micro_batch_sequences{' over sequence_parallel' if execution.sequence_parallel > 1 else ''} ({per_pass}); "
+            "change one of them"
         )
     if execution.launcher == "inline" and (execution.processes > 1 or execution.deepspeed_stage):
         raise UserError("execution.launcher: 'inline' is one process without DeepSpeed; set it to 'torchrun'")

@@ -24,7 +24,9 @@ from tokenweight.training.checkpoints import mark_whole
 from tokenweight.training.metrics import MetricsFile, StepMetrics
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.scoring import windows_per_batch
+from tokenweight.training.sequence_parallel import SharedRows
 from tokenweight.training.sequences import TrainingRows
+from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, score_windows
 
@@ -52,11 +54,12 @@ class TokenWeightingTrainer(Trainer):
         bos_token_id: int | None,
         metrics_file: MetricsFile,
         progress: Progress,
+        shard: SequenceShard | None = None,
     ) -> None:
         super().__init__(
             model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
         )
-        self.request, self.plan, self.bos_token_id = request, plan, bos_token_id
+        self.request, self.plan, self.bos_token_id, self.shard = request, plan, bos_token_id, shard
         self.scores_itself = (
             request.needs_short_nll and request.scorer is not None and request.scorer.kind == "unfrozen"
         )
@@ -76,13 +79,15 @@ class TokenWeightingTrainer(Trainer):
         if self.scores_itself and batches:
             assert self.plan is not None
             token_ids = torch.cat([batch["input_ids"].to(device) for batch in batches])
+            per_batch = windows_per_batch(self.plan, self.args.per_device_train_batch_size)
             short_nll = score_windows(
                 self.model,
                 token_ids,
                 self.plan,
                 bos_token_id=self.bos_token_id,
-                windows_per_batch=windows_per_batch(self.plan, self.args.per_device_train_batch_size),
+                windows_per_batch=max(1, per_batch // self.sequence_parallel),
                 first_window=False,
+                shard=self.shard,
             )
             for batch, rows in zip(batches, short_nll.split([len(b["input_ids"]) for b in batches]), strict=True):
                 batch["short_nll"] = rows
@@ -106,11 +111,17 @@ class TokenWeightingTrainer(Trainer):
                 short_nll=inputs.get("short_nll"),
                 own_first_window=self.plan if self._first_window_is_ours() else None,
                 parity=self.request.parity,
+                shard=self.shard,
             )
         except FloatingPointError as error:
             raise self._stopped(str(error)) from error
         self.step_metrics.add(step.nll, step.weights)
         return step.loss
+
+    @property
+    def sequence_parallel(self) -> int:
+        """Processes that share each sequence."""
+        return 1 if self.shard is None else self.shard.processes
 
     def _first_window_is_ours(self) -> bool:
         """Unfrozen scorers and LongCE take the first window's short NLL from the long pass."""
@@ -143,8 +154,9 @@ class TokenWeightingTrainer(Trainer):
         return self.lr_scheduler
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int]:
-        """Rows in the order in which the chunk stage shuffled them."""
-        return torch.utils.data.SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+        """Rows in the order in which the chunk stage shuffled them; processes that share sequences read the same."""
+        rows = len(self.train_dataset if train_dataset is None else train_dataset)
+        return SharedRows(rows, self.args.per_device_train_batch_size, self.sequence_parallel)
 
     # --- Numbers --------------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from tokenweight.weighting.shards import SequenceShard
+
 CPU_CHUNK_BYTES = 8 * 2**20  # logits that stay in the cache; smaller chunks lose where cores are shared
 Rounding = Literal["none", "logits", "nll"]  # what is rounded to bf16 on the way: nothing; logits; logits and NLL
 UNSUPPORTED_HEAD_FIELDS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
@@ -137,30 +139,46 @@ def model_nll(model: nn.Module, token_ids: Tensor, start: int = 0, stop: int | N
     token_ids int64 [B, T]. Returns fp32 [B, stop - start] (stop None: all T - 1 columns). The head sees only
     the positions asked for.
     """
-    nll, _ = _ask(model, token_ids, start, stop, with_entropy=False)
-    return nll
+    stop = token_ids.shape[1] - 1 if stop is None else stop
+    if not 0 <= start < stop < token_ids.shape[1]:
+        raise ValueError(f"columns [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
+    request = NLLRequest(token_ids[:, start + 1 : stop + 1], start, with_entropy=False)
+    return _ask(model, request, token_ids)
 
 
 def model_nll_and_entropy(model: nn.Module, token_ids: Tensor) -> tuple[Tensor, Tensor]:
     """All columns of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant)."""
-    nll, entropy = _ask(model, token_ids, 0, None, with_entropy=True)
-    assert entropy is not None
-    return nll, entropy
+    request = NLLRequest(token_ids[:, 1:], 0, with_entropy=True)
+    nll = _ask(model, request, token_ids)
+    assert request.entropy is not None
+    return nll, request.entropy
 
 
-def _ask(
-    model: nn.Module, token_ids: Tensor, start: int, stop: int | None, *, with_entropy: bool
+def shard_nll(
+    model: nn.Module, token_ids: Tensor, shard: SequenceShard, *, with_entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
+    """Our columns of :func:`model_nll` (fp32 [B, C]) where processes share a sequence; the entropy if asked for.
+
+    token_ids: the whole sequences, int64 [B, N], the same on all of them. `model` has the attention of
+    tokenweight.training.sequence_parallel. Raises ValueError where its layers have not exchanged anything: their
+    NLLs would be those of shards without the rest.
+    """
+    labels = token_ids[:, shard.columns.start + 1 : shard.columns.stop + 1]
+    positions = torch.arange(shard.positions.start, shard.positions.stop, device=token_ids.device)
+    request, before = NLLRequest(labels, 0, with_entropy), shard.exchanges
+    nll = _ask(model, request, token_ids[:, shard.positions], position_ids=positions[None], sequence_shard=shard)
+    if shard.exchanges == before:
+        raise ValueError("the model's attention does not take a sequence_shard: its shards would not see each other")
+    return nll, request.entropy
+
+
+def _ask(model: nn.Module, request: NLLRequest, token_ids: Tensor, **inputs: Any) -> Tensor:
     head = next((m for m in model.modules() if isinstance(m, TokenNLLHead)), None)
     if head is None:
         raise ValueError("the model has no TokenNLLHead: call install_head(model) first")
-    stop = token_ids.shape[1] - 1 if stop is None else stop
-    if not 0 <= start < stop < token_ids.shape[1]:
-        raise ValueError(f"columns [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
-    request = NLLRequest(token_ids[:, start + 1 : stop + 1], start, with_entropy)
     with head.answering(request):
-        output = model(input_ids=token_ids, use_cache=False)
-    return output.logits, request.entropy
+        nll: Tensor = model(input_ids=token_ids, use_cache=False, **inputs).logits
+    return nll
 
 
 def _nll_and_entropy(

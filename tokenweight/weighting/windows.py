@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenweight.weighting.head import model_nll
+from tokenweight.weighting.shards import SequenceShard
 
 
 @dataclass(frozen=True)
@@ -83,24 +84,27 @@ def score_windows(
     bos_token_id: int | None,
     windows_per_batch: int,
     first_window: bool = True,
+    shard: SequenceShard | None = None,
 ) -> Tensor:
     """Short-context NLL of every prediction: fp32 [B, M]; the one routine for any scorer.
 
     `model` carries a TokenNLLHead and sees each window alone, `windows_per_batch` of them in a forward pass;
     the head runs on the scored positions only. The model is in eval mode meanwhile. With `first_window` False
-    columns 0..n-2 are left zero, to be taken from the long pass (:meth:`WindowPlan.with_own_context`).
+    columns 0..n-2 are left zero, to be taken from the long pass (:meth:`WindowPlan.with_own_context`). Processes that
+    share their sequences (`shard`) score whole windows each, without a word in between, and all get all NLLs.
     """
     was_training = model.training
     model.eval()
     short_nll = torch.zeros(token_ids.shape[0], plan.columns, dtype=torch.float32, device=token_ids.device)
     for first_position, windows in _alike(plan, skip=0 if first_window else 1):
-        inputs = window_token_ids(token_ids, plan, windows, bos_token_id)
-        nll = torch.cat(
-            [
-                model_nll(model, batch, first_position, plan.short_tokens - 1)
-                for batch in torch.split(inputs.flatten(0, 1), windows_per_batch)
-            ]
-        ).view(token_ids.shape[0], len(windows), -1)
+        inputs = window_token_ids(token_ids, plan, windows, bos_token_id).flatten(0, 1)
+
+        def nll_of(rows: Tensor, first_position: int = first_position) -> Tensor:
+            batches = torch.split(rows, windows_per_batch)
+            return torch.cat([model_nll(model, batch, first_position, plan.short_tokens - 1) for batch in batches])
+
+        nll = nll_of(inputs) if shard is None else shard.spread(inputs, nll_of)
+        nll = nll.view(token_ids.shape[0], len(windows), -1)
         for i, window in enumerate(windows):
             start, stop = plan.fills[window]
             short_nll[:, start:stop] = nll[:, i]
