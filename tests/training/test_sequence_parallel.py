@@ -164,7 +164,7 @@ def metrics(out_dir):
         ("unfrozen", {}),
         ("frozen", {}),
         ("unfrozen", {"processes": 4}),
-        ("unfrozen", {"deepspeed_stage": 3, "checkpointing": "keep_attention"}),
+        ("unfrozen", {"deepspeed_stage": 3, "checkpointing": "full"}),
     ],
     ids=["unfrozen", "frozen", "two groups", "zero-3"],
 )
