@@ -78,7 +78,7 @@ def test_two_processes_share_a_sequence_and_nothing_changes(whole_and_shared, ca
     assert [result["nll"].shape[1] for result in shared] == [32, 31]
     nll, weights = (torch.cat([result[key] for result in shared], dim=1) for key in ("nll", "weights"))
     torch.testing.assert_close(nll, whole["nll"], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(weights, whole["weights"], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(weights, whole["weights"], rtol=1e-4, atol=1e-5)
     assert torch.equal(weights == 0, whole["weights"] == 0)  # the same tokens are selected
     mean = (shared[0]["loss"] + shared[1]["loss"]) / 2
     torch.testing.assert_close(mean, whole["loss"], rtol=1e-5, atol=0)

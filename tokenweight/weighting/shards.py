@@ -49,7 +49,8 @@ class SequenceShard:
 
         Engines average gradients over processes, P of which hold one sequence: (sum over ours) * P / M.
         """
-        return (self.columns.stop - self.columns.start) * self.processes / (self.tokens - 1)
+        ours: int = self.columns.stop - self.columns.start
+        return ours * self.processes / (self.tokens - 1)
 
     def gather_columns(self, ours: Tensor) -> Tensor:
         """All columns [B, M] from each process's own [B, C], the same on every process; without gradient."""
