@@ -175,7 +175,11 @@ def test_checkpointing_of_activations_changes_nothing(make_request, unfrozen, tm
 def test_nothing_is_printed(make_request, tmp_path, capfd):
     steps = []
     train(make_request(), tmp_path, Execution(device="cpu"), lambda *args: steps.append(args))
-    assert steps == [(1, 3, "steps"), (2, 3, "steps"), (3, 3, "steps")]
+    assert [(done, total, what.partition(":")[0]) for done, total, what in steps] == [
+        (1, 3, "steps"),
+        (2, 3, "steps"),
+        (3, 3, "steps"),
+    ]
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""
