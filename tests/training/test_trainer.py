@@ -128,7 +128,7 @@ def test_the_checkpoint_is_a_plain_one_with_extended_rope_and_tokenizer(make_req
     assert AutoTokenizer.from_pretrained(tmp_path / "model").bos_token == "<s>"
     names = {p.name for p in model_dir.iterdir()}
     assert {p.name for p in (tmp_path / "model").iterdir()} == names
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.jsonl", "model"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["metrics.jsonl", "model", "tensorboard"]
     assert summary["steps"] == 3
     assert summary["effective_steps"] == 2
     assert summary["resumed_from_step"] is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +77,12 @@ def fit(
             reports=reports,
             progress=progress,
         )
-        with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
+        with (
+            attention_kernels(),
+            fused_elementwise(model) if execution.fused else nullcontext(),
+            closing(reports) if reports is not None else nullcontext(),
+        ):
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
-        if reports is not None:
-            reports.close()
 
         # 5. Save and validate.
         dtype = torch.bfloat16 if request.training.precision == "bf16" else torch.float32

@@ -29,7 +29,7 @@ def train_flops(config: Any, tokens: int) -> float | None:
     mlp = MLP_MATRICES[config.model_type] * width * config.intermediate_size
     linear = 2 * tokens * (config.num_hidden_layers * (projections + mlp) + width * config.vocab_size)
     attention = config.num_hidden_layers * 2 * 2 * tokens * tokens * query_width / 2  # scores and sums, causal half
-    return 3 * (linear + attention)
+    return float(3 * (linear + attention))
 
 
 def peak_flops(device_name: str) -> float | None:
