@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from tokenweight.training.flops import train_flops
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -69,19 +71,10 @@ SHAPES = {
 
 
 def step_flops(shape: Shape, layers: int, tokens: int) -> float:
-    """Model FLOPs of one training step on one sequence: forward and twice that backward, causal attention counted half.
-
-    Recomputation of activations is not counted; the attention's backward counts 2.5 times its forward, as flash
-    kernels compute it (2 without their inner recomputation: at 32k an MFU is about 6 % lower by that measure).
-    """
-    config = shape.config
-    width, heads = config["hidden_size"], config["num_attention_heads"]
-    key_width = width // heads * config["num_key_value_heads"]
-    mlp = (2 if shape.name.startswith("phi") else 3) * width * config["intermediate_size"]
-    linear = 2 * tokens * (2 * width * width + 2 * width * key_width + mlp) * layers
-    attention = 2 * 2 * tokens * tokens * width * layers / 2
-    head = 2 * tokens * width * config["vocab_size"]
-    return 3 * linear + 3.5 * attention + 3 * head
+    """Model FLOPs of one training step on one sequence, as tokenweight.training.flops counts them."""
+    flops = train_flops(shape.make_config(layers), tokens)
+    assert flops is not None, f"{shape.name}: a family that flops.py does not know"
+    return flops
 
 
 def tiny(shape: Shape) -> Shape:

@@ -33,11 +33,11 @@ from shapes import tiny as tiny_shape
 
 from tokenweight.recipes.schema import Checkpointing, Weighting
 from tokenweight.training.activations import checkpoint_activations
+from tokenweight.training.flops import peak_flops
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
 from tokenweight.weighting.step import weighted_step
 
-PEAK_FLOPS = {"H100": 989e12, "H200": 989e12, "A100": 312e12}  # dense bf16, vendors' sheets
 UNIFORM = Weighting()
 DENSE = Weighting(postprocessing="dense", lambda_=0.75)
 SPARSE = Weighting(postprocessing="sparse", kappa=0.2)
@@ -195,7 +195,7 @@ def report(
     whole = {name: extrapolate(by_depth, shape.layers) for name, by_depth in results.items()}
     deepest = max(next(iter(results.values())))
     uniform = whole.get("uniform")
-    peak_flops = next((value for key, value in PEAK_FLOPS.items() if key in device), None)
+    device_flops = peak_flops(device)
     print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {attention}, {checkpointing}")
     headings = (f"s at {shape.layers} layers", "x uniform", f"GiB at {deepest}", "MFU")
     print(f"{'variant':24s} {headings[0]:>16s} {headings[1]:>10s} {headings[2]:>10s} {headings[3]:>6s}")
@@ -204,8 +204,8 @@ def report(
         seconds, deep = whole[name], by_depth[deepest]
         row: dict[str, Any] = {"variant": name, "seconds": seconds, "peak_gib": deep.get("peak_gib")}
         row["ratio"] = seconds / uniform if seconds and uniform else None
-        if name == "uniform" and seconds and peak_flops:
-            row["mfu"] = step_flops(shape, shape.layers, shape.long_tokens) / seconds / peak_flops
+        if name == "uniform" and seconds and device_flops:
+            row["mfu"] = step_flops(shape, shape.layers, shape.long_tokens) / seconds / device_flops
         rows.append(row)
         cells = (_cell(seconds, "16.3f"), _cell(row["ratio"], "10.3f"), _cell(row["peak_gib"], "10.1f"))
         print(f"{name:24s} {' '.join(cells)} {_cell(row.get('mfu'), '6.3f')}")

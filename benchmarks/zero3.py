@@ -28,7 +28,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from shapes import SHAPES, Shape, step_flops, tiny
-from training_cost import DENSE, FROZEN_SPARSE, PEAK_FLOPS, SPARSE, UNIFORM
+from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM
 from transformers import TrainerCallback
 
 from tokenweight.corpus.assets import smoke_base_dir
@@ -36,9 +36,11 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.fit import training_arguments
+from tokenweight.training.flops import peak_flops
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base
+from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.score_store import Scores
 from tokenweight.training.sequences import TrainingRows
@@ -70,7 +72,9 @@ class Switch(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if torch.cuda.is_available():
-            self.peak[self.name] = max(self.peak.get(self.name, 0.0), torch.cuda.max_memory_allocated() / 2**30)
+            before_optimizer = self.trainer.step_row["peak_memory_bytes"] or 0.0  # the trainer's own count begins anew
+            peak = max(before_optimizer, torch.cuda.max_memory_allocated())
+            self.peak[self.name] = max(self.peak.get(self.name, 0.0), peak / 2**30)
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
         self._set(state.global_step)
@@ -113,7 +117,8 @@ def main() -> None:
         trainer = TokenWeightingTrainer(
             model, arguments, rows, request,
             plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
-            bos_token_id=None, metrics_file=MetricsFile(Path(folder) / "metrics.jsonl"), progress=no_progress,
+            bos_token_id=None, progress=no_progress,
+            reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
         )  # fmt: skip
         switch = Switch(trainer, order, options.steps)
         trainer.add_callback(switch)
@@ -153,14 +158,14 @@ def report(
         for i, name in enumerate(order)
     }
     uniform = min(value for name, value in seconds.items() if name.startswith("uniform"))
-    peak_flops = next((value for key, value in PEAK_FLOPS.items() if key in device), None)
+    device_flops = peak_flops(device)
     flops = step_flops(shape, layers, shape.long_tokens) * options.accumulation
     print(f"{options.model}, {layers} layers, {shape.long_tokens} tokens, {world} x {device}, ZeRO-3, "
           f"accumulation {options.accumulation}, {options.checkpointing}")  # fmt: skip
     print(f"{'weighting':24s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}")
     for name, value in seconds.items():
         speed = world * options.accumulation * shape.long_tokens / value
-        mfu = f"{flops / value / peak_flops:6.3f}" if peak_flops and name.startswith("uniform") else f"{'-':>6s}"
+        mfu = f"{flops / value / device_flops:6.3f}" if device_flops and name.startswith("uniform") else f"{'-':>6s}"
         print(f"{name:24s} {value:10.3f} {value / uniform:10.3f} {speed:10.0f} {mfu} {peak.get(name, 0):6.1f}")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +173,7 @@ def report(
             "model": options.model, "layers": layers, "gpus": world, "device": device,
             "accumulation": options.accumulation, "checkpointing": options.checkpointing, "seconds": seconds,
             "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
-            "mfu_uniform": flops / uniform / peak_flops if peak_flops else None,
+            "mfu_uniform": flops / uniform / device_flops if device_flops else None,
             "all_seconds": [row["seconds"] for row in rows],
             "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")},
         }  # fmt: skip

@@ -27,10 +27,10 @@ def reporter(label: str) -> Progress:
         last = now
         percent = 100.0 * done / total
         left = (now - started) / done * (total - done) if done else None
-        ahead = f", about {left:.0f} s left" if left is not None else ""
+        ahead = f", about {left:.0f} s left" if left is not None and not what.endswith(" left") else ""
         logger.info("%s: %d of %d %s%s", label, done, total, what, ahead)
         if artifact is None:
-            created = create_progress_artifact(percent, description=f"{label}: {what}")
+            created = create_progress_artifact(percent, description=f"{label}: {what.partition(':')[0]}")
             artifact = created if isinstance(created, UUID) else None
         else:
             update_progress_artifact(artifact, percent)

@@ -48,7 +48,7 @@ def test_a_base_learns_and_is_saved_with_its_tokenizer(base, base_dir, counting_
     assert summary["first_nll"] > 4
     assert summary["last_nll"] < 0.5
     assert summary["passes"] == pytest.approx(60 * 8 / 64)
-    assert sorted(p.name for p in out.iterdir()) == ["metrics.jsonl", "model"]
+    assert sorted(p.name for p in out.iterdir()) == ["metrics.jsonl", "model", "tensorboard"]
     model = AutoModelForCausalLM.from_pretrained(out / "model")
     assert summary["parameters"] == model.num_parameters()
     assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(out / "model")) == 64

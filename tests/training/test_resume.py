@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.checkpoints import last_whole, mark_whole
+from tokenweight.training.metrics import TIMING_FIELDS
 from tokenweight.training.run import train
 from tokenweight.training.scoring import score
 
@@ -35,8 +36,7 @@ def cut_at(step):
 
 def losses(out_dir):
     rows = [json.loads(line) for line in (out_dir / "metrics.jsonl").read_text().splitlines()]
-    timed = ("seconds", "predictions_per_second")
-    return [{key: value for key, value in row.items() if key not in timed} for row in rows]
+    return [{key: value for key, value in row.items() if key not in TIMING_FIELDS} for row in rows]
 
 
 def assert_same_run(out_dir, expected_dir):
@@ -46,7 +46,7 @@ def assert_same_run(out_dir, expected_dir):
     assert expected.keys() == got.keys()
     for name, tensor in expected.items():
         assert torch.equal(got[name], tensor), name
-    assert sorted(p.name for p in out_dir.iterdir()) == ["metrics.jsonl", "model"]
+    assert sorted(p.name for p in out_dir.iterdir()) == ["metrics.jsonl", "model", "tensorboard"]
 
 
 @pytest.mark.parametrize("kind", ["unfrozen", "frozen"])

@@ -344,6 +344,7 @@ class Execution(Frozen):
     deepspeed_stage: Literal[0, 2, 3] = 0
     checkpointing: Checkpointing = "none"
     fused: bool = False  # compile the elementwise parts of Llama layers
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
     isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from tokenweight.training.activations import attention_kernels, checkpoint_activ
 from tokenweight.training.checkpoints import checkpoint_step
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.fused import fused_elementwise
-from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.quiet import quiet_transformers
+from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.saving import save_checkpoint
 from tokenweight.training.score_store import Scores, open_scores
@@ -34,7 +34,7 @@ PROBE_TOKENS = 128
 def fit(
     request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress, resume_from: Path | None
 ) -> None:
-    """Train, from `resume_from` where given, and leave out_dir/model and out_dir/metrics.jsonl.
+    """Train, from `resume_from` where given, and leave out_dir/model, out_dir/metrics.jsonl and reports.
 
     Precision bf16 means bf16 arithmetic on fp32 parameters, as in the paper's DeepSpeed setup: by DeepSpeed's
     master weights, or without DeepSpeed by autocast (AdamW on bf16 parameters would lose steps of 2e-5). The
@@ -64,9 +64,10 @@ def fit(
         rows = TrainingRows(tokens, request.rows, model.config.vocab_size, scores)
 
         # 4. Train.
-        metrics_file = MetricsFile(out_dir / "metrics.jsonl")
+        reports = None
         if arguments.process_index == 0:
-            metrics_file.cut_back_to(checkpoint_step(resume_from) if resume_from else 0)
+            done_steps = checkpoint_step(resume_from) if resume_from else 0
+            reports = StepReports(out_dir, execution.report_to, done_steps)
         trainer = TokenWeightingTrainer(
             model,
             arguments,
@@ -74,11 +75,15 @@ def fit(
             request,
             plan=plan,
             bos_token_id=bos_token_id(tokenizer, model.config),
-            metrics_file=metrics_file,
+            reports=reports,
             progress=progress,
             shard=share_sequences(model, execution, tokens.shape[1]),
         )
-        with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
+        with (
+            attention_kernels(),
+            fused_elementwise(model) if execution.fused else nullcontext(),
+            closing(reports) if reports is not None else nullcontext(),
+        ):
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
 
         # 5. Save and validate.

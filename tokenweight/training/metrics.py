@@ -5,19 +5,34 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+
+TIMING_FIELDS = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "eta_seconds")  # differ from run to run
+RECENT_STEPS = 20
+
+Row = dict[str, float | None]
 
 
 class StepMetrics:
-    """Sums over the predictions of one optimizer step; :meth:`finish` reduces them over processes."""
+    """Sums over the predictions of one optimizer step; :meth:`finish` reduces them over processes.
 
-    def __init__(self, device: torch.device) -> None:
-        self.sums = torch.zeros(6, dtype=torch.float64, device=device)
+    `sequence_flops` are the model FLOPs of training on one sequence, `peak_flops` what one device can do in a second
+    (tokenweight.training.flops); without either there is no MFU.
+    """
+
+    def __init__(
+        self, device: torch.device, sequence_flops: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        self.device, self.sequence_flops, self.peak_flops = device, sequence_flops, peak_flops
+        self.sums = torch.zeros(7, dtype=torch.float64, device=device)
         self.started = time.perf_counter()
 
     @torch.no_grad()
@@ -32,27 +47,98 @@ class StepMetrics:
                 weights.square().sum(),
                 (weights == 0).sum(),
                 torch.tensor(nll.numel(), dtype=torch.float64, device=nll.device),
+                torch.tensor(len(nll), dtype=torch.float64, device=nll.device),
             ]
         )
 
-    def finish(self) -> dict[str, float]:
-        """The step's means over all processes; starts the next step's sums and clock."""
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(self.sums)
-        weighted, nll, weight, squares, zeros, count = self.sums.tolist()
+    def finish(self) -> Row:
+        """The step's means over all processes; starts the next step's sums and clock.
+
+        tokens_per_second counts all processes, peak_memory_bytes is that of the process with most.
+        """
+        peak = torch.tensor(float(_peak_memory_bytes(self.device)), dtype=torch.float64, device=self.device)
+        processes = 1
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(self.sums)
+            distributed.all_reduce(peak, op=distributed.ReduceOp.MAX)
+            processes = distributed.get_world_size()
+        weighted, nll, weight, squares, zeros, count, sequences = self.sums.tolist()
         self.sums.zero_()
         now = time.perf_counter()
         seconds, self.started = now - self.started, now
         mean = weight / count
+        mfu = None
+        if self.sequence_flops and self.peak_flops:
+            mfu = self.sequence_flops * sequences / seconds / (self.peak_flops * processes)
         return {
             "weighted_nll": weighted / count,
             "nll": nll / count,
             "weight_std": math.sqrt(max(squares / count - mean**2, 0.0)),
             "zero_weight_share": zeros / count,
             "predictions": count,
-            "predictions_per_second": count / seconds,
             "seconds": seconds,
+            "tokens_per_second": (count + sequences) / seconds,  # a sequence predicts all its tokens but the first
+            "mfu": mfu,
+            "peak_memory_bytes": peak.item(),
         }
+
+
+def _peak_memory_bytes(device: torch.device) -> int:
+    """Peak GPU memory since the last call; on a CPU what is resident now."""
+    if device.type != "cuda":
+        return psutil.Process().memory_info().rss
+    peak = torch.cuda.max_memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return peak
+
+
+class Eta:
+    """Seconds left, from the median of recent steps; the first step warms up and does not count."""
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
+        self.warm = False
+
+    def after(self, seconds: float, steps_left: int) -> float | None:
+        """After a step of `seconds`: what `steps_left` will take; None after the first step."""
+        if self.warm:
+            self.recent.append(seconds)
+        self.warm = True
+        return statistics.median(self.recent) * steps_left if self.recent else None
+
+
+def same_on_all_ranks(reason: str | None, device: torch.device) -> str | None:
+    """The first process's reason to stop, in every process; None where none has one.
+
+    A process that raised alone would leave the others waiting in their next reduction.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return reason
+    failed = torch.tensor(int(reason is not None), device=device)
+    distributed.all_reduce(failed, op=distributed.ReduceOp.MAX)
+    if not failed.item():
+        return None
+    reasons: list[str | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(reasons, reason)
+    return next(said for said in reasons if said is not None)
+
+
+def describe(row: dict[str, Any]) -> str:
+    """A step's numbers in one line for people."""
+    parts = [
+        f"NLL {row['nll']:.4f}",
+        f"weighted {row['weighted_nll']:.4f}",
+        f"weight std {row['weight_std']:.2f}",
+        f"zero weights {row['zero_weight_share']:.0%}",
+        f"grad norm {row['grad_norm']:.3f}",
+        f"lr {row['learning_rate']:.2e}",
+        f"{row['tokens_per_second']:,.0f} tokens/s",
+        "MFU absent" if row["mfu"] is None else f"MFU {row['mfu']:.3f}",
+        f"{row['peak_memory_bytes'] / 2**30:.1f} GiB",
+    ]
+    if row["eta_seconds"] is not None:
+        parts.append(f"about {row['eta_seconds']:.0f} s left")
+    return ", ".join(parts)
 
 
 class MetricsFile:

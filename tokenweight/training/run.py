@@ -14,6 +14,7 @@ from tokenweight.training.checkpoints import checkpoint_step, last_whole
 from tokenweight.training.fit import fit, window_plan
 from tokenweight.training.launch import launch
 from tokenweight.training.metrics import MetricsFile
+from tokenweight.training.reporting import check_reports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import open_tokens
@@ -45,6 +46,7 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
 
 def check(request: TrainRequest, execution: Execution) -> None:
     """Raise UserError for anything that would fail later."""
+    check_reports(execution.report_to)
     training, scorer = request.training, request.scorer
     tokens = open_tokens(request.chunk_dir)
     if len(tokens) < request.rows and not request.repeat_rows:
@@ -84,11 +86,16 @@ def summary(
 ) -> dict[str, Any]:
     """What the record tells of a finished run."""
     rows = metrics_file.read()
+    seconds = sum(row["seconds"] for row in rows)
+    mfus = [row["mfu"] * row["seconds"] for row in rows if row["mfu"] is not None]
     return {
         "steps": len(rows),
         "effective_steps": sum(row["learning_rate"] > 0 for row in rows),  # warm-up begins at 0
         "predictions": int(sum(row["predictions"] for row in rows)),
-        "seconds": round(sum(row["seconds"] for row in rows), 3),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": sum(row["tokens_per_second"] * row["seconds"] for row in rows) / seconds,
+        "mfu": sum(mfus) / seconds if len(mfus) == len(rows) else None,  # means over time, as tokens/s
+        "peak_memory_bytes": max(row["peak_memory_bytes"] for row in rows),
         "first_nll": rows[0]["nll"],
         "last_nll": rows[-1]["nll"],
         "last_weighted_nll": rows[-1]["weighted_nll"],

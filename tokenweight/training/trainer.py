@@ -21,7 +21,9 @@ from tokenweight.errors import StageError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Training
 from tokenweight.training.checkpoints import mark_whole
-from tokenweight.training.metrics import MetricsFile, StepMetrics
+from tokenweight.training.flops import peak_flops, train_flops
+from tokenweight.training.metrics import Eta, Row, StepMetrics, describe, same_on_all_ranks
+from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequence_parallel import SharedRows
@@ -52,7 +54,7 @@ class TokenWeightingTrainer(Trainer):
         *,
         plan: WindowPlan | None,
         bos_token_id: int | None,
-        metrics_file: MetricsFile,
+        reports: StepReports | None,
         progress: Progress,
         shard: SequenceShard | None = None,
     ) -> None:
@@ -63,9 +65,12 @@ class TokenWeightingTrainer(Trainer):
         self.scores_itself = (
             request.needs_short_nll and request.scorer is not None and request.scorer.kind == "unfrozen"
         )
-        self.metrics_file, self.progress = metrics_file, progress
-        self.step_metrics = StepMetrics(arguments.device)
-        self.step_row: dict[str, float] = {}
+        self.reports, self.progress = reports, progress  # reports: in the first process only
+        device = arguments.device
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        self.step_metrics = StepMetrics(device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name))
+        self.eta = Eta()
+        self.step_row: Row = {}
         self.remove_callback(PrinterCallback)
         self.add_callback(_StepWatch(self))
 
@@ -101,6 +106,7 @@ class TokenWeightingTrainer(Trainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
         """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M] where scored."""
+        step, reason = None, None
         try:
             step = weighted_step(
                 model,
@@ -114,7 +120,10 @@ class TokenWeightingTrainer(Trainer):
                 shard=self.shard,
             )
         except FloatingPointError as error:
-            raise self._stopped(str(error)) from error
+            reason = str(error)
+        reason = same_on_all_ranks(reason, self.args.device)
+        if step is None or reason is not None:
+            raise self._stopped(str(reason))
         self.step_metrics.add(step.nll, step.weights)
         return step.loss
 
@@ -163,11 +172,11 @@ class TokenWeightingTrainer(Trainer):
     def finish_step(self) -> None:
         """Before the optimizer moves: this step's numbers, over all processes; stop where they are not finite."""
         self.step_row = self.step_metrics.finish()
-        if not all(math.isfinite(value) for value in self.step_row.values()):
+        if not all(value is None or math.isfinite(value) for value in self.step_row.values()):
             raise self._stopped(f"the loss is not finite (NLL {self.step_row['nll']})")
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """One line of metrics.jsonl per step, and progress; HF's own summary at the end is dropped."""
+        """One step's numbers to the reports and to progress; HF's own summary at the end is dropped."""
         if "learning_rate" not in logs:
             return
         norm = float(logs["grad_norm"])
@@ -176,9 +185,13 @@ class TokenWeightingTrainer(Trainer):
         step, training = self.state.global_step, self.request.training
         # DeepSpeed's schedule has moved on already when HF reads the rate: say the one of this step.
         rate = training.learning_rate * learning_rate_share(step - 1, training)
-        if self.is_world_process_zero():
-            self.metrics_file.append({"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate})
-            self.progress(step, training.steps, "steps")
+        seconds = self.step_row["seconds"]
+        assert seconds is not None
+        eta = self.eta.after(seconds, training.steps - step)
+        if self.reports is not None:
+            row = {"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate, "eta_seconds": eta}
+            self.reports.add(row)
+            self.progress(step, training.steps, f"steps: {describe(row)}")
 
     def _stopped(self, reason: str) -> StageError:
         return StageError(

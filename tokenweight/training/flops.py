@@ -1,0 +1,37 @@
+"""Model FLOPs of training and what devices can do: the two halves of model FLOP utilisation (MFU).
+
+MFU as Chowdhery et al. (2022, PaLM, Appendix B) define it: the FLOPs that the model's matrix products need, over
+what the devices could do in the same time. A multiply-add is two FLOPs; backward costs twice forward; recomputation
+and a scoring pass are not counted; causal attention is counted half, for half of its products are masked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Dense bf16, FLOP/s, from NVIDIA's data sheets (A100, H100 SXM, H200 SXM); the PCIe H100 is slower.
+PEAK_FLOPS = {"A100": 312e12, "H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12}
+
+MLP_MATRICES = {"llama": 3, "phi": 2}  # gate, up, down; up, down
+
+
+def train_flops(config: Any, tokens: int) -> float | None:
+    """FLOPs of forward and backward on one sequence of `tokens` tokens; `config` is a transformers configuration.
+
+    None for a model family that is not known here.
+    """
+    if config.model_type not in MLP_MATRICES:
+        return None
+    width, heads = config.hidden_size, config.num_attention_heads
+    head_width = getattr(config, "head_dim", None) or width // heads
+    query_width, key_width = heads * head_width, config.num_key_value_heads * head_width
+    projections = 2 * width * query_width + 2 * width * key_width  # queries and outputs, keys and values
+    mlp = MLP_MATRICES[config.model_type] * width * config.intermediate_size
+    linear = 2 * tokens * (config.num_hidden_layers * (projections + mlp) + width * config.vocab_size)
+    attention = config.num_hidden_layers * 2 * 2 * tokens * tokens * query_width / 2  # scores and sums, causal half
+    return float(3 * (linear + attention))
+
+
+def peak_flops(device_name: str) -> float | None:
+    """Dense bf16 FLOP/s of a device by its name; None for one that is not known here."""
+    return next((flops for name, flops in PEAK_FLOPS.items() if name in device_name), None)
