@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.recipes.schema import Parity
 
-PIECE_CHARACTERS = 50_000
+PIECE_CHARACTERS = 5_000
 BATCH_PIECES = 64
 _CHARACTERS_PER_TOKEN = 6  # first guess of how much text holds the tokens wanted
 _MARGIN_TOKENS = 64  # tokens near a cut in the text may differ from those of the whole text
@@ -50,6 +50,10 @@ class Encoder:
         self.skipped_tokens = int(self.bos is not None and not adds_bos)
         self.eos: int | None = self._tokenizer.eos_token_id
         self.vocabulary: int = len(self._tokenizer)
+        self._fast: Any = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
+        if self._fast is not None:  # what tokenizer.json may ask for; transformers ignores it too
+            self._fast.no_truncation()
+            self._fast.no_padding()
         self._piecewise = self._pieces_equal_whole()
 
     def encode(self, document: Document) -> Encoded:
@@ -74,6 +78,10 @@ class Encoder:
         return Encoded(tokens, *label(document, np.concatenate(starts), np.concatenate(ends)))
 
     def _call(self, texts: list[str], *, offsets: bool) -> Any:
+        """`input_ids` by text, and `offset_mapping` if wanted; without offsets about 1.4 times as fast."""
+        if self._fast is not None and not offsets:
+            encodings = self._fast.encode_batch_fast(texts, add_special_tokens=False)
+            return {"input_ids": [encoding.ids for encoding in encodings]}
         return self._tokenizer(
             texts,
             add_special_tokens=False,
