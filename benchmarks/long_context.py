@@ -40,9 +40,10 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training, Weighting
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.fit import training_arguments
+from tokenweight.training.flops import train_flops
 from tokenweight.training.fused import fused_elementwise
-from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base
+from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import TrainingRows
@@ -71,6 +72,7 @@ class RowsOfManyLengths(TrainingRows):
 
     def __init__(self, lengths: list[int], steps_per_length: int, vocabulary: int, ready: set[int]) -> None:
         self.lengths, self.steps_per_length, self.vocabulary, self.ready = lengths, steps_per_length, vocabulary, ready
+        self.tokens = np.zeros((0, lengths[0]), np.uint32)
 
     def __len__(self) -> int:
         return len(self.lengths) * self.steps_per_length
@@ -95,6 +97,8 @@ class Stages(TrainerCallback):
         self.stages = [(length, name) for length in options.lengths for name in WEIGHTINGS]
         self.rows: list[dict[str, Any]] = []
         self.seconds: list[float] = []
+        self.mfus: list[float | None] = []
+        self.peaks: list[float] = []
         self._set(0)
 
     def _set(self, step: int) -> None:
@@ -102,6 +106,7 @@ class Stages(TrainerCallback):
         trainer = self.trainer
         trainer.request = trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
         trainer.plan, trainer.scores_itself = windows(self.tokens), self.name.startswith("unfrozen")
+        trainer.step_metrics.sequence_flops = train_flops(trainer.model.config, self.tokens)
         if trainer.shard is not None:
             trainer.shard.tokens = self.tokens
 
@@ -109,41 +114,37 @@ class Stages(TrainerCallback):
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.seconds.append(self.trainer.step_row["seconds"])
+        self.mfus.append(self.trainer.step_row["mfu"])
+        self.peaks.append(self.trainer.step_row["peak_memory_bytes"])  # of the fullest process
         if state.global_step % self.options.steps == 0:
             self._finish_row()
         self._set(state.global_step)
 
     def _finish_row(self) -> None:
         seconds = statistics.median(self.seconds[1:])
-        self.seconds = []
+        mfus = [mfu for mfu in self.mfus[1:] if mfu is not None]
         uniform = next((r["seconds"] for r in self.rows if r["tokens"] == self.tokens), seconds)
         row = {"tokens": self.tokens, "weighting": self.name, "seconds": seconds, "ratio_to_uniform": seconds / uniform}
-        row |= {"tokens_per_second": self.tokens / seconds, "peak_gib": self._peak_gib()}
+        row |= {"tokens_per_second": self.tokens / seconds, "peak_gib": max(self.peaks) / 2**30}
+        row["mfu"] = statistics.median(mfus) if mfus and self.name == "uniform" else None
+        self.seconds, self.mfus, self.peaks = [], [], []
         self.rows.append(row)
         if not self.trainer.is_world_process_zero():
             return
         if len(self.rows) == 1:
             print(" ".join(f"{name}: {value}" for name, value in self.about.items() if name != "versions"))
             print(
-                f"{'tokens':>8s}  {'weighting':22s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'GiB':>6s}"
+                f"{'tokens':>8s}  {'weighting':22s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}"
             )
+        mfu = "-" if row["mfu"] is None else f"{row['mfu']:.3f}"
         print(
             f"{self.tokens:8d}  {self.name:22s} {seconds:10.3f} {row['ratio_to_uniform']:10.3f} "
-            f"{row['tokens_per_second']:10.0f} {row['peak_gib']:6.1f}",
+            f"{row['tokens_per_second']:10.0f} {mfu:>6s} {row['peak_gib']:6.1f}",
             flush=True,
         )
         if self.options.out:
             self.options.out.parent.mkdir(parents=True, exist_ok=True)
             self.options.out.write_text(json.dumps({**self.about, "rows": self.rows}, indent=1) + "\n")
-
-    def _peak_gib(self) -> float:
-        """Of the fullest process; 0 without a GPU."""
-        if not torch.cuda.is_available():
-            return 0.0
-        peak = torch.tensor(torch.cuda.max_memory_allocated() / 2**30, device="cuda")
-        torch.distributed.all_reduce(peak, torch.distributed.ReduceOp.MAX)
-        torch.cuda.reset_peak_memory_stats()
-        return float(peak)
 
 
 def main() -> None:
@@ -177,8 +178,8 @@ def main() -> None:
         rows = RowsOfManyLengths(options.lengths, steps_per_length, shape.config["vocab_size"], ready)
         trainer = TokenWeightingTrainer(
             model, arguments, rows, request, plan=windows(options.lengths[0]), bos_token_id=None,
-            metrics_file=MetricsFile(Path(folder) / "metrics.jsonl"), progress=no_progress,
-            shard=share_sequences(model, execution, options.lengths[0]),
+            reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
+            progress=no_progress, shard=share_sequences(model, execution, options.lengths[0]),
         )  # fmt: skip
         about = {
             "model": options.model + (" (tiny)" if options.tiny else ""), "layers": layers, "processes": world,

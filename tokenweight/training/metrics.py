@@ -25,13 +25,19 @@ class StepMetrics:
     """Sums over the predictions of one optimizer step; :meth:`finish` reduces them over processes.
 
     `sequence_flops` are the model FLOPs of training on one sequence, `peak_flops` what one device can do in a second
-    (tokenweight.training.flops); without either there is no MFU.
+    (tokenweight.training.flops); without either there is no MFU. `sequence_parallel` processes share each sequence, and
+    each counts it.
     """
 
     def __init__(
-        self, device: torch.device, sequence_flops: float | None = None, peak_flops: float | None = None
+        self,
+        device: torch.device,
+        sequence_flops: float | None = None,
+        peak_flops: float | None = None,
+        sequence_parallel: int = 1,
     ) -> None:
         self.device, self.sequence_flops, self.peak_flops = device, sequence_flops, peak_flops
+        self.sequence_parallel = sequence_parallel
         self.sums = torch.zeros(7, dtype=torch.float64, device=device)
         self.started = time.perf_counter()
 
@@ -63,6 +69,7 @@ class StepMetrics:
             distributed.all_reduce(peak, op=distributed.ReduceOp.MAX)
             processes = distributed.get_world_size()
         weighted, nll, weight, squares, zeros, count, sequences = self.sums.tolist()
+        sequences /= self.sequence_parallel
         self.sums.zero_()
         now = time.perf_counter()
         seconds, self.started = now - self.started, now

@@ -68,7 +68,9 @@ class TokenWeightingTrainer(Trainer):
         self.reports, self.progress = reports, progress  # reports: in the first process only
         device = arguments.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        self.step_metrics = StepMetrics(device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name))
+        self.step_metrics = StepMetrics(
+            device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), self.sequence_parallel
+        )
         self.eta = Eta()
         self.step_row: Row = {}
         self.remove_callback(PrinterCallback)
