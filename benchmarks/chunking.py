@@ -89,7 +89,8 @@ WAYS = {"list-based": listed, "chunk": chunked}
 
 def measure(way: str, corpus_dir: Path, tokenizer_dir: Path, long_tokens: int, out_dir: Path) -> dict[str, Any]:
     """Seconds, tokens, and the process's peak memory (MiB, whole and above what imports took)."""
-    import pyarrow.parquet  # noqa: F401  (imported now, for both ways)
+    import pandas  # noqa: F401  (imported now, for both ways: pyarrow looks for it)
+    import pyarrow.parquet  # noqa: F401
     from transformers import AutoTokenizer
 
     from tokenweight.recipes.schema import FilesCorpus

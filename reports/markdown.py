@@ -38,11 +38,20 @@ def render(report: Report) -> str:
         "### Notes",
         _list(note.text for note in report.notes if note.mark is None),
         *(f"{_superscript(note.mark)} {escape(note.text)}" for note in report.notes if note.mark is not None),
+        *_intervals(report),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _intervals(report: Report) -> list[str]:
+    """A second table with the cells' intervals, where there are any."""
+    if all(cell.ci_low is None for row in report.rows for cell in row.cells):
+        return []
+    return [
         "### 95 % intervals and samples",
         "Bootstrap over samples within each task; no interval where a task has a single sample.",
         _table(report, [[_interval(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=False),
     ]
-    return "\n\n".join(parts) + "\n"
 
 
 def _cells(report: Report, row: ReportRow) -> list[tuple[Cell, ReportColumn]]:

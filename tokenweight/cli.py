@@ -229,6 +229,24 @@ def report(
 
 
 @app.command()
+def runtimes(
+    files: Annotated[list[Path], typer.Argument(help="JSON files of benchmarks/training_cost.py and zero3.py.")],
+    out: OutOption = RESULTS,
+    as_json: JsonOption = False,
+) -> None:
+    """Render Table 6 (run time of each weighting) from measurements on your GPUs, beside the paper's."""
+    from tokenweight.reports.runtimes import read_runtimes, runtime_report
+    from tokenweight.reports.writing import write_report
+
+    result = runtime_report(read_runtimes(files))
+    written = write_report(result, out.expanduser().resolve())
+    if as_json:
+        typer.echo(written["json"].read_text())
+    else:
+        _show(result, written)
+
+
+@app.command()
 def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
     """Say what is here and what is missing: Python, packages, GPUs, disk, data, credentials."""
     from tokenweight.doctor import examine, print_findings

@@ -28,6 +28,11 @@ TARGETS: dict[str, Target] = {
 
 def get_target(name: str) -> Target:
     """The target of that name; UserError for an unknown one."""
+    if name == "table-6":
+        raise UserError(
+            "target 'table-6': is measured on GPUs, not run from recipes; run benchmarks/training_cost.py --out FILE.json, "
+            "then `tokenweight runtimes FILE.json`"
+        )
     if name not in TARGETS:
         raise UserError(f"target {name!r}: not known; use one of {', '.join(TARGETS)}")
     return TARGETS[name]

@@ -1,0 +1,162 @@
+"""Table 6, run time as a factor of uniform weighting: from measurements of benchmarks/, beside the paper's.
+
+No recipe of the store has these numbers: a step's time does not depend on what a model has learned, so they are
+measured with random weights on whatever GPUs there are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+
+from tokenweight.errors import UserError
+from tokenweight.reports.model import Cell, Note, Report, ReportColumn, ReportRow
+from tokenweight.reports.paper.numbers import paper_number
+
+TARGET = "table-6"
+PAPER_COLUMN = "time-factor"
+
+
+class RuntimeFile(BaseModel):
+    """What benchmarks/training_cost.py and benchmarks/zero3.py write of one model on one machine; more keys may follow.
+
+    `ratios`: seconds over those of the uniform step in the same run, by variant.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    model: str
+    setup: str  # heading of its column, e.g. "2 x NVIDIA H200, ZeRO-3"
+    timed_steps: PositiveInt  # of each variant, after warm-up
+    ratios: dict[str, PositiveFloat]
+    mfu_uniform: PositiveFloat | None = None
+    long_tokens: PositiveInt
+    versions: dict[str, str] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row: its key (the paper's where it has one), labels, and the variants whose ratios add up to it."""
+
+    key: str
+    model: str
+    label: str
+    variants: tuple[str, ...]
+    last: bool = False
+
+
+_READY, _SCORING = "frozen, scores ready", "scoring alone"
+_FP8 = "unfrozen dense, fp8 scoring"
+_ROWS = (
+    _Row("llama-3-8b-uniform", "llama3-8b", "Uniform", ("uniform",)),
+    _Row("llama-3-8b-unfrozen", "llama3-8b", "Unfrozen", ("unfrozen dense",)),
+    _Row("llama-3-8b-unfrozen-fp8", "llama3-8b", "Unfrozen, fp8 scoring", (_FP8,)),
+    _Row("llama-3-8b-unfrozen-sparse", "llama3-8b", "Unfrozen Sparse 0.2", ("unfrozen sparse 0.2",)),
+    _Row("llama-3-8b-frozen", "llama3-8b", "Frozen", (_READY, _SCORING)),
+    _Row("llama-3-8b-frozen-w2s", "llama3-8b", "Frozen W2S", (_READY, "scoring alone, llama3.2-1b")),
+    _Row("llama-3-8b-frozen-ready", "llama3-8b", "Frozen, scores ready", (_READY,), last=True),
+    _Row("phi-2-uniform", "phi-2", "Uniform", ("uniform",)),
+    _Row("phi-2-unfrozen", "phi-2", "Unfrozen", ("unfrozen dense",)),
+    _Row("phi-2-unfrozen-fp8", "phi-2", "Unfrozen, fp8 scoring", (_FP8,)),
+    _Row("phi-2-unfrozen-sparse", "phi-2", "Unfrozen Sparse 0.2", ("unfrozen sparse 0.2",)),
+    _Row("phi-2-frozen", "phi-2", "Frozen", (_READY, _SCORING)),
+    _Row("phi-2-frozen-ready", "phi-2", "Frozen, scores ready", (_READY,)),
+)
+_MODELS = {"llama3-8b": "Llama 3 8B", "phi-2": "Phi 2 2.7B"}
+
+
+def read_runtimes(paths: Iterable[Path]) -> tuple[RuntimeFile, ...]:
+    """Read measurements; UserError for a file that is none, or a model that was measured twice in one setup."""
+    found = []
+    for path in paths:
+        try:
+            measured = RuntimeFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise UserError(f"{path}: cannot be read ({error.strerror}); give a JSON file of benchmarks/") from None
+        except ValidationError as error:
+            place = ".".join(map(str, error.errors()[0]["loc"])) or "it"
+            raise UserError(
+                f"{path}: no measurement of run time ({place}: {error.errors()[0]['msg']}); give a file that "
+                "benchmarks/training_cost.py or benchmarks/zero3.py wrote"
+            ) from None
+        except ValueError:
+            raise UserError(f"{path}: no JSON; give a file that benchmarks/training_cost.py wrote") from None
+        if measured.model not in _MODELS:
+            raise UserError(f"{path}: model {measured.model!r} is not in Table 6; give files of {', '.join(_MODELS)}")
+        found.append(measured)
+    if not found:
+        raise UserError("no files: give those that benchmarks/training_cost.py or benchmarks/zero3.py wrote")
+    (model, setup), times = Counter((file.model, file.setup) for file in found).most_common(1)[0]
+    if times > 1:
+        raise UserError(f"{times} files measure {model} on {setup!r}; give one of them")
+    return tuple(found)
+
+
+def runtime_report(files: tuple[RuntimeFile, ...]) -> Report:
+    """Table 6 with one column a setup: a row that nothing has measured is shown where the paper has it."""
+    setups = list(dict.fromkeys(file.setup for file in files))
+    by_place = {(file.model, file.setup): file for file in files}
+    measured = {name for file in files for name in file.ratios}
+    marks: dict[str, int] = {}
+    rows = tuple(
+        ReportRow(
+            key=row.key,
+            group=_MODELS[row.model],
+            label=row.label,
+            paper_label=row.label,
+            recipe="",
+            rule_below="full" if row.last else None,
+            cells=tuple(_cell(row, by_place.get((row.model, setup)), setup, marks) for setup in setups),
+        )
+        for row in _ROWS
+        if paper_number(TARGET, row.key, PAPER_COLUMN) or measured.issuperset(row.variants)
+    )
+    return Report(
+        target=TARGET,
+        title="Run time as a factor of uniform weighting, by setup",
+        paper_place="Table 6",
+        scale="paper",
+        stub=("Model", "Loss"),
+        columns=tuple(
+            ReportColumn(
+                key=setup,
+                label=setup,
+                group="",
+                decimals=3,
+                signed=False,
+                paper_column=PAPER_COLUMN,
+                paper_label=setup,
+            )
+            for setup in setups
+        ),
+        rows=rows,
+        notes=(
+            *(Note(mark=None, text=text) for text in _general_notes(files)),
+            *(Note(mark=mark, text=text) for text, mark in marks.items()),
+        ),
+    )
+
+
+def _cell(row: _Row, file: RuntimeFile | None, setup: str, marks: dict[str, int]) -> Cell:
+    paper = paper_number(TARGET, row.key, PAPER_COLUMN)
+    absent = [] if file is None else [name for name in row.variants if name not in file.ratios]
+    if file is None or absent:
+        reason = f"Not measured on {setup}: {', '.join(absent) or _MODELS[row.model]}."
+        return Cell(status="missing", marks=(marks.setdefault(reason, len(marks) + 1),), paper=paper)
+    value = sum(file.ratios[name] for name in row.variants)
+    return Cell(status="complete", value=value, n=file.timed_steps, n_expected=file.timed_steps, paper=paper)
+
+
+def _general_notes(files: tuple[RuntimeFile, ...]) -> Iterable[str]:
+    yield "Seconds of a step over those of a uniform step in the same run; random weights. A sample is a timed step."
+    yield "The paper's numbers are of 8 A100 80GB GPUs (Appendix B, Runtime Analysis)."
+    yield "Frozen, as in the paper, has the scoring of the sequences it trains on in it; scores ready has not."
+    for file in files:
+        utilisation = "" if file.mfu_uniform is None else f", MFU of uniform {file.mfu_uniform:.3f}"
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(file.versions.items()))
+        yield f"{_MODELS[file.model]} on {file.setup}: {file.long_tokens} tokens{utilisation}; {versions}."
