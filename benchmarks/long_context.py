@@ -105,6 +105,8 @@ class Stages(TrainerCallback):
         self.tokens, self.name = self.stages[min(step // self.options.steps, len(self.stages) - 1)]
         trainer = self.trainer
         trainer.request = trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
+        if trainer.plan is None or trainer.plan.long_tokens != self.tokens:
+            torch._dynamo.reset()  # or the shapes of all lengths together pass its limit of recompilations
         trainer.plan, trainer.scores_itself = windows(self.tokens), self.name.startswith("unfrozen")
         trainer.step_metrics.sequence_flops = train_flops(trainer.model.config, self.tokens)
         if trainer.shard is not None:
