@@ -50,7 +50,8 @@ def test_what_was_not_measured_is_shown_as_absent(tmp_path):
     partial = {"uniform": 1.0, "frozen, scores ready": 0.98}
     report = runtime_report(read_runtimes([measurement(tmp_path, ratios=partial)]))
     cell = report.cell("llama-3-8b-frozen", "2 x NVIDIA H200, ZeRO-3")
-    assert cell.value is None and cell.status == "missing"
+    assert cell.value is None
+    assert cell.status == "missing"
     notes = {note.mark: note.text for note in report.notes}
     assert notes[cell.marks[0]] == "Not measured on 2 x NVIDIA H200, ZeRO-3: scoring alone."
     phi = report.cell("phi-2-unfrozen", "2 x NVIDIA H200, ZeRO-3")
