@@ -151,13 +151,14 @@ def report(
     rows: list[dict[str, Any]],
     peak: dict[str, float],
 ) -> None:
-    """Median seconds of a weighting's steps but the first, which warms up."""
+    """Median seconds of a weighting's steps but the first, which warms up; uniform: of both its turns."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
-    seconds = {
-        name: statistics.median(row["seconds"] for row in rows[i * options.steps + 1 : (i + 1) * options.steps])
-        for i, name in enumerate(order)
-    }
-    uniform = min(value for name, value in seconds.items() if name.startswith("uniform"))
+    timed: dict[str, list[float]] = {}
+    for i, name in enumerate(order):
+        steps = [row["seconds"] for row in rows[i * options.steps + 1 : (i + 1) * options.steps]]
+        timed.setdefault(name.removesuffix(" again"), []).extend(steps)
+    seconds = {name: statistics.median(steps) for name, steps in timed.items()}
+    uniform = seconds["uniform"]
     device_flops = peak_flops(device)
     flops = step_flops(shape, layers, shape.long_tokens) * options.accumulation
     print(f"{options.model}, {layers} layers, {shape.long_tokens} tokens, {world} x {device}, ZeRO-3, "
@@ -165,14 +166,15 @@ def report(
     print(f"{'weighting':24s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}")
     for name, value in seconds.items():
         speed = world * options.accumulation * shape.long_tokens / value
-        mfu = f"{flops / value / device_flops:6.3f}" if device_flops and name.startswith("uniform") else f"{'-':>6s}"
+        mfu = f"{flops / value / device_flops:6.3f}" if device_flops and name == "uniform" else f"{'-':>6s}"
         print(f"{name:24s} {value:10.3f} {value / uniform:10.3f} {speed:10.0f} {mfu} {peak.get(name, 0):6.1f}")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         content = {
-            "model": options.model, "layers": layers, "gpus": world, "device": device,
-            "accumulation": options.accumulation, "checkpointing": options.checkpointing, "seconds": seconds,
-            "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
+            "model": options.model, "setup": f"{world} x {device}, ZeRO-3, {layers} layers", "layers": layers,
+            "gpus": world, "device": device, "long_tokens": shape.long_tokens, "accumulation": options.accumulation,
+            "checkpointing": options.checkpointing, "fused": options.fused, "timed_steps": options.steps - 1,
+            "seconds": seconds, "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
             "mfu_uniform": flops / uniform / device_flops if device_flops else None,
             "all_seconds": [row["seconds"] for row in rows],
             "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")},
