@@ -141,8 +141,10 @@ def measure(bench: Bench, variant: Callable[[Bench], object], repeats: int) -> d
 
 
 def extrapolate(by_depth: dict[int, dict[str, Any]], layers: int) -> float | None:
-    """Seconds at the whole depth, on the straight line through the two measured depths."""
+    """Seconds at the whole depth: measured there, or on the straight line through two other depths."""
     points = sorted((depth, row["seconds"]) for depth, row in by_depth.items() if "seconds" in row)
+    if len(points) == 1 and points[0][0] == layers:
+        return float(points[0][1])
     if len(points) < 2:
         return None
     (x0, y0), (x1, y1) = points[0], points[-1]
@@ -157,6 +159,7 @@ def main(
     checkpointing: Annotated[Checkpointing, typer.Option(help="What is kept of activations.")] = "keep_attention",
     fused: Annotated[bool, typer.Option(help="Compile the elementwise parts.")] = False,
     repeats: int = 3,
+    weak_scorer: Annotated[str, typer.Option(help="A smaller model whose scoring is timed too, whole.")] = "",
     tiny: Annotated[bool, typer.Option(help="Small widths, to try the logic without a GPU.")] = False,
     out: Path | None = None,
 ) -> None:
@@ -178,8 +181,16 @@ def main(
         gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
+    if weak_scorer:
+        weak = SHAPES[weak_scorer]
+        bench = Bench(tiny_shape(weak) if tiny else weak, weak.layers, device, checkpointing)
+        kernels = sdpa_kernel(BACKENDS[attention], set_priority=True) if device == "cuda" else nullcontext()
+        with kernels, fused_elementwise(bench.model) if fused else nullcontext():
+            whole = measure(bench, VARIANTS["scoring alone"], repeats)
+        results[f"scoring alone, {weak_scorer}"] = {shape.layers: whole}
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
-    report(shape, model, name, results, attention, checkpointing, out)
+    settings = {"attention": attention, "checkpointing": checkpointing, "fused": fused, "timed_steps": repeats}
+    report(shape, model, name, results, settings, out)
 
 
 def report(
@@ -187,28 +198,26 @@ def report(
     model: str,
     device: str,
     results: dict[str, dict[int, dict[str, Any]]],
-    attention: str,
-    checkpointing: str,
+    settings: dict[str, Any],
     out: Path | None,
 ) -> None:
     """Print the table, ratios to uniform of the same run."""
-    whole = {name: extrapolate(by_depth, shape.layers) for name, by_depth in results.items()}
-    deepest = max(next(iter(results.values())))
-    uniform = whole.get("uniform")
-    device_flops = peak_flops(device)
-    print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {attention}, {checkpointing}")
-    headings = (f"s at {shape.layers} layers", "x uniform", f"GiB at {deepest}", "MFU")
-    print(f"{'variant':24s} {headings[0]:>16s} {headings[1]:>10s} {headings[2]:>10s} {headings[3]:>6s}")
-    rows = []
-    for name, by_depth in results.items():
-        seconds, deep = whole[name], by_depth[deepest]
-        row: dict[str, Any] = {"variant": name, "seconds": seconds, "peak_gib": deep.get("peak_gib")}
-        row["ratio"] = seconds / uniform if seconds and uniform else None
-        if name == "uniform" and seconds and device_flops:
-            row["mfu"] = step_flops(shape, shape.layers, shape.long_tokens) / seconds / device_flops
-        rows.append(row)
-        cells = (_cell(seconds, "16.3f"), _cell(row["ratio"], "10.3f"), _cell(row["peak_gib"], "10.1f"))
-        print(f"{name:24s} {' '.join(cells)} {_cell(row.get('mfu'), '6.3f')}")
+    seconds = {name: extrapolate(by_depth, shape.layers) for name, by_depth in results.items()}
+    depths = sorted(next(iter(results.values())))
+    uniform, device_flops = seconds.get("uniform"), peak_flops(device)
+    ratios = {name: value / uniform for name, value in seconds.items() if value and uniform}
+    mfu = (
+        step_flops(shape, shape.layers, shape.long_tokens) / uniform / device_flops
+        if uniform and device_flops
+        else None
+    )
+    peaks = {name: by_depth.get(depths[-1], {}).get("peak_gib") for name, by_depth in results.items()}
+    print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {settings}")
+    print(f"{'variant':28s} {f's at {shape.layers} layers':>16s} {'x uniform':>10s} {f'GiB at {depths[-1]}':>10s}")
+    for name, value in seconds.items():
+        cells = (_cell(value, "16.3f"), _cell(ratios.get(name), "10.3f"), _cell(peaks[name], "10.1f"))
+        print(f"{name:28s} {' '.join(cells)}")
+    print(f"MFU of uniform: {_cell(mfu, '.3f')}")
     if out:
         versions = {
             "torch": torch.__version__,
@@ -216,15 +225,16 @@ def report(
             "python": platform.python_version(),
         }
         content = {
-            "model": model, "device": device, "attention": attention, "checkpointing": checkpointing,
-            "versions": versions, "rows": rows, "measured": results,
+            "model": model, "setup": f"1 x {device}, from {' and '.join(map(str, depths))} layers", "device": device,
+            "long_tokens": shape.long_tokens, **settings, "versions": versions, "seconds": seconds, "ratios": ratios,
+            "mfu_uniform": mfu, "peak_gib": peaks, "measured": results,
         }  # fmt: skip
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _cell(value: float | None, form: str) -> str:
-    width = int(form.split(".")[0])
+    width = int(form.split(".")[0] or 1)
     return f"{'-':>{width}s}" if value is None else f"{value:{form}}"
 
 
