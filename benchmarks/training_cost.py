@@ -4,7 +4,8 @@
 
 Forward and backward of one sequence (the optimizer is the same for all), real widths at a few depths, extrapolated in
 a straight line to the whole model. `plain` variants are a straightforward implementation of the same thing: logits
-materialised in fp32, windows one by one. Needs torch and transformers on a GPU; --tiny tries the logic on a CPU.
+materialised in fp32, windows one by one. `fp8` variants need a GPU that multiplies float8, and are left out elsewhere.
+Needs torch and transformers on a GPU; --tiny tries the logic on a CPU.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from shapes import SHAPES, Shape, step_flops
 from shapes import tiny as tiny_shape
 
+from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Checkpointing, Weighting
 from tokenweight.training.activations import checkpoint_activations
 from tokenweight.training.flops import peak_flops
+from tokenweight.training.fp8 import check_fp8, fp8_linears
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
 from tokenweight.weighting.step import weighted_step
@@ -85,6 +88,16 @@ class Bench:
     def unfrozen_sparse(self) -> None:
         self.step(SPARSE, self.score(first_window=False), unfrozen=True)
 
+    def score_in_fp8(self, *, first_window: bool) -> Tensor:
+        with fp8_linears(self.model):
+            return self.score(first_window=first_window)
+
+    def unfrozen_dense_fp8(self) -> None:
+        self.step(DENSE, self.score_in_fp8(first_window=False), unfrozen=True)
+
+    def unfrozen_sparse_fp8(self) -> None:
+        self.step(SPARSE, self.score_in_fp8(first_window=False), unfrozen=True)
+
     # --- The straightforward way: all logits, one window after the other ------------------------
 
     def _plain_nll(self, ids: Tensor) -> Tensor:
@@ -112,6 +125,9 @@ VARIANTS: dict[str, Callable[[Bench], object]] = {
     "unfrozen dense": Bench.unfrozen_dense,
     "unfrozen sparse 0.2": Bench.unfrozen_sparse,
     "scoring alone": lambda bench: bench.score(first_window=True),
+    "unfrozen dense, fp8 scoring": Bench.unfrozen_dense_fp8,
+    "unfrozen sparse 0.2, fp8 scoring": Bench.unfrozen_sparse_fp8,
+    "scoring alone, fp8": lambda bench: bench.score_in_fp8(first_window=True),
     "plain uniform": Bench.plain_uniform,
     "plain unfrozen dense": Bench.plain_unfrozen,
 }
@@ -166,6 +182,11 @@ def main(
     if tiny:
         shape = tiny_shape(shape)
     chosen = [name.strip() for name in variants.split(";") if name.strip()] or list(VARIANTS)
+    try:
+        check_fp8(torch.device(device))
+    except UserError as error:
+        chosen = [name for name in chosen if "fp8" not in name]
+        print(f"without fp8: {error}", file=sys.stderr)
     results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in chosen}
     for depth in map(int, layers.split(",")):
         bench = Bench(shape, depth, device, checkpointing)
@@ -179,7 +200,7 @@ def main(
         if device == "cuda":
             torch.cuda.empty_cache()
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
-    report(shape, model, name, results, attention, checkpointing, out)
+    report(shape, model, name, results, attention, checkpointing, fused, out)
 
 
 def report(
@@ -189,6 +210,7 @@ def report(
     results: dict[str, dict[int, dict[str, Any]]],
     attention: str,
     checkpointing: str,
+    fused: bool,
     out: Path | None,
 ) -> None:
     """Print the table, ratios to uniform of the same run."""
@@ -196,9 +218,10 @@ def report(
     deepest = max(next(iter(results.values())))
     uniform = whole.get("uniform")
     device_flops = peak_flops(device)
-    print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {attention}, {checkpointing}")
+    print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {attention}, {checkpointing}"
+          f"{', fused' if fused else ''}")  # fmt: skip
     headings = (f"s at {shape.layers} layers", "x uniform", f"GiB at {deepest}", "MFU")
-    print(f"{'variant':24s} {headings[0]:>16s} {headings[1]:>10s} {headings[2]:>10s} {headings[3]:>6s}")
+    print(f"{'variant':32s} {headings[0]:>16s} {headings[1]:>10s} {headings[2]:>10s} {headings[3]:>6s}")
     rows = []
     for name, by_depth in results.items():
         seconds, deep = whole[name], by_depth[deepest]
@@ -208,7 +231,7 @@ def report(
             row["mfu"] = step_flops(shape, shape.layers, shape.long_tokens) / seconds / device_flops
         rows.append(row)
         cells = (_cell(seconds, "16.3f"), _cell(row["ratio"], "10.3f"), _cell(row["peak_gib"], "10.1f"))
-        print(f"{name:24s} {' '.join(cells)} {_cell(row.get('mfu'), '6.3f')}")
+        print(f"{name:32s} {' '.join(cells)} {_cell(row.get('mfu'), '6.3f')}")
     if out:
         versions = {
             "torch": torch.__version__,
@@ -217,7 +240,7 @@ def report(
         }
         content = {
             "model": model, "device": device, "attention": attention, "checkpointing": checkpointing,
-            "versions": versions, "rows": rows, "measured": results,
+            "fused": fused, "versions": versions, "rows": rows, "measured": results,
         }  # fmt: skip
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(content, indent=1) + "\n")
