@@ -107,12 +107,17 @@ class Bench:
     def plain_uniform(self) -> None:
         self._plain_nll(self.ids).mean().backward()
 
-    def plain_unfrozen(self) -> None:
+    @torch.no_grad()
+    def plain_score(self, *, first_window: bool) -> Tensor:
         short = torch.zeros_like(self.ready)
-        with torch.no_grad():
-            for start, (first, stop) in list(zip(self.plan.starts, self.plan.fills, strict=True))[1:]:
-                nll = self._plain_nll(self.ids[:, start : start + self.plan.short_tokens])
-                short[:, first:stop] = nll[:, first - start : stop - start]
+        windows = list(zip(self.plan.starts, self.plan.fills, strict=True))
+        for start, (first, stop) in windows[0 if first_window else 1 :]:
+            nll = self._plain_nll(self.ids[:, start : start + self.plan.short_tokens])
+            short[:, first:stop] = nll[:, first - start : stop - start]
+        return short
+
+    def plain_unfrozen(self) -> None:
+        short = self.plain_score(first_window=False)
         long_nll = self._plain_nll(self.ids)
         short = self.plan.with_own_context(short, long_nll.detach())
         weights = token_weights(long_nll, short, DENSE, sequence_ids=[0], seed=0)
@@ -230,8 +235,8 @@ def report(
         if name == "uniform" and seconds and device_flops:
             row["mfu"] = step_flops(shape, shape.layers, shape.long_tokens) / seconds / device_flops
         rows.append(row)
-        cells = (_cell(seconds, "16.3f"), _cell(row["ratio"], "10.3f"), _cell(row["peak_gib"], "10.1f"))
-        print(f"{name:32s} {' '.join(cells)} {_cell(row.get('mfu'), '6.3f')}")
+        cells = (cell(seconds, "16.3f"), cell(row["ratio"], "10.3f"), cell(row["peak_gib"], "10.1f"))
+        print(f"{name:32s} {' '.join(cells)} {cell(row.get('mfu'), '6.3f')}")
     if out:
         versions = {
             "torch": torch.__version__,
@@ -246,7 +251,8 @@ def report(
         out.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def _cell(value: float | None, form: str) -> str:
+def cell(value: float | None, form: str) -> str:
+    """A number in a column, a dash where there is none."""
     width = int(form.split(".")[0])
     return f"{'-':>{width}s}" if value is None else f"{value:{form}}"
 
