@@ -4,7 +4,8 @@
 
 Forward and backward of one sequence (the optimizer is the same for all), real widths at a few depths, extrapolated in
 a straight line to the whole model. `plain` variants are a straightforward implementation of the same thing: logits
-materialised in fp32, windows one by one. Needs torch and transformers on a GPU; --tiny tries the logic on a CPU.
+materialised in fp32, windows one by one. `fp8` variants need a GPU that multiplies float8, and are left out elsewhere.
+Needs torch and transformers on a GPU; --tiny tries the logic on a CPU.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from shapes import SHAPES, Shape, step_flops
 from shapes import tiny as tiny_shape
 
+from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Checkpointing, Weighting
 from tokenweight.training.activations import checkpoint_activations
 from tokenweight.training.flops import peak_flops
+from tokenweight.training.fp8 import check_fp8, fp8_linears
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
 from tokenweight.weighting.step import weighted_step
@@ -85,6 +88,16 @@ class Bench:
     def unfrozen_sparse(self) -> None:
         self.step(SPARSE, self.score(first_window=False), unfrozen=True)
 
+    def score_in_fp8(self, *, first_window: bool) -> Tensor:
+        with fp8_linears(self.model):
+            return self.score(first_window=first_window)
+
+    def unfrozen_dense_fp8(self) -> None:
+        self.step(DENSE, self.score_in_fp8(first_window=False), unfrozen=True)
+
+    def unfrozen_sparse_fp8(self) -> None:
+        self.step(SPARSE, self.score_in_fp8(first_window=False), unfrozen=True)
+
     # --- The straightforward way: all logits, one window after the other ------------------------
 
     def _plain_nll(self, ids: Tensor) -> Tensor:
@@ -94,12 +107,17 @@ class Bench:
     def plain_uniform(self) -> None:
         self._plain_nll(self.ids).mean().backward()
 
-    def plain_unfrozen(self) -> None:
+    @torch.no_grad()
+    def plain_score(self, *, first_window: bool) -> Tensor:
         short = torch.zeros_like(self.ready)
-        with torch.no_grad():
-            for start, (first, stop) in list(zip(self.plan.starts, self.plan.fills, strict=True))[1:]:
-                nll = self._plain_nll(self.ids[:, start : start + self.plan.short_tokens])
-                short[:, first:stop] = nll[:, first - start : stop - start]
+        windows = list(zip(self.plan.starts, self.plan.fills, strict=True))
+        for start, (first, stop) in windows[0 if first_window else 1 :]:
+            nll = self._plain_nll(self.ids[:, start : start + self.plan.short_tokens])
+            short[:, first:stop] = nll[:, first - start : stop - start]
+        return short
+
+    def plain_unfrozen(self) -> None:
+        short = self.plain_score(first_window=False)
         long_nll = self._plain_nll(self.ids)
         short = self.plan.with_own_context(short, long_nll.detach())
         weights = token_weights(long_nll, short, DENSE, sequence_ids=[0], seed=0)
@@ -112,6 +130,9 @@ VARIANTS: dict[str, Callable[[Bench], object]] = {
     "unfrozen dense": Bench.unfrozen_dense,
     "unfrozen sparse 0.2": Bench.unfrozen_sparse,
     "scoring alone": lambda bench: bench.score(first_window=True),
+    "unfrozen dense, fp8 scoring": Bench.unfrozen_dense_fp8,
+    "unfrozen sparse 0.2, fp8 scoring": Bench.unfrozen_sparse_fp8,
+    "scoring alone, fp8": lambda bench: bench.score_in_fp8(first_window=True),
     "plain uniform": Bench.plain_uniform,
     "plain unfrozen dense": Bench.plain_unfrozen,
 }
@@ -169,6 +190,11 @@ def main(
     if tiny:
         shape = tiny_shape(shape)
     chosen = [name.strip() for name in variants.split(";") if name.strip()] or list(VARIANTS)
+    try:
+        check_fp8(torch.device(device))
+    except UserError as error:
+        chosen = [name for name in chosen if "fp8" not in name]
+        print(f"without fp8: {error}", file=sys.stderr)
     results: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in chosen}
     for depth in map(int, layers.split(",")):
         bench = Bench(shape, depth, device, checkpointing)
@@ -213,11 +239,11 @@ def report(
     )
     peaks = {name: by_depth.get(depths[-1], {}).get("peak_gib") for name, by_depth in results.items()}
     print(f"{model}, {shape.long_tokens} tokens, {device}, torch {torch.__version__}, {settings}")
-    print(f"{'variant':28s} {f's at {shape.layers} layers':>16s} {'x uniform':>10s} {f'GiB at {depths[-1]}':>10s}")
+    print(f"{'variant':32s} {f's at {shape.layers} layers':>16s} {'x uniform':>10s} {f'GiB at {depths[-1]}':>10s}")
     for name, value in seconds.items():
-        cells = (_cell(value, "16.3f"), _cell(ratios.get(name), "10.3f"), _cell(peaks[name], "10.1f"))
-        print(f"{name:28s} {' '.join(cells)}")
-    print(f"MFU of uniform: {_cell(mfu, '.3f')}")
+        cells = (cell(value, "16.3f"), cell(ratios.get(name), "10.3f"), cell(peaks[name], "10.1f"))
+        print(f"{name:32s} {' '.join(cells)}")
+    print(f"MFU of uniform: {cell(mfu, '.3f')}")
     if out:
         versions = {
             "torch": torch.__version__,
@@ -233,7 +259,8 @@ def report(
         out.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def _cell(value: float | None, form: str) -> str:
+def cell(value: float | None, form: str) -> str:
+    """A number in a column, a dash where there is none."""
     width = int(form.split(".")[0] or 1)
     return f"{'-':>{width}s}" if value is None else f"{value:{form}}"
 

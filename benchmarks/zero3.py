@@ -4,6 +4,7 @@
 
 One run trains a few optimizer steps with each weighting in turn, uniform first and last, and prints step times with
 their ratios, MFU (recomputation not counted) and peak memory. Weights are random; nothing is saved. Needs deepspeed.
+fp8 scoring runs by default where the GPUs multiply float8; what it chooses says nothing here, the weights being random.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM
 from transformers import TrainerCallback
 
 from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.fit import training_arguments
 from tokenweight.training.flops import peak_flops
+from tokenweight.training.fp8 import check_fp8
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base
@@ -47,10 +50,12 @@ from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.trainer import TokenWeightingTrainer
 from tokenweight.weighting import plan_windows
 
-ORDER = ("uniform", "unfrozen dense", "unfrozen sparse 0.2", "frozen, scores ready", "uniform again")
+FP8 = "unfrozen dense, fp8 scoring"
+ORDER = ("uniform", "unfrozen dense", FP8, "unfrozen sparse 0.2", "frozen, scores ready", "uniform again")
 WEIGHTINGS = {
     "uniform": UNIFORM,
     "unfrozen dense": DENSE,
+    FP8: DENSE,
     "unfrozen sparse 0.2": SPARSE,
     "frozen, scores ready": FROZEN_SPARSE,
     "uniform again": UNIFORM,
@@ -69,6 +74,7 @@ class Switch(TrainerCallback):
         self.name = self.order[min(step // self.steps_each, len(self.order) - 1)]
         self.trainer.request = self.trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
         self.trainer.scores_itself = self.name.startswith("unfrozen")
+        self.trainer.scores_in_fp8 = self.name == FP8
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if torch.cuda.is_available():
@@ -86,7 +92,7 @@ def main() -> None:
     shape = tiny(SHAPES[options.model]) if options.tiny else SHAPES[options.model]
     layers = options.layers or shape.layers
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    order = options.weightings.split(";")
+    order = weightings(options)
     steps = options.steps * len(order)
     training = Training(
         steps=steps, sequences_per_step=world * options.accumulation, learning_rate=2e-5, warmup_steps=1,
@@ -132,6 +138,19 @@ def main() -> None:
     torch.distributed.destroy_process_group()
 
 
+def weightings(options: argparse.Namespace) -> list[str]:
+    """The weightings asked for; without a word all that the device can."""
+    asked = options.weightings.split(";") if options.weightings else list(ORDER)
+    if FP8 in asked:
+        try:
+            check_fp8(torch.device("cpu" if options.tiny else "cuda"))
+        except UserError as error:
+            if options.weightings:
+                raise SystemExit(f"{FP8}: {error}") from error
+            asked.remove(FP8)
+    return asked
+
+
 class _Repeated:
     """Scores for any number of rows out of a few."""
 
@@ -162,12 +181,12 @@ def report(
     device_flops = peak_flops(device)
     flops = step_flops(shape, layers, shape.long_tokens) * options.accumulation
     print(f"{options.model}, {layers} layers, {shape.long_tokens} tokens, {world} x {device}, ZeRO-3, "
-          f"accumulation {options.accumulation}, {options.checkpointing}")  # fmt: skip
-    print(f"{'weighting':24s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}")
+          f"accumulation {options.accumulation}, {options.checkpointing}{', fused' if options.fused else ''}")  # fmt: skip
+    print(f"{'weighting':28s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}")
     for name, value in seconds.items():
         speed = world * options.accumulation * shape.long_tokens / value
         mfu = f"{flops / value / device_flops:6.3f}" if device_flops and name == "uniform" else f"{'-':>6s}"
-        print(f"{name:24s} {value:10.3f} {value / uniform:10.3f} {speed:10.0f} {mfu} {peak.get(name, 0):6.1f}")
+        print(f"{name:28s} {value:10.3f} {value / uniform:10.3f} {speed:10.0f} {mfu} {peak.get(name, 0):6.1f}")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         content = {
@@ -177,7 +196,8 @@ def report(
             "seconds": seconds, "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
             "mfu_uniform": flops / uniform / device_flops if device_flops else None,
             "all_seconds": [row["seconds"] for row in rows],
-            "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")},
+            "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")}
+            | {"python": platform.python_version()},
         }  # fmt: skip
         options.out.write_text(json.dumps(content, indent=1) + "\n")
 
@@ -190,7 +210,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--accumulation", type=int, default=2, help="micro-batches a step (the paper: 16)")
     parser.add_argument("--checkpointing", choices=get_args(Checkpointing), default="keep_attention")
     parser.add_argument("--fused", action="store_true", help="compile the elementwise parts")
-    parser.add_argument("--weightings", default=";".join(ORDER), help="of these, by semicolon")
+    parser.add_argument("--weightings", help=f"by semicolon, of: {'; '.join(ORDER)}")
     parser.add_argument("--tiny", action="store_true", help="small widths on CPUs, to try the logic")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()

@@ -179,7 +179,7 @@ class Planner:
         config = {
             "training": training.model_dump(mode="json"),
             "weighting": recipe.weighting.model_dump(mode="json"),
-            "scorer": scorer.model_dump(mode="json", exclude={"model"}) if scorer else None,
+            "scorer": _scorer_identity(scorer) if scorer else None,
             "seed": recipe.seed,
             **_divergent(recipe.parity),
         }
@@ -405,7 +405,15 @@ def weighting_label(recipe: Recipe) -> str:
         parts.append(f"{amount:g}")
     if weighting.score != "abs_pmi":
         parts.append(weighting.score)
+    if recipe.scorer.precision != "training":
+        parts.append(f"{recipe.scorer.precision}-scoring")
     return "-".join(parts)
+
+
+def _scorer_identity(scorer: Scorer) -> dict[str, Any]:
+    """A scorer by its kind and windows (its model is an input); the precision only where it is not the training's."""
+    usual = {"precision"} if scorer.precision == "training" else set()
+    return scorer.model_dump(mode="json", exclude={"model", *usual})
 
 
 def _divergent(parity: Parity) -> dict[str, Any]:

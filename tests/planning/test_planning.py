@@ -151,3 +151,16 @@ def test_parity_is_the_identity_of_what_it_changes(tmp_path: Path) -> None:
     assert {work.parity for node in authors.nodes if isinstance(work := node.work, TrainWork | ScoreWork)} == {
         "authors"
     }
+
+
+def test_fp8_scoring_is_another_model_and_its_absence_is_no_identity(tmp_path: Path) -> None:
+    recipe = ["table-3/unfrozen-sparse"]
+    usual, named, fp8 = (
+        graph(Store(tmp_path), *settings, recipes=recipe).trained[recipe[0]].identity
+        for settings in ((), ("scorer.precision=training",), ("scorer.precision=fp8",))
+    )
+    assert usual == named
+    assert "precision" not in usual.config["scorer"]
+    assert fp8.config["scorer"]["precision"] == "fp8"
+    assert fp8.fingerprint != usual.fingerprint
+    assert fp8.name == usual.name.replace("unfrozen-sparse-0.2", "unfrozen-sparse-0.2-fp8-scoring")

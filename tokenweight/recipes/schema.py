@@ -176,13 +176,16 @@ class Scorer(Frozen):
     """The short-context model theta' (Section 3.1, choice of base model) and its windows.
 
     frozen: `model`, or where that is None the recipe's own base before extension, scored once beforehand.
-    unfrozen: the model in training itself, on short windows.
+    unfrozen: the model in training itself, on short windows. With `precision` "fp8" the linear layers of its blocks
+    multiply in float8 while it scores (not while it trains); a run is refused where that changes which tokens score
+    highest (tokenweight.training.fp8_acceptance).
     """
 
     kind: Literal["frozen", "unfrozen"]
     short_tokens: PositiveInt
     stride_tokens: PositiveInt
     model: Base | None = None
+    precision: Literal["training", "fp8"] = "training"  # "training": the training's own
 
     @model_validator(mode="after")
     def _windows(self) -> Scorer:
@@ -192,6 +195,8 @@ class Scorer(Frozen):
             )
         if self.kind == "unfrozen" and self.model is not None:
             raise ValueError("an unfrozen scorer is the model itself: leave `model` out")
+        if self.kind == "frozen" and self.precision != "training":
+            raise ValueError("precision 'fp8' is for unfrozen scorers: a frozen one scores once, leave it out")
         return self
 
 

@@ -143,6 +143,8 @@ def describe(row: dict[str, Any]) -> str:
         "MFU absent" if row["mfu"] is None else f"MFU {row['mfu']:.3f}",
         f"{row['peak_memory_bytes'] / 2**30:.1f} GiB",
     ]
+    if "fp8_overlap" in row:
+        parts.append(f"fp8 overlap {row['fp8_overlap']:.4f}")
     if row["eta_seconds"] is not None:
         parts.append(f"about {row['eta_seconds']:.0f} s left")
     return ", ".join(parts)

@@ -12,8 +12,10 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import checkpoint_step, last_whole
 from tokenweight.training.fit import fit, window_plan
+from tokenweight.training.fp8 import check_fp8
 from tokenweight.training.launch import launch
 from tokenweight.training.metrics import MetricsFile
+from tokenweight.training.models import resolve_device
 from tokenweight.training.reporting import check_reports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.sequence_parallel import check_sequence_parallel
@@ -75,6 +77,10 @@ def check(request: TrainRequest, execution: Execution) -> None:
         raise UserError("score_dir: belongs to a frozen scorer and only to it; give it exactly there")
     if request.needs_short_nll and scorer is None:
         raise UserError(f"scorer: score {request.weighting.score!r} compares two contexts; name a scorer")
+    if scorer is not None and scorer.precision == "fp8":
+        if not request.needs_short_nll:
+            raise UserError(f"scorer.precision: score {request.weighting.score!r} needs no scoring pass; leave it out")
+        check_fp8(resolve_device(execution.device))
     try:
         window_plan(request, tokens)
     except ValueError as error:
@@ -87,6 +93,7 @@ def summary(
     """What the record tells of a finished run."""
     rows = metrics_file.read()
     seconds = sum(row["seconds"] for row in rows)
+    overlaps = [row["fp8_overlap"] for row in rows if "fp8_overlap" in row]  # the first step's, and after each resume
     mfus = [row["mfu"] * row["seconds"] for row in rows if row["mfu"] is not None]
     return {
         "steps": len(rows),
@@ -102,4 +109,5 @@ def summary(
         "zero_weight_share": sum(row["zero_weight_share"] for row in rows) / len(rows),
         "resumed_from_step": checkpoint_step(resume_from) if resume_from else None,
         "skipped_checkpoints": broken,
+        **({"fp8_overlap": min(overlaps)} if overlaps else {}),
     }

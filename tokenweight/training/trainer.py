@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Training
 from tokenweight.training.checkpoints import mark_whole
 from tokenweight.training.flops import peak_flops, train_flops
+from tokenweight.training.fp8 import fp8_linears
+from tokenweight.training.fp8_acceptance import Fp8Acceptance
 from tokenweight.training.metrics import Eta, Row, StepMetrics, describe, same_on_all_ranks
 from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
@@ -67,6 +70,11 @@ class TokenWeightingTrainer(Trainer):
         )
         self.reports, self.progress = reports, progress  # reports: in the first process only
         device = arguments.device
+        self.scores_in_fp8 = self.scores_itself and request.scorer is not None and request.scorer.precision == "fp8"
+        self.fp8_acceptance: Fp8Acceptance | None = None  # until the first step is done
+        if self.scores_in_fp8:
+            assert plan is not None
+            self.fp8_acceptance = Fp8Acceptance(request, plan, device)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         self.step_metrics = StepMetrics(
             device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), self.sequence_parallel
@@ -84,10 +92,21 @@ class TokenWeightingTrainer(Trainer):
         """The micro-batches of one optimizer step; an unfrozen scorer scores all of them together."""
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         if self.scores_itself and batches:
-            assert self.plan is not None
             token_ids = torch.cat([batch["input_ids"].to(device) for batch in batches])
-            per_batch = windows_per_batch(self.plan, self.args.per_device_train_batch_size)
-            short_nll = score_windows(
+            scored = {"short_nll": self._score(token_ids, in_fp8=self.scores_in_fp8)}
+            if self.fp8_acceptance is not None:
+                scored["expected_short_nll"] = self._score(token_ids, in_fp8=False)
+            for name, nll in scored.items():
+                for batch, rows in zip(batches, nll.split([len(b["input_ids"]) for b in batches]), strict=True):
+                    batch[name] = rows
+        return batches, items
+
+    def _score(self, token_ids: Tensor, *, in_fp8: bool) -> Tensor:
+        """The model's own NLL on short windows (unfrozen), [B, M]; its first window is left to the long pass."""
+        assert self.plan is not None
+        per_batch = windows_per_batch(self.plan, self.args.per_device_train_batch_size)
+        with fp8_linears(self.model) if in_fp8 else nullcontext():
+            return score_windows(
                 self.model,
                 token_ids,
                 self.plan,
@@ -96,9 +115,6 @@ class TokenWeightingTrainer(Trainer):
                 first_window=False,
                 shard=self.shard,
             )
-            for batch, rows in zip(batches, short_nll.split([len(b["input_ids"]) for b in batches]), strict=True):
-                batch["short_nll"] = rows
-        return batches, items
 
     def compute_loss(
         self,
@@ -127,6 +143,10 @@ class TokenWeightingTrainer(Trainer):
         if step is None or reason is not None:
             raise self._stopped(str(reason))
         self.step_metrics.add(step.nll, step.weights)
+        if self.fp8_acceptance is not None:
+            long_nll = step.nll if self.shard is None else self.shard.gather_columns(step.nll)
+            ids = inputs["sequence_id"].tolist()
+            self.fp8_acceptance.add(long_nll, inputs["short_nll"], inputs["expected_short_nll"], ids)
         return step.loss
 
     @property
@@ -176,6 +196,9 @@ class TokenWeightingTrainer(Trainer):
         self.step_row = self.step_metrics.finish()
         if not all(value is None or math.isfinite(value) for value in self.step_row.values()):
             raise self._stopped(f"the loss is not finite (NLL {self.step_row['nll']})")
+        if self.fp8_acceptance is not None:
+            self.step_row["fp8_overlap"] = self.fp8_acceptance.finish()
+            self.fp8_acceptance = None
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """One step's numbers to the reports and to progress; HF's own summary at the end is dropped."""
