@@ -310,6 +310,37 @@ def test_the_deepspeed_launcher_gives_the_numbers_of_torchrun(make_request, unfr
     assert (recorded["deepspeed_config"] or {}).get("train_batch_size") == (4 if stage else None)
 
 
+PDSH = """#!/bin/sh
+# As `pdsh -S -f N -w HOSTS COMMAND...` on two hosts: %n is the host's number, lines begin with its name.
+shift 5
+command="$*"
+run() { sh -c "$(printf %s "$command" | sed "s/%n/$1/g")" 2>&1 | sed -u "s/^/node0$1: /"; }
+run 0 &
+run 1
+wait
+"""
+
+
+@pytest.mark.slow
+def test_the_deepspeed_launcher_starts_the_hosts_of_its_file(make_request, two_nodes, tmp_path, monkeypatch):
+    """What pdsh would run on each host is run here, for both hosts; ssh is only asked whether it reaches them."""
+    pytest.importorskip("deepspeed")
+    for name, script in {"pdsh": PDSH, "ssh": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "hosts").write_text("node00 slots=1\nnode01 slots=1\n")
+    changes = {"launcher": "deepspeed", "launch_prefix": None, "hostfile": str(tmp_path / "hosts")}
+    steps = []
+    train(make_request(), tmp_path / "one", TWO, no_progress)
+    train(
+        make_request(), tmp_path / "hosts-of-file", two_nodes.model_copy(update=changes),
+        lambda *args: steps.append(args[:2]),
+    )  # fmt: skip
+    same_losses(metrics(tmp_path / "one"), metrics(tmp_path / "hosts-of-file"))
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+
+
 @pytest.mark.slow
 def test_two_processes_give_the_numbers_of_one(make_request, unfrozen, frozen, base_dir, chunk_dir, inline, tmp_path):
     scored = {}

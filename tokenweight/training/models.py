@@ -47,7 +47,7 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
     """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
-    from transformers.integrations import is_deepspeed_zero3_enabled
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
     with quiet_transformers():
         if config is None:
