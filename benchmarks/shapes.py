@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tokenweight.assets import shipped_config
 from tokenweight.training.flops import train_flops
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A model of the paper and its windows (Section 4)."""
+    """A model of the paper, its extended context and RoPE, and its windows (Section 4)."""
 
     name: str
     layers: int
@@ -23,12 +25,10 @@ class Shape:
 
     def make_config(self, layers: int) -> Any:
         """Its transformers configuration with `layers` layers."""
-        import transformers
+        from transformers import AutoConfig
 
-        family = transformers.PhiConfig if self.name.startswith("phi") else transformers.LlamaConfig
-        return family(
-            **self.config, num_hidden_layers=layers, max_position_embeddings=self.long_tokens, use_cache=False
-        )
+        changes = {"num_hidden_layers": layers, "max_position_embeddings": self.long_tokens, "use_cache": False}
+        return AutoConfig.for_model(**{**self.config, **changes})
 
     def build(self, layers: int, device: str) -> Any:
         """The model in bf16 with `layers` layers and random weights."""
@@ -40,34 +40,22 @@ class Shape:
             )
 
 
-_LLAMA3 = {
-    "vocab_size": 128_256,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 15_300_000.0},
-    "num_key_value_heads": 8,
-    "num_attention_heads": 32,
-}
+def _shape(name: str, rope_theta: float, short_tokens: int, stride_tokens: int) -> Shape:
+    config = json.loads(shipped_config(name).read_text())
+    kept = {key: value for key, value in config["rope_parameters"].items() if key == "partial_rotary_factor"}
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": rope_theta, **kept}
+    config |= {key: 0.0 for key in config if key.endswith(("dropout", "pdrop"))}
+    return Shape(name, config["num_hidden_layers"], 32_768, short_tokens, stride_tokens, config)
+
+
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape(
-            "llama3-8b", 32, 32_768, 8192, 6144,
-            {**_LLAMA3, "hidden_size": 4096, "intermediate_size": 14_336, "tie_word_embeddings": False},
-        ),
-        Shape(
-            "llama3.2-1b", 16, 32_768, 8192, 6144,
-            {**_LLAMA3, "hidden_size": 2048, "intermediate_size": 8192, "tie_word_embeddings": True, "head_dim": 64},
-        ),
-        Shape(
-            "phi-2", 32, 32_768, 2048, 1920,
-            {
-                "vocab_size": 51_200, "hidden_size": 2560, "intermediate_size": 10_240, "num_attention_heads": 32,
-                "num_key_value_heads": 32, "attention_dropout": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
-                "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.4},
-                "tie_word_embeddings": False,
-            },
-        ),
+        _shape("llama3-8b", 15_300_000.0, 8192, 6144),
+        _shape("llama3.2-1b", 15_300_000.0, 8192, 6144),
+        _shape("phi-2", 500_000.0, 2048, 1920),
     )
-}  # fmt: skip
+}
 
 
 def step_flops(shape: Shape, layers: int, tokens: int) -> float:

@@ -29,8 +29,9 @@ StoreParameter = Annotated[str, Field(description="Directory of the artifacts; f
 OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json")]
 PathParameter = Annotated[str | None, Field(description="A path in place of the recipe's own input")]
 SettingsParameter = Annotated[list[str] | None, Field(description="key=value of recipe fields, e.g. training.steps=12")]
-Launcher = Annotated[Literal["inline", "torchrun"] | None, Field(description="None: the scale's own")]
-Processes = Annotated[int | None, Field(ge=1, description="Training processes, one a GPU")]
+Launcher = Annotated[Literal["inline", "torchrun", "deepspeed"] | None, Field(description="None: the scale's own")]
+Processes = Annotated[int | None, Field(ge=1, description="Training processes of all nodes, one a GPU")]
+ExecutionSettings = Annotated[list[str] | None, Field(description="key=value of Execution, e.g. nodes=2")]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, Field(description="None: the scale's own")]
 
 
@@ -54,6 +55,7 @@ def reproduce(
     launcher: Launcher = None,
     processes: Processes = None,
     device: Device = None,
+    execution: ExecutionSettings = None,
 ) -> dict[str, str]:
     """Reproduce any target: chunk, score, extend, train, evaluate, collect; finished stages are reused."""
     place = store_at(store)
@@ -69,9 +71,9 @@ def reproduce(
         squad=squad,
         hotpotqa=hotpotqa,
     )
-    execution = execution_for(scale, launcher=launcher, processes=processes, device=device)
+    how = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
     planned = plan_target(target, scale, inputs, place, seeds)
-    steps = run_graph(planned.graph, place, execution)
+    steps = run_graph(planned.graph, place, how)
     _, files = collect(planned, place, Path(out).expanduser().resolve())
     made = sum(step.action != "reuse" for step in steps)
     get_run_logger().info("%s: %d artifacts made, %d reused", target, made, len(steps) - made)
@@ -115,6 +117,7 @@ def train_and_evaluate(
     launcher: Launcher = None,
     processes: Processes = None,
     device: Device = None,
+    execution: ExecutionSettings = None,
 ) -> list[str]:
     """Train one recipe and evaluate it; returns the addresses of its evaluation artifacts."""
     place = store_at(store)
@@ -123,5 +126,6 @@ def train_and_evaluate(
     if unknown:
         raise UserError(f"benchmarks: {unknown[0]!r} is unknown; choose from {', '.join(BENCHMARKS)}")
     graph = Planner(place).graph([loaded], benchmarks or BENCHMARKS)
-    run_graph(graph, place, execution_for(scale, launcher=launcher, processes=processes, device=device))
+    how = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
+    run_graph(graph, place, how)
     return [node.identity.address for node in graph.evaluations[recipe]]

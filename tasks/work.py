@@ -7,7 +7,16 @@ from typing import Any
 
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import ChunkWork, ExtendWork, Node, PrepareWork, PretrainWork, ScoreWork, TrainWork
+from tokenweight.stages import (
+    ChunkWork,
+    ExtendWork,
+    InitializeWork,
+    Node,
+    PrepareWork,
+    PretrainWork,
+    ScoreWork,
+    TrainWork,
+)
 from tokenweight.store import Build, Store
 from tokenweight.tasks.locate import model_directory, tokenizer_directory
 
@@ -49,6 +58,10 @@ def _make(node: Node, build: Build, store: Store, execution: Execution, progress
 
             tokenizer_dir = tokenizer_directory(work.tokenizer, store)
             return pretrain(work.base, tokenizer_dir, store.path(work.chunks.identity), out_dir, execution, progress)
+        case InitializeWork() as work:
+            from tokenweight.training.random_base import initialize
+
+            return initialize(work.base, tokenizer_directory(work.tokenizer, store), out_dir)
         case ScoreWork() as work:
             from tokenweight.training.scoring import score
 

@@ -38,8 +38,8 @@ OutOption = Annotated[Path, typer.Option(help="Directory of the results.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 INPUT_OPTIONS = {
     "corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet in place of the recipe's corpus."),
-    "base": ("--base", 'Checkpoint directory, or "pretrain": trained here on the corpus.'),
-    "tokenizer": ("--tokenizer", "Directory with tokenizer.json, for --base pretrain."),
+    "base": ("--base", 'Checkpoint directory; "pretrain": trained here; "random:CONFIG": random weights.'),
+    "tokenizer": ("--tokenizer", "Directory with tokenizer.json, for --base pretrain or random."),
     "mmlu": ("--mmlu", 'Directory with dev/ and test/, or "hub".'),
     "bbh": ("--bbh", 'Directory of the official JSON files, or "hub".'),
     "longbench": ("--longbench", 'Directory of the official JSONL files, or "hub".'),
@@ -50,8 +50,13 @@ INPUT_OPTIONS = {
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recipe; default: the target's own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
-LauncherOption = Annotated[Literal["inline", "torchrun"] | None, typer.Option(help="Default: the scale's own.")]
-ProcessesOption = Annotated[int | None, typer.Option(min=1, help="Training processes, one a GPU.")]
+LauncherOption = Annotated[
+    Literal["inline", "torchrun", "deepspeed"] | None, typer.Option(help="Default: the scale's own.")
+]
+ProcessesOption = Annotated[int | None, typer.Option(min=1, help="Training processes of all nodes, one a GPU.")]
+ExecutionOption = Annotated[
+    list[str] | None, typer.Option("--execution", help="key=value of Execution, e.g. nodes=2; docs/launching.md.")
+]
 
 STORE = Path("store")
 RESULTS = Path("results")
@@ -89,9 +94,10 @@ def reproduce(
     launcher: LauncherOption = None,
     processes: ProcessesOption = None,
     device: DeviceOption = None,
+    execution: ExecutionOption = None,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
-    from tokenweight.planning import check_inputs, check_texts, schedule
+    from tokenweight.planning import check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_target
 
@@ -102,7 +108,9 @@ def reproduce(
         raise UserError(f"--out {out}: is not a directory; choose another")
     steps = schedule(planned.graph, place)
     if any(step.action != "reuse" for step in steps):
-        execution_for(scale, launcher=launcher, processes=processes, device=device)
+        check_execution(
+            steps, execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
+        )
         check_texts(steps)
         _run_flow(
             target=target,
@@ -113,6 +121,7 @@ def reproduce(
             launcher=launcher,
             processes=processes,
             device=device,
+            execution=execution,
             **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
@@ -161,13 +170,24 @@ def plan(
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     as_json: JsonOption = False,
+    launcher: LauncherOption = None,
+    processes: ProcessesOption = None,
+    device: DeviceOption = None,
+    execution: ExecutionOption = None,
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
     from tokenweight.plan_view import plan_rows, print_plan
+    from tokenweight.planning import check_execution, schedule
+    from tokenweight.recipes.execution import planned_execution
     from tokenweight.tasks.collect import plan_target
 
     place = _store(store)
     planned = plan_target(target, scale, inputs, place, seeds)
+    if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
+        check_execution(
+            schedule(planned.graph, place),
+            planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device),
+        )
     if as_json:
         content = {"target": target, "scale": scale, "missing": planned.graph.missing}
         typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))

@@ -17,6 +17,7 @@ from tokenweight.recipes.schema import (
     Chunking,
     Corpus,
     Evaluation,
+    Execution,
     FilesCorpus,
     HubBase,
     HubCorpus,
@@ -24,6 +25,7 @@ from tokenweight.recipes.schema import (
     NovelCorpus,
     Parity,
     PretrainBase,
+    RandomBase,
     Recipe,
     Scorer,
     ShippedBase,
@@ -35,6 +37,7 @@ from tokenweight.stages import (
     ChunkWork,
     EvaluateWork,
     ExtendWork,
+    InitializeWork,
     Node,
     PrepareWork,
     PretrainWork,
@@ -44,6 +47,8 @@ from tokenweight.stages import (
     Work,
 )
 from tokenweight.store import Digests, Identity, Store, canonical_json
+from tokenweight.training.launch_check import check_batch
+from tokenweight.training.random_base import config_label, config_values
 
 PROMPTED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand
 
@@ -109,6 +114,18 @@ def check_texts(steps: Iterable[Step]) -> None:
     for corpus in dict.fromkeys(corpora):
         if isinstance(corpus, FilesCorpus):
             check(corpus)
+
+
+def check_execution(steps: Iterable[Step], execution: Execution) -> None:
+    """Raise UserError where an execution cannot train what would run: told before anything is started."""
+    for step in steps:
+        if step.action != "run":
+            continue
+        match step.node.work:
+            case TrainWork() as work:
+                check_batch(work.training, execution)
+            case PretrainWork() as work:
+                check_batch(work.base.training, execution, "base.training")
 
 
 class Planner:
@@ -222,6 +239,8 @@ class Planner:
                 return self._directory("", Path(base.path))
             case PretrainBase():
                 return self._pretrained(base)
+            case RandomBase():
+                return self._random(base)
 
     def _directory(self, label: str, path: Path) -> tuple[Checkpoint, Checkpoint]:
         files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in _MODEL_SUFFIXES)
@@ -256,6 +275,13 @@ class Planner:
             {"tokenizer": tokenizer, "chunks": chunks},
         )
         return Checkpoint("pretrained", node.identity.fingerprint, node=node), tokenizer
+
+    def _random(self, base: RandomBase) -> tuple[Checkpoint, Checkpoint]:
+        _, tokenizer = self._directory("", Path(base.tokenizer) if base.tokenizer else smoke_base_dir())
+        config = {"config": config_values(base), "seed": base.seed}
+        work, inputs = InitializeWork(base, tokenizer), {"tokenizer": tokenizer}
+        node = self._node("initialize", config_label(base), config, work, {**inputs})
+        return Checkpoint(config_label(base), node.identity.fingerprint, node=node), tokenizer
 
     # --- data ---
 

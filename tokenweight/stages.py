@@ -17,19 +17,21 @@ from tokenweight.recipes.schema import (
     Extension,
     Parity,
     PretrainBase,
+    RandomBase,
     Scorer,
     Training,
     Weighting,
 )
 from tokenweight.store import Identity
 
-StageName = Literal["prepare", "chunk", "pretrain", "score", "extend", "train", "evaluate"]
+StageName = Literal["prepare", "chunk", "pretrain", "initialize", "score", "extend", "train", "evaluate"]
 
 # In the order in which they run: data first, so that what is wrong with it shows before any long work.
 STAGE_VERSIONS: dict[StageName, int] = {
     "prepare": 1,
     "chunk": 2,
     "pretrain": 1,
+    "initialize": 1,
     "score": 1,
     "extend": 1,
     "train": 1,
@@ -73,6 +75,12 @@ class PretrainWork:
 
 
 @dataclass(frozen=True)
+class InitializeWork:
+    base: RandomBase
+    tokenizer: Checkpoint
+
+
+@dataclass(frozen=True)
 class ScoreWork:
     model: Checkpoint
     chunks: Node
@@ -110,7 +118,7 @@ class EvaluateWork:
     context_tokens: int
 
 
-Work = ChunkWork | PrepareWork | PretrainWork | ScoreWork | ExtendWork | TrainWork | EvaluateWork
+Work = ChunkWork | PrepareWork | PretrainWork | InitializeWork | ScoreWork | ExtendWork | TrainWork | EvaluateWork
 
 
 @dataclass(frozen=True)

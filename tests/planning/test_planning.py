@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tokenweight.assets import shipped_config
 from tokenweight.errors import UserError
-from tokenweight.planning import Graph, Planner, check_inputs, schedule
+from tokenweight.planning import Graph, Planner, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
-from tokenweight.recipes.schema import Recipe
+from tokenweight.recipes.schema import Execution, Recipe
 from tokenweight.stages import ScoreWork, TrainWork
 from tokenweight.store import Build, Store
 
@@ -164,3 +165,33 @@ def test_fp8_scoring_is_another_model_and_its_absence_is_no_identity(tmp_path: P
     assert fp8.config["scorer"]["precision"] == "fp8"
     assert fp8.fingerprint != usual.fingerprint
     assert fp8.name == usual.name.replace("unfrozen-sparse-0.2", "unfrozen-sparse-0.2-fp8-scoring")
+
+
+def test_a_random_base_is_made_once_and_its_configuration_is_its_identity(tmp_path: Path) -> None:
+    recipes = ["table-3/no-train-8k", "table-3/frozen-sparse", "table-3/uniform"]
+    planned = graph(Store(tmp_path), "base.layers=2", recipes=recipes, base="random:llama3-8b")
+    made = [node for node in planned.nodes if node.stage == "initialize"]
+    assert [node.identity.name for node in made] == ["llama3-8b-2-layers-random"]
+    assert made[0].identity.config["config"]["num_hidden_layers"] == 2
+    extended = next(node for node in planned.nodes if node.stage == "extend")
+    assert extended.inputs == (made[0],)
+    score = next(node for node in planned.nodes if node.stage == "score")
+    assert made[0] in score.inputs
+    own = tmp_path / "config.json"
+    own.write_text(shipped_config("llama3-8b").read_text())
+    same = graph(Store(tmp_path), "base.layers=2", recipes=recipes, base=f"random:{own}")
+    assert made[0].identity.config in [node.identity.config for node in same.nodes if node.stage == "initialize"]
+    for base, message in {"random": "of which model", "random:llama4": "does not exist"}.items():
+        with pytest.raises(UserError, match=message):
+            graph(Store(tmp_path), base=base)
+
+
+def test_an_execution_that_does_not_divide_a_step_is_told_in_the_plan(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    three = Execution(launcher="torchrun", processes=3)
+    with pytest.raises(UserError, match=r"^training\.sequences_per_step: 2 is not a multiple"):
+        check_execution(schedule(graph(store), store), three)
+    pretrained = graph(store, "training.sequences_per_step=3", "training.steps=2", base="pretrain")
+    with pytest.raises(UserError, match=r"^base\.training\.sequences_per_step: 4 is not a multiple"):
+        check_execution(schedule(pretrained, store), three)
+    check_execution(schedule(graph(store), store), Execution(launcher="torchrun", processes=2))

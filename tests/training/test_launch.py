@@ -1,11 +1,16 @@
 """Several processes: the same numbers as one, errors that come through, and no survivors."""
 
 import json
+import logging
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
+from importlib import metadata
 
 import psutil
 import pytest
@@ -16,8 +21,9 @@ from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
-from tokenweight.training.deepspeed_config import deepspeed_config
-from tokenweight.training.launch import run_guarded
+from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, validate_deepspeed_config
+from tokenweight.training.launch import launch_command, run_guarded
+from tokenweight.training.launch_check import check_launch
 from tokenweight.training.metrics import TIMING_FIELDS
 from tokenweight.training.run import train
 from tokenweight.training.scoring import score
@@ -79,6 +85,114 @@ def test_a_killed_parent_takes_its_child_along():
     assert wait_until(lambda: not alive(child))
 
 
+def test_what_a_killed_launcher_leaves_behind_is_ended_too():
+    """DeepSpeed's launcher dies of TERM without a word to its processes."""
+    orphan = "import os, time; print('tokenweight-progress', os.getpid(), 1, 'steps', flush=True); time.sleep(60)"
+    script = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {orphan!r}]).wait()"
+    pids = []
+
+    def interrupt(done, total, what):
+        pids.append(done)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_guarded([sys.executable, "-c", script], dict(os.environ), interrupt)
+    assert wait_until(lambda: not alive(pids[0]))
+
+
+def test_other_nodes_lines_may_begin_with_their_name():
+    steps = []
+    run_guarded(["echo", "node02: tokenweight-progress 3 7 steps"], dict(os.environ), lambda *args: steps.append(args))
+    assert steps == [(3, 7, "steps")]
+
+
+def execution(**fields):
+    return Execution(**{"device": "cpu", "launcher": "torchrun", "processes": 4, **fields})
+
+
+TWO_NODES = {"nodes": 2, "rendezvous": "node01:29500"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"launcher": "inline"}, "execution.launcher: 'inline' is one process"),
+        ({"launcher": "inline", "processes": 1, "deepspeed_stage": 3}, "execution.launcher: 'inline' is one process"),
+        (
+            {"launcher": "inline", "processes": 1, "hostfile": "hosts"},
+            "execution.hostfile: launcher 'inline' takes none",
+        ),
+        ({"nodes": 3, "rendezvous": "node01:29500"}, "execution.processes: 4 on all nodes do not divide by 3"),
+        ({"nodes": 2}, "execution.rendezvous: torchrun on several nodes needs one"),
+        ({"rendezvous": "node01:29500"}, "execution.rendezvous: launcher 'torchrun' on one node takes none"),
+        ({**TWO_NODES, "rendezvous": "node01"}, "'node01' is not HOST:PORT"),
+        ({**TWO_NODES, "hostfile": "hosts"}, "execution.hostfile: launcher 'torchrun' takes none"),
+        ({**TWO_NODES, "launch_prefix": "no-such-srun -N 2"}, "execution.launch_prefix: no-such-srun is not found"),
+        ({**TWO_NODES, "launch_prefix": "'srun"}, "is not a command"),
+        ({"sequence_parallel": 3}, "execution.sequence_parallel: 3 does not divide execution.processes"),
+        ({"launcher": "deepspeed", "nodes": 2}, "execution.hostfile: deepspeed on several nodes needs one"),
+        ({"launcher": "deepspeed", "nodes": 2, "hostfile": "none-here"}, "none-here does not exist"),
+        (
+            {"launcher": "deepspeed", "nodes": 2, "launch_prefix": "srun"},
+            "launch_prefix: launcher 'deepspeed' takes none",
+        ),
+    ],
+)
+def test_combinations_that_cannot_be_launched_are_told(fields, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        check_launch(execution(**fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a slots=2\n", "names 1 hosts for 2 nodes"),
+        ("a slots=2\nb slots=1\n", "b has 1 slots, 2 processes a node"),
+        ("a slots=2\n\nb gpus=2\n", "line 3 is not"),
+        ("a slots=2\na slots=2\n", "line 2 is not"),
+    ],
+)
+def test_a_hostfile_that_does_not_fit_is_told(text, message, tmp_path):
+    (tmp_path / "hosts").write_text(text)
+    with pytest.raises(UserError, match=message):
+        check_launch(execution(launcher="deepspeed", nodes=2, hostfile=str(tmp_path / "hosts")))
+
+
+def test_a_deepspeed_that_is_missing_or_old_is_told_with_the_way_out(monkeypatch):
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("tokenweight.training.launch_check.metadata.version", version)
+    with pytest.raises(
+        UserError, match=re.escape("not installed") + ".*" + re.escape("pip install 'deepspeed>=0.19.2'")
+    ):
+        check_launch(execution(deepspeed_stage=3))
+    monkeypatch.setattr("tokenweight.training.launch_check.metadata.version", lambda name: "0.16.3")
+    with pytest.raises(UserError, match=re.escape("0.16.3 is installed, 0.19.2 or later is needed")):
+        check_launch(execution(launcher="deepspeed"))
+
+
+def test_commands_of_the_launchers(tmp_path, monkeypatch):
+    request = tmp_path / "request.json"
+    request.write_text("{}")
+
+    def command(**fields):
+        return " ".join(launch_command(execution(**fields), request, tmp_path))
+
+    worker = f"tokenweight.training.worker {request} {tmp_path}"
+    assert command().endswith(f"-m torch.distributed.run --standalone --nproc_per_node 4 -m {worker}")
+    several = command(**TWO_NODES, launch_prefix="srun --ntasks-per-node=1")
+    assert several.startswith(
+        f"srun --ntasks-per-node=1 {sys.executable} -m torch.distributed.run --nnodes 2 --nproc_per_node 2 "
+    )
+    assert "--rdzv_backend c10d --rdzv_endpoint node01:29500 --rdzv_id " in several
+    hosts = command(launcher="deepspeed", **TWO_NODES, hostfile="hosts")
+    assert "--hostfile hosts --num_nodes 2 --num_gpus 2 --master_addr node01 --master_port 29500" in hosts
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert "--num_gpus 2 " in command(launcher="deepspeed", processes=2)
+    assert "--include localhost:4,5 " in command(launcher="deepspeed", processes=2, device="cuda")
+
+
 def test_deepspeed_configuration_says_what_the_recipe_says():
     training = Training(steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20)
     config = deepspeed_config(training, Execution(launcher="torchrun", processes=8, deepspeed_stage=3))
@@ -90,6 +204,142 @@ def test_deepspeed_configuration_says_what_the_recipe_says():
     assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
     assert config["optimizer"]["params"]["betas"] == [0.9, 0.95]
     assert "auto" not in json.dumps(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train_batch_size": 127}, r"train_batch_size 127 is not 1 \(micro-batch\) x 16 \(accumulation\) x 8"),
+        ({"zero_optimization": {"stage": 3, "no_such_key": 1}}, "refuses its configuration .no_such_key"),
+        ({"bf16": {"enabled": "perhaps"}}, "refuses its configuration .enabled"),
+    ],
+)
+def test_a_configuration_that_deepspeed_refuses_is_told_before_the_launch(change, message):
+    pytest.importorskip("deepspeed")
+    training = Training(steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20)
+    config = deepspeed_config(training, Execution(launcher="torchrun", processes=8, deepspeed_stage=3))
+    validate_deepspeed_config(config, processes=8)
+    with pytest.raises(UserError, match=message):
+        validate_deepspeed_config({**config, **change}, processes=8)
+
+
+def test_deepspeed_counts_a_shared_sequence_once_for_each_process():
+    training = Training(steps=1, sequences_per_step=8, learning_rate=2e-5, warmup_steps=0)
+    shared = Execution(launcher="torchrun", processes=8, deepspeed_stage=3, sequence_parallel=4)
+    pytest.importorskip("deepspeed")
+    assert check_deepspeed(training, shared)["train_batch_size"] == 32
+
+
+SRUN = """#!/bin/sh
+# As srun does on two nodes: the same command twice, and a bad status of either.
+"$@" & other=$!
+"$@"; status=$?
+wait $other || status=$?
+exit $status
+"""
+
+
+@pytest.fixture
+def two_nodes(tmp_path):
+    (tmp_path / "srun").write_text(SRUN)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return execution(processes=2, nodes=2, rendezvous=f"127.0.0.1:{port}", launch_prefix=f"sh {tmp_path / 'srun'}")
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def same_losses(one, two):
+    assert len(one) == len(two) > 0
+    for expected, got in zip(one, two, strict=True):
+        for key in ("step", "weighted_nll", "nll", "grad_norm", "predictions"):
+            assert got[key] == pytest.approx(expected[key], rel=1e-6), key
+
+
+@pytest.mark.slow
+def test_two_nodes_of_one_process_are_one_node_of_two(make_request, unfrozen, two_nodes, tmp_path):
+    """Two agents that meet by c10d on this machine; the second run is told the command for the other node."""
+    request = make_request(weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=unfrozen)
+    train(request, tmp_path / "one", TWO, no_progress)
+    steps = []
+    recorded = train(request, tmp_path / "two", two_nodes, lambda *args: steps.append(args[:2]))
+    same_losses(metrics(tmp_path / "one"), metrics(tmp_path / "two"))
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+    assert recorded["execution"]["nodes"] == 2
+    assert "127.0.0.1" not in json.dumps(recorded)
+    assert not (tmp_path / "two" / "launch").exists()
+
+    others = []
+
+    class StartOther(logging.Handler):
+        def emit(self, record):
+            command = record.getMessage().partition("other nodes: ")[2]
+            others.append(subprocess.Popen(shlex.split(command), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    handler = StartOther()
+    logging.getLogger("tokenweight.training.launch").addHandler(handler)
+    try:
+        train(request, tmp_path / "joined", two_nodes.model_copy(update={"launch_prefix": None}), no_progress)
+    finally:
+        logging.getLogger("tokenweight.training.launch").removeHandler(handler)
+    assert [other.wait(60) for other in others] == [0]
+    same_losses(metrics(tmp_path / "one"), metrics(tmp_path / "joined"))
+
+
+@pytest.mark.slow
+def test_an_error_on_any_node_is_one_clear_line(make_request, two_nodes, tmp_path):
+    request = make_request(steps=8, learning_rate=1e30, warmup_steps=4, gradient_clip=1e9)
+    with pytest.raises(StageError, match=r"^training stopped at step \d+"):
+        train(request, tmp_path / "out", two_nodes, no_progress)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 3])
+def test_the_deepspeed_launcher_gives_the_numbers_of_torchrun(make_request, unfrozen, tmp_path, stage):
+    pytest.importorskip("deepspeed")
+    request = make_request(weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=unfrozen)
+    by_torchrun = TWO.model_copy(update={"deepspeed_stage": stage})
+    train(request, tmp_path / "torchrun", by_torchrun, no_progress)
+    recorded = train(
+        request, tmp_path / "deepspeed", by_torchrun.model_copy(update={"launcher": "deepspeed"}), no_progress
+    )
+    same_losses(metrics(tmp_path / "torchrun"), metrics(tmp_path / "deepspeed"))
+    assert recorded["trained_with"]["deepspeed"] == metadata.version("deepspeed")
+    assert (recorded["deepspeed_config"] or {}).get("train_batch_size") == (4 if stage else None)
+
+
+PDSH = """#!/bin/sh
+# As `pdsh -S -f N -w HOSTS COMMAND...` on two hosts: %n is the host's number, lines begin with its name.
+shift 5
+command="$*"
+run() { sh -c "$(printf %s "$command" | sed "s/%n/$1/g")" 2>&1 | sed -u "s/^/node0$1: /"; }
+run 0 &
+run 1
+wait
+"""
+
+
+@pytest.mark.slow
+def test_the_deepspeed_launcher_starts_the_hosts_of_its_file(make_request, two_nodes, tmp_path, monkeypatch):
+    """What pdsh would run on each host is run here, for both hosts; ssh is only asked whether it reaches them."""
+    pytest.importorskip("deepspeed")
+    for name, script in {"pdsh": PDSH, "ssh": "#!/bin/sh\n"}.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "hosts").write_text("node00 slots=1\nnode01 slots=1\n")
+    changes = {"launcher": "deepspeed", "launch_prefix": None, "hostfile": str(tmp_path / "hosts")}
+    steps = []
+    train(make_request(), tmp_path / "one", TWO, no_progress)
+    train(
+        make_request(), tmp_path / "hosts-of-file", two_nodes.model_copy(update=changes),
+        lambda *args: steps.append(args[:2]),
+    )  # fmt: skip
+    same_losses(metrics(tmp_path / "one"), metrics(tmp_path / "hosts-of-file"))
+    assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.slow
@@ -191,14 +441,17 @@ def test_errors_of_a_worker_come_through(make_request, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_rank_and_goes_on(make_request, unfrozen, tmp_path):
+@pytest.mark.parametrize("launcher", ["torchrun", "deepspeed"])
+def test_a_killed_run_leaves_no_rank_and_goes_on(make_request, unfrozen, tmp_path, launcher):
+    if launcher == "deepspeed":
+        pytest.importorskip("deepspeed")
     request = make_request(steps=10, weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=unfrozen)
     script = (
         "import sys; from pathlib import Path;"
         "from tokenweight.recipes.schema import Execution; from tokenweight.training.request import TrainRequest;"
         "from tokenweight.training.run import train;"
         "train(TrainRequest.model_validate_json(sys.argv[1]), Path(sys.argv[2]),"
-        " Execution(device='cpu', launcher='torchrun', processes=2, save_every_steps=2),"
+        f" Execution(device='cpu', launcher={launcher!r}, processes=2, save_every_steps=2),"
         " lambda *args: print(*args, flush=True))"
     )
     out = tmp_path / "killed"
@@ -212,7 +465,7 @@ def test_a_killed_run_leaves_no_rank_and_goes_on(make_request, unfrozen, tmp_pat
     parent.communicate()
     assert len(children) >= 3
     assert wait_until(lambda: not any(alive(child.pid) for child in children), seconds=60)
-    execution = TWO.model_copy(update={"save_every_steps": 2})
+    execution = TWO.model_copy(update={"save_every_steps": 2, "launcher": launcher})
     if not (out / "model").is_dir():
         assert train(request, out, execution, no_progress)["resumed_from_step"] in (4, 6, 8, 10)
     train(request, tmp_path / "whole", execution, no_progress)

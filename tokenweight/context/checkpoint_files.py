@@ -11,8 +11,10 @@ from tokenweight.errors import UserError
 from tokenweight.store import canonical_json, file_sha256
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin")
+RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose weights are drawn where it is loaded
 WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
 
+_TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
 _READ_WITH_WEIGHTS = (
     "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "vocab.json", "merges.txt", "tokenizer.model",
@@ -50,6 +52,13 @@ def copy_companions(model_dir: Path, target_dir: Path) -> None:
     for file in _files(model_dir):
         is_weight = file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json")
         if not is_weight and file.name not in WRITTEN_ANEW:
+            shutil.copyfile(file, target_dir / file.name)
+
+
+def copy_tokenizer(source_dir: Path, target_dir: Path) -> None:
+    """Copy the files of a directory's tokenizer, and nothing else of it."""
+    for pattern in _TOKENIZER_FILES:
+        for file in source_dir.glob(pattern):
             shutil.copyfile(file, target_dir / file.name)
 
 

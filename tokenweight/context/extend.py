@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tokenweight.context.checkpoint_files import copy_companions, link_weights
+from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, link_weights
 from tokenweight.context.rope import rotary_dimension
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Extension
@@ -26,7 +26,8 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
     for leftover in (partial, final):
         shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir(parents=True)
-    link_weights(model_dir, partial)
+    if not hasattr(config, RANDOM_SEED):  # a base of random weights has no files of them
+        link_weights(model_dir, partial)
     copy_companions(model_dir, partial)
     config.save_pretrained(partial)
     os.replace(partial, final)

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, StaticCache
+from transformers import AutoTokenizer, GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.schema import Execution
+from tokenweight.training.models import causal_lm
 from tokenweight.training.quiet import quiet_transformers
 
 MAX_BATCH_SEQUENCES = 64
@@ -98,9 +99,7 @@ class Harness:
         device = evaluation_device(execution)
         with quiet_harness():
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
-            model: Any = AutoModelForCausalLM.from_pretrained(
-                checkpoint_dir, local_files_only=True, dtype=torch.bfloat16 if device == "cuda" else torch.float32
-            )
+            model = causal_lm(checkpoint_dir, torch.bfloat16 if device == "cuda" else torch.float32)
             model.to(device)
         _ensure_end_of_text(tokenizer, checkpoint_dir)
         model.generation_config = _greedy(model, tokenizer)

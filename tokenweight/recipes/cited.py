@@ -7,7 +7,7 @@ for it). A scale replaces single keys of the paper's table, so that a reader see
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ def build(name: str, scale: Scale, settings: Settings) -> Recipe:
 def one_line(error: ValidationError) -> str:
     """The first thing that pydantic found wrong, in one line."""
     first = error.errors()[0]
-    tags = {"novel", "files", "hub", "local", "shipped", "pretrain"}
+    tags = {"novel", "files", "hub", "local", "shipped", "pretrain", "random"}
     where = ".".join(str(part) for part in first["loc"] if part not in tags)
     message = first["msg"].removeprefix("Value error, ")
     given = f" (got {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
@@ -74,7 +74,7 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> tuple[Settin
     Values are read as JSON where they are JSON (12, 0.5, true, null), else as text.
     """
     known = {key for key in assignments if _knows(settings, key)}
-    changes = {key: Cited(_parse(assignments[key]), "given by you") for key in known}
+    changes = {key: Cited(parse(assignments[key]), "given by you") for key in known}
     return replace(settings, changes), known
 
 
@@ -101,7 +101,22 @@ def _schema_fields(settings: Settings, parent: str) -> set[str]:
     return {info.alias or name for name, info in fields.items()}
 
 
-def _parse(text: str) -> Any:
+def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """`key=value` texts as a dictionary; raises UserError, naming the option, for one without `=`."""
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UserError(f"{option} {text}: not of the form key=value; write for example {_EXAMPLES[option]}")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+_EXAMPLES = {"--set": "training.steps=12", "--execution": "deepspeed_stage=3"}
+
+
+def parse(text: str) -> Any:
+    """A value given as text: JSON where it is JSON (12, 0.5, true, null), else the text itself."""
     try:
         return json.loads(text)
     except ValueError:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
-from tokenweight.recipes.cited import Settings, cite, override, replace
+from tokenweight.recipes.cited import Settings, assignments, cite, override, replace
 from tokenweight.recipes.schema import Frozen, Scale
 from tokenweight.recipes.smoke import PRETRAIN
 
@@ -16,8 +17,8 @@ class Inputs(Frozen):
     """Paths to a user's own data and models, and `key=value` settings of recipe fields; None keeps the recipe's."""
 
     corpus: str | None = None  # directory of .txt, .jsonl, .parquet
-    base: str | None = None  # checkpoint directory, or "pretrain": trained by the pipeline on the corpus
-    tokenizer: str | None = None  # directory with tokenizer.json; with base "pretrain"
+    base: str | None = None  # checkpoint directory; "pretrain": trained by the pipeline on the corpus; "random:CONFIG"
+    tokenizer: str | None = None  # directory with tokenizer.json; with base "pretrain" or "random:CONFIG"
     mmlu: str | None = None  # directory with dev/ and test/, or "hub"
     bbh: str | None = None  # directory of the official JSON files, or "hub"
     longbench: str | None = None  # directory of the official JSONL files, or "hub"
@@ -28,13 +29,7 @@ class Inputs(Frozen):
 
     def assignments(self) -> dict[str, str]:
         """The `settings` as a dictionary; raises UserError for one without `=`."""
-        pairs = {}
-        for text in self.settings:
-            key, equals, value = text.partition("=")
-            if not equals or not key:
-                raise UserError(f"--set {text}: not of the form key=value; write for example training.steps=12")
-            pairs[key.strip()] = value.strip()
-        return pairs
+        return assignments("--set", self.settings)
 
 
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, set[str]]:
@@ -48,7 +43,7 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
     if inputs.base:
         changes |= cite(_GIVEN, {"base": _base(inputs, settings, scale)})
     elif inputs.tokenizer:
-        raise UserError("--tokenizer: belongs to a base that the pipeline trains; add --base pretrain")
+        raise UserError("--tokenizer: belongs to a base that the pipeline makes; add --base pretrain or random:CONFIG")
     for field in ("mmlu", "bbh", "longbench"):
         if value := getattr(inputs, field):
             path = value if value == "hub" else _existing(f"--{field}", value)
@@ -79,15 +74,28 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]
         corpus: object = {"kind": "files", "path": inputs.corpus} if inputs.corpus else None
         if corpus is None:
             corpus = _subtree(settings, "evaluation.perplexity.corpus")
-        tokenizer = _existing("--tokenizer", inputs.tokenizer) if inputs.tokenizer else None
-        if tokenizer and not (Path(tokenizer) / "tokenizer.json").is_file():
-            raise UserError(f"--tokenizer {inputs.tokenizer}: no tokenizer.json there; give a directory that has one")
         known = _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else PRETRAIN
-        return {**known, "corpus": corpus, "tokenizer": tokenizer}
+        return {**known, "corpus": corpus, "tokenizer": _tokenizer(inputs)}
+    context_tokens = settings["base.context_tokens"].value
+    if inputs.base == "random" or (inputs.base or "").startswith("random:"):
+        config = (inputs.base or "").partition(":")[2]
+        if not config:
+            raise UserError(f"--base random: of which model? Write random:{SHIPPED_CONFIGS[0]} or random:CONFIG.JSON")
+        config = config if config in SHIPPED_CONFIGS else _existing("--base random:", config)
+        return {"kind": "random", "config": config, "tokenizer": _tokenizer(inputs), "context_tokens": context_tokens}
+    if inputs.tokenizer:
+        raise UserError("--tokenizer: a checkpoint directory has its own; leave it out")
     path = _existing("--base", inputs.base or "")
     if not (Path(path) / "config.json").is_file():
         raise UserError(f"--base {inputs.base}: no config.json there; give a checkpoint directory of transformers")
-    return {"kind": "local", "path": path, "context_tokens": settings["base.context_tokens"].value}
+    return {"kind": "local", "path": path, "context_tokens": context_tokens}
+
+
+def _tokenizer(inputs: Inputs) -> str | None:
+    tokenizer = _existing("--tokenizer", inputs.tokenizer) if inputs.tokenizer else None
+    if tokenizer and not (Path(tokenizer) / "tokenizer.json").is_file():
+        raise UserError(f"--tokenizer {inputs.tokenizer}: no tokenizer.json there; give a directory that has one")
+    return tokenizer
 
 
 def _subtree(settings: Settings, key: str) -> dict[str, object]:

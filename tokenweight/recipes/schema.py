@@ -137,7 +137,21 @@ class PretrainBase(Frozen):
     seed: int = 0
 
 
-Base = Annotated[HubBase | ShippedBase | LocalBase | PretrainBase, Field(discriminator="kind")]
+class RandomBase(Frozen):
+    """Random weights in a real configuration, for benchmarks: time, memory and correctness do not depend on values.
+
+    The weights are drawn where the model is loaded; under ZeRO-3 no process ever holds it whole.
+    """
+
+    kind: Literal["random"] = "random"
+    config: str  # llama3-8b, llama3.2-1b, phi-2, or a config.json of transformers; its content is its identity
+    layers: PositiveInt | None = None  # None: as many as the configuration has
+    tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
+    context_tokens: PositiveInt
+    seed: int = 0
+
+
+Base = Annotated[HubBase | ShippedBase | LocalBase | PretrainBase | RandomBase, Field(discriminator="kind")]
 
 
 # --- The method --------------------------------------------------------------------------------
@@ -339,8 +353,12 @@ class Recipe(Frozen):
 class Execution(Frozen):
     """How stages run here: never part of a fingerprint."""
 
-    launcher: Literal["inline", "torchrun"] = "inline"
-    processes: PositiveInt = 1
+    launcher: Literal["inline", "torchrun", "deepspeed"] = "inline"
+    processes: PositiveInt = 1  # of all nodes together; as many on each
+    nodes: PositiveInt = 1
+    rendezvous: str | None = None  # HOST:PORT where processes of several nodes meet; HOST is one of the nodes
+    launch_prefix: str | None = None  # torchrun: a command that runs what follows on every node, e.g. srun
+    hostfile: str | None = None  # deepspeed: lines `HOST slots=GPUS`
     sequence_parallel: PositiveInt = 1  # processes that share each training sequence, an equal part of its tokens each
     device: Literal["auto", "cpu", "cuda"] = "auto"
     micro_batch_sequences: PositiveInt = 1
@@ -351,6 +369,11 @@ class Execution(Frozen):
     fused: bool = False  # compile the elementwise parts of Llama layers
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
     isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one
+
+    @property
+    def processes_per_node(self) -> int:
+        """Processes on each node."""
+        return self.processes // self.nodes
 
     @property
     def sequences_per_pass(self) -> int:

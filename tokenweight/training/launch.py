@@ -1,51 +1,113 @@
-"""Training and scoring in several processes: torchrun as a child that never outlives us."""
+"""Training and scoring in several processes: torchrun or deepspeed as a child that never outlives us."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
+import shlex
+import shutil
+import socket
 import subprocess
 import sys
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
-
-import psutil
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
+from tokenweight.training.parent_death import stop_tree
 
+logger = logging.getLogger(__name__)
+
+LAUNCH_FOLDER = "launch"  # in the artifact's directory, while processes run
 PROGRESS_PREFIX = "tokenweight-progress "
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 20.0  # more than the guard below us takes
 
 
 def launch(
     job: Literal["train", "score"], arguments: dict[str, Any], out_dir: Path, execution: Execution, progress: Progress
 ) -> None:
-    """Run `job` in execution.processes processes by torchrun (tokenweight.training.worker) and wait for it.
+    """Run `job` in execution.processes processes (tokenweight.training.worker) and wait for it.
 
-    Errors of a worker are raised here as what they were there (UserError, StageError); another failure is a
-    StageError with the last lines of its output.
+    The request and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
+    removed at the end. Errors of a worker, on whatever node, are raised here as what they were there (UserError,
+    StageError); another failure is a StageError with the last lines of its output.
     """
-    with tempfile.TemporaryDirectory(prefix="tokenweight-") as folder:
-        request = Path(folder) / "request.json"
+    folder = out_dir / LAUNCH_FOLDER
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    folder.mkdir(parents=True)
+    try:
+        request = folder / "request.json"
         request.write_text(
             json.dumps({"job": job, "arguments": arguments, "execution": execution.model_dump(mode="json")})
         )
-        command = [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc_per_node", str(execution.processes)),
-            *("-m", "tokenweight.training.worker", str(request), str(out_dir)),
-        ]
-        threads = max(1, (os.cpu_count() or 1) // execution.processes)
+        command = launch_command(execution, request, out_dir)
+        if execution.launcher == "torchrun" and execution.nodes > 1 and execution.launch_prefix is None:
+            logger.warning("%s: waits for this command on %d other nodes: %s", job, execution.nodes - 1,
+                           shlex.join(command))  # fmt: skip
+        threads = max(1, (os.cpu_count() or 1) // execution.processes_per_node)
         # Threads that wait without spinning: where processes share cores, spinning ones cost up to five times the run.
         defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
         status, tail = run_guarded(command, {**defaults, **os.environ}, progress)
         _raise_worker_error(request.with_name("error.json"))
         if status != 0:
-            raise StageError(f"{job}: torchrun ended with status {status}: " + " | ".join(tail[-5:]))
+            raise StageError(f"{job}: {execution.launcher} ended with status {status}: " + " | ".join(tail[-5:]))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def launch_command(execution: Execution, request: Path, out_dir: Path) -> list[str]:
+    """The command that starts a request's processes, on one node or several."""
+    worker = ["tokenweight.training.worker", str(request.resolve()), str(out_dir.resolve())]
+    if execution.launcher == "deepspeed":
+        return [sys.executable, "-m", "deepspeed.launcher.runner", *_deepspeed_options(execution), *worker]
+    prefix = shlex.split(execution.launch_prefix or "")
+    return [
+        *prefix,
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *_torchrun_options(execution, request),
+        "-m",
+        *worker,
+    ]
+
+
+def _torchrun_options(execution: Execution, request: Path) -> list[str]:
+    options = ["--nproc_per_node", str(execution.processes_per_node)]
+    if execution.nodes == 1:
+        return ["--standalone", *options]
+    assert execution.rendezvous is not None
+    # One id for all nodes and another for each run, so that a node of a run that was killed cannot join this one.
+    run_id = hashlib.sha256(f"{request.resolve()} {request.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    meeting = ("--rdzv_backend", "c10d", "--rdzv_endpoint", execution.rendezvous, "--rdzv_id", run_id)
+    return ["--nnodes", str(execution.nodes), *options, *meeting]
+
+
+def _deepspeed_options(execution: Execution) -> list[str]:
+    options = ["--module", "--no_local_rank", "--log_level", "error"]
+    if execution.nodes > 1:
+        assert execution.hostfile is not None
+        options += ["--hostfile", execution.hostfile, "--num_nodes", str(execution.nodes)]
+        options += ["--num_gpus", str(execution.processes_per_node)]
+        if execution.rendezvous is not None:
+            host, _, port = execution.rendezvous.rpartition(":")
+            options += ["--master_addr", host, "--master_port", port]
+        return options
+    options += ["--hostfile", os.devnull, "--master_port", str(_free_port())]  # no hostfile: not a cluster's own either
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if execution.device != "cpu" and visible and all(part.isdecimal() for part in visible.split(",")):
+        # With --num_gpus the launcher would take the first GPUs of the machine, whichever are ours.
+        return [*options, "--include", "localhost:" + ",".join(visible.split(",")[: execution.processes])]
+    return [*options, "--num_gpus", str(execution.processes)]
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def run_guarded(command: list[str], environment: dict[str, str], progress: Progress) -> tuple[int, list[str]]:
@@ -68,32 +130,16 @@ def run_guarded(command: list[str], environment: dict[str, str], progress: Progr
     try:
         assert child.stdout is not None
         for line in child.stdout:
-            if line.startswith(PROGRESS_PREFIX):
-                done, total, what = line.removeprefix(PROGRESS_PREFIX).split(maxsplit=2)
+            _, is_progress, rest = line.partition(PROGRESS_PREFIX)  # other nodes' lines may begin with their name
+            if is_progress:
+                done, total, what = rest.split(maxsplit=2)
                 progress(int(done), int(total), what.strip())
             elif line.strip():
                 tail = [*tail[-19:], line.strip()]
         return child.wait(), tail
     except BaseException:
-        stop_tree(child)
+        stop_tree(child, GRACE_SECONDS)
         raise
-
-
-def stop_tree(child: subprocess.Popen[str], grace_seconds: float = GRACE_SECONDS) -> None:
-    """End a child and all its descendants: TERM and time, so that torchrun stops its ranks, then KILL what is left."""
-    try:
-        tree = psutil.Process(child.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        tree = []
-    child.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(grace_seconds)
-    for process in tree:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    child.kill()
-    child.wait()
-    psutil.wait_procs(tree, timeout=1)
 
 
 def _raise_worker_error(path: Path) -> None:

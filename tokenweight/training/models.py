@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tokenweight.context.checkpoint_files import copy_companions
+from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_tokenizer
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.weighting.head import Rounding, install_head
-
-RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base without weights
 
 
 def load_model(
@@ -31,23 +30,42 @@ def load_model(
     head's. `check_rope` False where an engine will still round it. A directory of :func:`write_random_base` has no
     weights: they are drawn here, under ZeRO-3 each process keeping its share of one layer after the other.
     """
-    from transformers import AutoModelForCausalLM
-
     config = load_config(model_dir) if config is None else config
     without_dropout(config)
-    seed = getattr(config, RANDOM_SEED, None)
-    with quiet_transformers():
-        if seed is None:
-            model = AutoModelForCausalLM.from_pretrained(
-                model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-            )
-        else:
-            torch.manual_seed(seed)
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    model = causal_lm(model_dir, dtype, config)
     install_head(model, rounding)
     if check_rope:
         assert_rope(model, config)
     return model
+
+
+def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
+    """The transformers model of a checkpoint directory; where it has a seed in place of weights, they are drawn now.
+
+    The same weights with or without ZeRO-3, for any number of processes (on one kind of device). The seed leaves the
+    model's configuration: what is saved later has weights.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    with quiet_transformers():
+        if config is None:
+            config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+        seed = getattr(config, RANDOM_SEED, None)
+        if seed is None:
+            return AutoModelForCausalLM.from_pretrained(
+                model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+            )
+        sharded = is_deepspeed_zero3_enabled()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            with nullcontext() if sharded else no_init_weights():  # drawn once: under ZeRO-3 by from_config itself
+                model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+            if not sharded:
+                model.init_weights()
+        delattr(model.config, RANDOM_SEED)
+        return model
 
 
 def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int) -> None:
@@ -58,7 +76,7 @@ def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int
     out_dir.mkdir(parents=True, exist_ok=True)
     setattr(config, RANDOM_SEED, seed)
     config.save_pretrained(out_dir)
-    copy_companions(tokenizer_dir, out_dir)
+    copy_tokenizer(tokenizer_dir, out_dir)
 
 
 def without_dropout(config: Any) -> None:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, PretrainBase
@@ -15,8 +16,6 @@ from tokenweight.training.request import TrainRequest
 from tokenweight.training.run import train
 from tokenweight.training.sequences import open_tokens
 from tokenweight.training.vocabulary import load_tokenizer
-
-TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
 
 
 def pretrain(
@@ -75,9 +74,7 @@ def initial_checkpoint(base: PretrainBase, tokenizer_dir: Path, target: Path) ->
         partial = target.with_name(f"{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         model.save_pretrained(partial)
-    for pattern in TOKENIZER_FILES:
-        for file in tokenizer_dir.glob(pattern):
-            shutil.copyfile(file, partial / file.name)
+    copy_tokenizer(tokenizer_dir, partial)
     shutil.rmtree(target, ignore_errors=True)
     os.replace(partial, target)
     return int(model.num_parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from tokenweight.errors import UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import checkpoint_step, last_whole
+from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config
 from tokenweight.training.fit import fit, window_plan
 from tokenweight.training.fp8 import check_fp8
-from tokenweight.training.launch import launch
+from tokenweight.training.launch import LAUNCH_FOLDER, launch
+from tokenweight.training.launch_check import check_batch, check_launch
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import resolve_device
 from tokenweight.training.reporting import check_reports
@@ -34,7 +37,7 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
     work_dir, metrics_file = out_dir / "checkpoints", MetricsFile(out_dir / "metrics.jsonl")
     resume_from, broken = last_whole(work_dir)
     if not (out_dir / "model").is_dir():
-        if execution.launcher == "torchrun":
+        if execution.launcher != "inline":
             job = {
                 "request": request.model_dump(mode="json", by_alias=True),
                 "resume_from": str(resume_from) if resume_from else None,
@@ -42,8 +45,9 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
             launch("train", job, out_dir, execution, progress)
         else:
             fit(request, out_dir, execution, progress, resume_from)
-    shutil.rmtree(work_dir, ignore_errors=True)
-    return summary(request, metrics_file, resume_from, broken)
+    for folder in (work_dir, out_dir / LAUNCH_FOLDER):  # the second: of a run that was killed as it ended
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**summary(request, metrics_file, resume_from, broken), **how_it_ran(request, execution)}
 
 
 def check(request: TrainRequest, execution: Execution) -> None:
@@ -63,16 +67,10 @@ def check(request: TrainRequest, execution: Execution) -> None:
             f"{request.chunk_dir}: sequences of {tokens.shape[1]} tokens exceed the model's context of "
             f"{context_tokens}; extend it first"
         )
+    check_launch(execution)
     check_sequence_parallel(execution, config, tokens.shape[1])
-    per_pass = execution.sequences_per_pass
-    if training.sequences_per_step % per_pass:
-        raise UserError(
-            f"training.sequences_per_step: {training.sequences_per_step} is not a multiple of processes times "
-            f"micro_batch_sequences{' over sequence_parallel' if execution.sequence_parallel > 1 else ''} ({per_pass}); "
-            "change one of them"
-        )
-    if execution.launcher == "inline" and (execution.processes > 1 or execution.deepspeed_stage):
-        raise UserError("execution.launcher: 'inline' is one process without DeepSpeed; set it to 'torchrun'")
+    check_batch(training, execution)
+    check_deepspeed(training, execution)
     if (scorer is not None and scorer.kind == "frozen" and request.needs_short_nll) != (request.score_dir is not None):
         raise UserError("score_dir: belongs to a frozen scorer and only to it; give it exactly there")
     if request.needs_short_nll and scorer is None:
@@ -85,6 +83,19 @@ def check(request: TrainRequest, execution: Execution) -> None:
         window_plan(request, tokens)
     except ValueError as error:
         raise UserError(f"scorer: {error}; change it in the recipe") from error
+
+
+def how_it_ran(request: TrainRequest, execution: Execution) -> dict[str, Any]:
+    """What the record tells of launcher, processes, DeepSpeed's configuration and versions; no hosts, no paths."""
+    versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+    if execution.deepspeed_stage or execution.launcher == "deepspeed":
+        versions["deepspeed"] = metadata.version("deepspeed")
+    uses_deepspeed = execution.deepspeed_stage > 0
+    return {
+        "execution": execution.model_dump(mode="json", exclude={"rendezvous", "launch_prefix", "hostfile"}),
+        "deepspeed_config": deepspeed_config(request.training, execution) if uses_deepspeed else None,
+        "trained_with": versions,
+    }
 
 
 def summary(

@@ -17,6 +17,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Parity, Scorer
 from tokenweight.training.activations import attention_kernels
+from tokenweight.training.launch_check import check_launch
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.score_store import (
     NllRows,
@@ -59,6 +60,8 @@ def score(
     Raises UserError for bad input before the model is loaded.
     """
     started = time.perf_counter()
+    if "RANK" not in os.environ:
+        check_launch(execution)
     tokens = open_tokens(chunk_dir)
     plan = _checked_plan(model_dir, tokens, chunk_dir, scorer, sequences)
     tokenizer = load_tokenizer(model_dir)
@@ -67,7 +70,7 @@ def score(
         raise UserError(
             f"scorer.model: {model_dir.name} has another vocabulary than the model; take one that shares it"
         )
-    if execution.launcher == "torchrun" and "RANK" not in os.environ:
+    if execution.launcher != "inline" and "RANK" not in os.environ:
         from tokenweight.training.launch import launch
 
         launch(

@@ -1,4 +1,4 @@
-"""One rank of a launched job: `torchrun -m tokenweight.training.worker request.json out_dir`."""
+"""One rank of a launched job: `LAUNCHER -m tokenweight.training.worker request.json out_dir`."""
 
 from __future__ import annotations
 

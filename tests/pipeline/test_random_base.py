@@ -1,0 +1,46 @@
+"""`--base random:CONFIG` through the stages, small: made, scored, extended, trained, evaluated with and without training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenweight.planning import Planner
+from tokenweight.progress import no_progress
+from tokenweight.recipes import Inputs, load_all
+from tokenweight.recipes.execution import execution_for
+from tokenweight.store import Store
+from tokenweight.tasks.evaluate import evaluate_units
+from tokenweight.tasks.work import maker
+
+CONFIG = {
+    "model_type": "llama", "vocab_size": 5000, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+}  # fmt: skip
+SMALL = (
+    "base.layers=2", "training.steps=2", "extension.long_tokens=2048", "chunking.long_tokens=2048",
+    "corpus.documents=6", "corpus.document_tokens=6000", "corpus.validation_documents=1",
+    "evaluation.perplexity.documents=1", "evaluation.perplexity.lengths_tokens=[1024]",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_random_base_goes_through_every_stage(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    store, execution = Store(tmp_path / "store"), execution_for("smoke", device="cpu")
+    inputs = Inputs(base=f"random:{tmp_path / 'config.json'}", settings=SMALL)
+    recipes = ["table-3/no-train-8k", "table-3/frozen-sparse"]
+    graph = Planner(store).graph(load_all(recipes, "smoke", inputs), ["perplexity"])
+    made = []
+    for node in graph.nodes:
+        if node.stage != "evaluate":
+            store.get_or_build(node.identity, maker(node, store, execution, no_progress))
+            made.append(node.stage)
+    assert made == ["chunk", "initialize", "score", "extend", "train"]
+    weights = {path.relative_to(store.root).parts[0] for path in store.root.rglob("*.safetensors")}
+    assert weights == {"train"}
+    for recipe in recipes:
+        evaluate_units(graph.evaluations[recipe], store, execution, no_progress, print)
+        facts = store.record(graph.evaluations[recipe][0].identity)["facts"]
+        assert facts["mean_score"] == pytest.approx(8.5, abs=0.1)  # ln 5000: it knows nothing
