@@ -25,7 +25,7 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def step(checkpointing):
+def step(checkpointing, hook=None):
     """(attention forward passes, other matrix products) of a step, and its gradients."""
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -35,6 +35,9 @@ def step(checkpointing):
     model = LlamaForCausalLM(config).train()
     checkpoint_activations(model, checkpointing)
     install_head(model)
+    if hook is not None:
+        for module in model.model.layers.modules():
+            module.register_forward_pre_hook(hook)
     ids = torch.randint(0, 50, (2, 40), generator=torch.Generator().manual_seed(1))
     with Counted() as counted:
         model_nll(model, ids).mean().backward()
@@ -53,6 +56,24 @@ def test_what_runs_again(checkpointing, passes):
     assert products - plain_products == again * LAYERS
     for ours, expected in zip(checked, gradients, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("checkpointing", ["keep_attention", "keep_projections"])
+def test_what_hooks_do_may_differ_in_backward(checkpointing):
+    """As in ZeRO-3, whose hooks gather only those parameters that are not there yet."""
+    calls = Counter()
+
+    @torch.no_grad()
+    def gather(module, _):
+        calls[module] += 1
+        if calls[module] > 1:
+            torch.empty(3).fill_(1.0).flatten()
+
+    attention, _, gradients = step(checkpointing, gather)
+    assert attention == LAYERS
+    assert max(calls.values()) == 2
+    for ours, expected in zip(gradients, step("none")[2], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="attention kernels are chosen on GPUs only")

@@ -18,6 +18,7 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.launch import run_guarded
+from tokenweight.training.metrics import TIMING_FIELDS
 from tokenweight.training.run import train
 from tokenweight.training.scoring import score
 
@@ -162,6 +163,22 @@ def test_zero_3_on_two_processes_gives_the_numbers_of_one_process(
             torch.testing.assert_close(got[key], tensor, rtol=1e-2, atol=1e-3)
             moved = (tensor - start[key]).norm()
             assert (got[key] - tensor).norm() < 0.02 * moved, f"{key}: another direction"
+
+
+@pytest.mark.slow
+def test_checkpointing_changes_no_number_under_zero_3(make_request, unfrozen, tmp_path):
+    pytest.importorskip("deepspeed")
+    request = make_request(weighting=Weighting(postprocessing="sparse", kappa=0.3), scorer=unfrozen)
+    zero = TWO.model_copy(update={"deepspeed_stage": 3})
+    rows = {}
+    for checkpointing in ("none", "keep_attention", "keep_projections"):
+        out = tmp_path / checkpointing
+        train(request, out, zero.model_copy(update={"checkpointing": checkpointing}), no_progress)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        rows[checkpointing] = [{k: v for k, v in row.items() if k not in TIMING_FIELDS} for row in lines]
+        rows[checkpointing].append(load_file(out / "model" / "model.safetensors"))
+    for checkpointing in ("keep_attention", "keep_projections"):
+        torch.testing.assert_close(rows[checkpointing], rows["none"], rtol=0, atol=0)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from tokenweight.recipes.schema import Checkpointing
@@ -48,13 +49,35 @@ def checkpoint_activations(model: Any, checkpointing: Checkpointing) -> None:
     (newer or model.gradient_checkpointing_enable)(arguments)
 
 
-def _keeping(kept: Callable[..., bool]) -> tuple[Any, Any]:
-    def policy(_: Any, operation: Any, *arguments: Any, **keywords: Any) -> CheckpointPolicy:
-        keep = kept(operation, arguments)
-        return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+class _Only(TorchDispatchMode):
+    """Hands torch's own mode the operations whose output is kept, and runs all others as if no mode were there.
 
-    forward, recomputation = create_selective_checkpoint_contexts(policy)
-    return forward, recomputation
+    Torch's mode alone wants to see the same operations again in backward, as often as in forward. ZeRO-3 breaks that:
+    what its hooks do to gather a layer's parameters depends on which of them are there already.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, kept: Callable[..., bool], mode: TorchDispatchMode) -> None:
+        super().__init__()
+        self.kept, self.mode = kept, mode
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled parts (tokenweight.training.fused) stay compiled under this mode."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if self.kept(func, args):
+            return self.mode.__torch_dispatch__(func, types, args, kwargs)
+        return func(*args, **(kwargs or {}))
+
+
+def _keeping(kept: Callable[..., bool]) -> tuple[_Only, _Only]:
+    forward, recomputation = create_selective_checkpoint_contexts(lambda *_, **__: CheckpointPolicy.MUST_SAVE)
+    return _Only(kept, forward), _Only(kept, recomputation)
 
 
 def _is_attention(operation: Any, _: Sequence[Any]) -> bool:
