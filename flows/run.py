@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from tokenweight.flows.console import one_line_errors
-from tokenweight.planning import Graph, Step, check_inputs, schedule
+from tokenweight.planning import Graph, Step, check_checkpoints, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
@@ -17,6 +17,7 @@ def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     one_line_errors()
     check_inputs(graph)
     plan = schedule(graph, store)
+    check_checkpoints(plan, store, execution)
     waiting = [step.node for step in plan if step.action != "reuse"]
     for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
         members = list(nodes)

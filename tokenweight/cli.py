@@ -91,7 +91,7 @@ def reproduce(
     device: DeviceOption = None,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
-    from tokenweight.planning import check_inputs, check_texts, schedule
+    from tokenweight.planning import check_checkpoints, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_target
 
@@ -102,7 +102,8 @@ def reproduce(
         raise UserError(f"--out {out}: is not a directory; choose another")
     steps = schedule(planned.graph, place)
     if any(step.action != "reuse" for step in steps):
-        execution_for(scale, launcher=launcher, processes=processes, device=device)
+        execution = execution_for(scale, launcher=launcher, processes=processes, device=device)
+        check_checkpoints(steps, place, execution)
         check_texts(steps)
         _run_flow(
             target=target,
@@ -161,9 +162,13 @@ def plan(
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     as_json: JsonOption = False,
+    launcher: LauncherOption = None,
+    processes: ProcessesOption = None,
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
     from tokenweight.plan_view import plan_rows, print_plan
+    from tokenweight.planning import check_checkpoints, schedule
+    from tokenweight.recipes.execution import default_execution
     from tokenweight.tasks.collect import plan_target
 
     place = _store(store)
@@ -173,6 +178,9 @@ def plan(
         typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))
     else:
         print_plan(target, scale, planned.graph, place)
+    given = {"launcher": launcher, "processes": processes}
+    changes = {name: value for name, value in given.items() if value is not None}
+    check_checkpoints(schedule(planned.graph, place), place, default_execution(scale).model_copy(update=changes))
 
 
 @app.command("show-config")

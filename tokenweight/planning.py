@@ -17,6 +17,7 @@ from tokenweight.recipes.schema import (
     Chunking,
     Corpus,
     Evaluation,
+    Execution,
     FilesCorpus,
     HubBase,
     HubCorpus,
@@ -109,6 +110,18 @@ def check_texts(steps: Iterable[Step]) -> None:
     for corpus in dict.fromkeys(corpora):
         if isinstance(corpus, FilesCorpus):
             check(corpus)
+
+
+def check_checkpoints(steps: Iterable[Step], store: Store, execution: Execution) -> None:
+    """Raise UserError where a cut run's last whole checkpoint does not fit how it would go on now."""
+    from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
+
+    for step in steps:
+        if step.action == "run" and isinstance(step.node.work, TrainWork | PretrainWork):
+            left = store.partial(step.node.identity)
+            checkpoint, _ = last_whole(left / FOLDER)
+            if checkpoint is not None and not (left / "model").is_dir():
+                check_resume(checkpoint, execution)
 
 
 class Planner:

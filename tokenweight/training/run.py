@@ -10,12 +10,23 @@ from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.checkpoints import checkpoint_step, last_whole
+from tokenweight.training.checkpoints import (
+    FOLDER,
+    Split,
+    check_resume,
+    checkpoint_step,
+    delete_broken,
+    last_whole,
+    made_with,
+    needs_resharding,
+    split_of,
+)
 from tokenweight.training.fit import fit, window_plan
 from tokenweight.training.launch import launch
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.reporting import check_reports
 from tokenweight.training.request import TrainRequest
+from tokenweight.training.resharding import reshard
 from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import open_tokens
 
@@ -24,14 +35,24 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
     """Train as `request` says and leave out_dir/model (checkpoint) and out_dir/metrics.jsonl (one line per step).
 
     Whatever an earlier, killed attempt left in out_dir is used: training goes on from its last whole checkpoint,
-    bit for bit as if it had not been cut. Returns a summary for the record. Raises UserError for bad input before
-    the model is loaded, StageError where the run cannot end well (the last whole checkpoint stays).
+    bit for bit as if it had not been cut; from one that was split otherwise only with execution.convert_checkpoints,
+    and up to rounding (the summary's converted_from says how it was split). Returns a summary for the record. Raises
+    UserError for bad input before the model is loaded, StageError where the run cannot end well (the last whole
+    checkpoint stays).
     """
     check(request, execution)
     out_dir.mkdir(parents=True, exist_ok=True)
-    work_dir, metrics_file = out_dir / "checkpoints", MetricsFile(out_dir / "metrics.jsonl")
+    work_dir, metrics_file = out_dir / FOLDER, MetricsFile(out_dir / "metrics.jsonl")
     resume_from, broken = last_whole(work_dir)
+    converted_from: Split | None = None
     if not (out_dir / "model").is_dir():
+        if resume_from is not None:
+            check_resume(resume_from, execution)
+            split = made_with(resume_from)
+            converted_from = split if split != split_of(execution) else None
+            if needs_resharding(resume_from, execution):
+                reshard(resume_from)
+        delete_broken(broken)
         if execution.launcher == "torchrun":
             job = {
                 "request": request.model_dump(mode="json", by_alias=True),
@@ -41,7 +62,7 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
         else:
             fit(request, out_dir, execution, progress, resume_from)
     shutil.rmtree(work_dir, ignore_errors=True)
-    return summary(request, metrics_file, resume_from, broken)
+    return {**summary(request, metrics_file, resume_from, broken), "converted_from": converted_from}
 
 
 def check(request: TrainRequest, execution: Execution) -> None:
@@ -82,7 +103,7 @@ def check(request: TrainRequest, execution: Execution) -> None:
 
 
 def summary(
-    request: TrainRequest, metrics_file: MetricsFile, resume_from: Path | None, broken: list[str]
+    request: TrainRequest, metrics_file: MetricsFile, resume_from: Path | None, broken: list[Path]
 ) -> dict[str, Any]:
     """What the record tells of a finished run."""
     rows = metrics_file.read()
@@ -101,5 +122,5 @@ def summary(
         "last_weighted_nll": rows[-1]["weighted_nll"],
         "zero_weight_share": sum(row["zero_weight_share"] for row in rows) / len(rows),
         "resumed_from_step": checkpoint_step(resume_from) if resume_from else None,
-        "skipped_checkpoints": broken,
+        "skipped_checkpoints": [checkpoint.name for checkpoint in broken],
     }
