@@ -219,9 +219,13 @@ def test_another_micro_batch_goes_on_up_to_rounding_where_asked(make_request, un
     other = EXECUTION.model_copy(update={"micro_batch_sequences": 2})
     with pytest.raises(UserError, match="checkpoint-2: was made with micro_batch_sequences 1"):
         train(request, tmp_path / "cut", other, no_progress)
-    summary = train(request, tmp_path / "cut", other.model_copy(update={"convert_checkpoints": True}), no_progress)
-    assert summary["resumed_from_step"] == 2
-    assert summary["converted_from"]["micro_batch_sequences"] == 1
-    assert train(request, tmp_path / "whole", EXECUTION, no_progress)["converted_from"] is None
+    asked = other.model_copy(update={"convert_checkpoints": True})
+    with pytest.raises(Cut):
+        train(request, tmp_path / "cut", asked, cut_at(5))
+    summary = train(request, tmp_path / "cut", asked, no_progress)  # from a checkpoint of its own, and it still says so
+    assert summary["resumed_from_step"] == 4
+    before = {"step": 2, "processes": 1, "sequence_parallel": 1, "micro_batch_sequences": 1, "deepspeed_stage": 0}
+    assert summary["converted_from"] == [before]
+    assert train(request, tmp_path / "whole", EXECUTION, no_progress)["converted_from"] == []
     for got, expected in zip(losses(tmp_path / "cut"), losses(tmp_path / "whole"), strict=True):
         assert got == pytest.approx(expected, rel=1e-4)

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from tokenweight.errors import StageError, UserError
@@ -74,11 +73,26 @@ def test_a_process_killed_while_a_checkpoint_is_written(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [0, 2, 3])
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_another_number_of_processes(make_request, unfrozen, tmp_path, stage, before, after):
+@pytest.mark.parametrize(
+    ("stage", "before", "after", "precision"),
+    [
+        (0, 2, 1, "fp32"),
+        (0, 1, 2, "fp32"),
+        (2, 2, 1, "fp32"),
+        (2, 1, 2, "fp32"),
+        (3, 2, 1, "fp32"),
+        (3, 1, 2, "fp32"),
+        (2, 2, 1, "bf16"),
+        (3, 2, 1, "bf16"),
+    ],
+)
+def test_another_number_of_processes(make_request, unfrozen, tmp_path, stage, before, after, precision):
     made, present = processes(before, stage), processes(after, stage)
-    request = make_request(steps=5, weighting=SPARSE, scorer=unfrozen, learning_rate=1e-3)
+    # In bf16 a random model's sparse choice hangs on rounding: compare smooth weights there.
+    weighting, tolerance = (SPARSE, 1e-4) if precision == "fp32" else (DENSE, 1e-2)
+    request = make_request(
+        steps=5, weighting=weighting, scorer=unfrozen, precision=precision, learning_rate=1e-3, warmup_steps=0
+    )
     cut = tmp_path / "cut"
     with pytest.raises(Cut):
         train(request, cut, made, cut_at(4))
@@ -89,12 +103,12 @@ def test_another_number_of_processes(make_request, unfrozen, tmp_path, stage, be
     asked = present.model_copy(update={"convert_checkpoints": True})
     summary = train(request, cut, asked, lambda done, *_: seen.append(done))
     assert (summary["resumed_from_step"], seen) == (2, [3, 4, 5])
-    assert summary["converted_from"]["processes"] == before
+    assert [(entry["step"], entry["processes"]) for entry in summary["converted_from"]] == [(2, before)]
     train(request, tmp_path / "whole", made, no_progress)
     for got, expected in zip(losses(cut), losses(tmp_path / "whole"), strict=True):
-        assert got == pytest.approx(expected, rel=1e-4)
+        assert got == pytest.approx(expected, rel=tolerance)
     got, expected = (load_file(folder / "model" / "model.safetensors") for folder in (cut, tmp_path / "whole"))
     start = load_file(request.model_dir / "model.safetensors")
     for name, tensor in expected.items():
-        assert (got[name] - tensor).norm() < 1e-3 * (tensor - start[name]).norm(), name
-    assert torch.isfinite(torch.cat([tensor.flatten() for tensor in got.values()])).all()
+        moved = (tensor.float() - start[name]).norm()
+        assert (got[name].float() - tensor.float()).norm() < 10 * tolerance * moved, name

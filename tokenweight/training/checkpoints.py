@@ -17,6 +17,7 @@ from tokenweight.recipes.schema import Execution
 logger = logging.getLogger(__name__)
 
 MARKER = "whole.json"
+CONVERSIONS = "converted.json"
 FOLDER = "checkpoints"  # in a train artifact
 # What of an execution decides how a checkpoint is split, and by which sums a step's gradient is made.
 SPLIT = ("processes", "sequence_parallel", "micro_batch_sequences", "deepspeed_stage")
@@ -107,6 +108,23 @@ def check_resume(checkpoint: Path, execution: Execution) -> None:
         f"{checkpoint}: was made with {before}, this run has {now}; go on as it was made, {convert}"
         f"or delete {checkpoint.parent} to begin again"
     )
+
+
+def note_conversion(checkpoint: Path) -> None:
+    """Remember beside the checkpoints that the run goes on from this one under another split."""
+    entry = {"step": checkpoint_step(checkpoint), **made_with(checkpoint)}
+    entries = conversions(checkpoint.parent)
+    if entry not in entries:
+        partial = checkpoint.parent / f"{CONVERSIONS}.partial"
+        partial.write_text(json.dumps([*entries, entry]) + "\n")
+        os.replace(partial, checkpoint.parent / CONVERSIONS)
+
+
+def conversions(folder: Path) -> list[Split]:
+    """Step and split of each checkpoint from which a run went on under another split: not bit for bit from there."""
+    path = folder / CONVERSIONS
+    entries: list[Split] = json.loads(path.read_text()) if path.is_file() else []
+    return entries
 
 
 def _files(checkpoint: Path) -> list[Path]:

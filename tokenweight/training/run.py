@@ -12,13 +12,14 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import (
     FOLDER,
-    Split,
     check_resume,
     checkpoint_step,
+    conversions,
     delete_broken,
     last_whole,
     made_with,
     needs_resharding,
+    note_conversion,
     split_of,
 )
 from tokenweight.training.fit import fit, window_plan
@@ -36,7 +37,7 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
 
     Whatever an earlier, killed attempt left in out_dir is used: training goes on from its last whole checkpoint,
     bit for bit as if it had not been cut; from one that was split otherwise only with execution.convert_checkpoints,
-    and up to rounding (the summary's converted_from says how it was split). Returns a summary for the record. Raises
+    and up to rounding (the summary's converted_from says from which). Returns a summary for the record. Raises
     UserError for bad input before the model is loaded, StageError where the run cannot end well (the last whole
     checkpoint stays).
     """
@@ -44,12 +45,11 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
     out_dir.mkdir(parents=True, exist_ok=True)
     work_dir, metrics_file = out_dir / FOLDER, MetricsFile(out_dir / "metrics.jsonl")
     resume_from, broken = last_whole(work_dir)
-    converted_from: Split | None = None
     if not (out_dir / "model").is_dir():
         if resume_from is not None:
             check_resume(resume_from, execution)
-            split = made_with(resume_from)
-            converted_from = split if split != split_of(execution) else None
+            if made_with(resume_from) != split_of(execution):
+                note_conversion(resume_from)
             if needs_resharding(resume_from, execution):
                 reshard(resume_from)
         delete_broken(broken)
@@ -61,6 +61,7 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
             launch("train", job, out_dir, execution, progress)
         else:
             fit(request, out_dir, execution, progress, resume_from)
+    converted_from = conversions(work_dir)
     shutil.rmtree(work_dir, ignore_errors=True)
     return {**summary(request, metrics_file, resume_from, broken), "converted_from": converted_from}
 
