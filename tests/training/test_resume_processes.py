@@ -105,10 +105,13 @@ def test_another_number_of_processes(make_request, unfrozen, tmp_path, stage, be
     assert (summary["resumed_from_step"], seen) == (2, [3, 4, 5])
     assert [(entry["step"], entry["processes"]) for entry in summary["converted_from"]] == [(2, before)]
     train(request, tmp_path / "whole", made, no_progress)
-    for got, expected in zip(losses(cut), losses(tmp_path / "whole"), strict=True):
+    rows, whole = losses(cut), losses(tmp_path / "whole")
+    assert rows[2]["nll"] == pytest.approx(whole[2]["nll"], rel=1e-6)  # of the weights as they were read
+    for got, expected in zip(rows, whole, strict=True):
         assert got == pytest.approx(expected, rel=tolerance)
+    if precision == "bf16":
+        return  # its rounding hides how far a weight moved
     got, expected = (load_file(folder / "model" / "model.safetensors") for folder in (cut, tmp_path / "whole"))
     start = load_file(request.model_dir / "model.safetensors")
     for name, tensor in expected.items():
-        moved = (tensor.float() - start[name]).norm()
-        assert (got[name].float() - tensor.float()).norm() < 10 * tolerance * moved, name
+        assert (got[name] - tensor).norm() < 1e-3 * (tensor - start[name]).norm(), name
