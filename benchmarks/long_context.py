@@ -181,7 +181,7 @@ def main() -> None:
         trainer = TokenWeightingTrainer(
             model, arguments, rows, request, plan=windows(options.lengths[0]), bos_token_id=None,
             reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
-            progress=no_progress, shard=share_sequences(model, execution, options.lengths[0]),
+            progress=no_progress, execution=execution, shard=share_sequences(model, execution, options.lengths[0]),
         )  # fmt: skip
         about = {
             "model": options.model + (" (tiny)" if options.tiny else ""), "layers": layers, "processes": world,

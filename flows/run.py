@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from tokenweight.flows.console import one_line_errors
-from tokenweight.planning import Graph, Step, check_execution, check_inputs, schedule
+from tokenweight.planning import Graph, Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
@@ -18,6 +18,7 @@ def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     check_inputs(graph)
     plan = schedule(graph, store)
     check_execution(plan, execution)
+    check_checkpoints(plan, store, execution)
     waiting = [step.node for step in plan if step.action != "reuse"]
     for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
         members = list(nodes)

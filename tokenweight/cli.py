@@ -97,7 +97,7 @@ def reproduce(
     execution: ExecutionOption = None,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
-    from tokenweight.planning import check_execution, check_inputs, check_texts, schedule
+    from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_target
 
@@ -108,9 +108,9 @@ def reproduce(
         raise UserError(f"--out {out}: is not a directory; choose another")
     steps = schedule(planned.graph, place)
     if any(step.action != "reuse" for step in steps):
-        check_execution(
-            steps, execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
-        )
+        chosen = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
+        check_execution(steps, chosen)
+        check_checkpoints(steps, place, chosen)
         check_texts(steps)
         _run_flow(
             target=target,
@@ -177,22 +177,22 @@ def plan(
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
     from tokenweight.plan_view import plan_rows, print_plan
-    from tokenweight.planning import check_execution, schedule
+    from tokenweight.planning import check_checkpoints, check_execution, schedule
     from tokenweight.recipes.execution import planned_execution
     from tokenweight.tasks.collect import plan_target
 
     place = _store(store)
     planned = plan_target(target, scale, inputs, place, seeds)
+    steps = schedule(planned.graph, place)
+    chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
-        check_execution(
-            schedule(planned.graph, place),
-            planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device),
-        )
+        check_execution(steps, chosen)
     if as_json:
         content = {"target": target, "scale": scale, "missing": planned.graph.missing}
         typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))
     else:
         print_plan(target, scale, planned.graph, place)
+    check_checkpoints(steps, place, chosen)
 
 
 @app.command("show-config")

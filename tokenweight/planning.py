@@ -128,6 +128,18 @@ def check_execution(steps: Iterable[Step], execution: Execution) -> None:
                 check_batch(work.base.training, execution, "base.training")
 
 
+def check_checkpoints(steps: Iterable[Step], store: Store, execution: Execution) -> None:
+    """Raise UserError where a cut run's last whole checkpoint does not fit how it would go on now."""
+    from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
+
+    for step in steps:
+        if step.action == "run" and isinstance(step.node.work, TrainWork | PretrainWork):
+            left = store.partial(step.node.identity)
+            checkpoint, _ = last_whole(left / FOLDER)
+            if checkpoint is not None and not (left / "model").is_dir():
+                check_resume(checkpoint, execution)
+
+
 class Planner:
     """Builds the graph of artifacts of recipes."""
 

@@ -6,11 +6,12 @@ import pytest
 
 from tokenweight.assets import shipped_config
 from tokenweight.errors import UserError
-from tokenweight.planning import Graph, Planner, check_execution, check_inputs, schedule
+from tokenweight.planning import Graph, Planner, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
 from tokenweight.stages import ScoreWork, TrainWork
 from tokenweight.store import Build, Store
+from tokenweight.training.checkpoints import mark_whole
 
 TABLE_3 = ("mmlu", "longbench", "ruler")
 TABLE_3_RECIPES = [name for name in names() if name.startswith("table-3/")]
@@ -195,3 +196,24 @@ def test_an_execution_that_does_not_divide_a_step_is_told_in_the_plan(tmp_path: 
     with pytest.raises(UserError, match=r"^base\.training\.sequences_per_step: 4 is not a multiple"):
         check_execution(schedule(pretrained, store), three)
     check_execution(schedule(graph(store), store), Execution(launcher="torchrun", processes=2))
+
+
+def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    planned = graph(store, recipes=["table-3/uniform"])
+    steps = schedule(planned, store)
+    left = store.partial(planned.trained["table-3/uniform"].identity)
+    checkpoint = left / "checkpoints" / "checkpoint-8"
+    checkpoint.mkdir(parents=True)
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
+    two = Execution(launcher="torchrun", processes=2)
+    mark_whole(checkpoint, two)
+    check_checkpoints(steps, store, two)
+    four = two.model_copy(update={"processes": 4})
+    with pytest.raises(UserError, match=r"checkpoint-8: was made with processes 2, this run has processes 4; go on"):
+        check_checkpoints(steps, store, four)
+    check_checkpoints(steps, store, four.model_copy(update={"convert_checkpoints": True}))
+    (left / "model").mkdir()  # trained, and cut before its record was written
+    check_checkpoints(steps, store, four)
+    assert checkpoint.is_dir()

@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training.checkpoints import last_whole, mark_whole
+from tokenweight.training.checkpoints import check_resume, delete_broken, last_whole, mark_whole, needs_resharding
 from tokenweight.training.metrics import TIMING_FIELDS
 from tokenweight.training.run import train
 from tokenweight.training.scoring import score
@@ -81,6 +82,7 @@ KILLED_WHILE_WRITING = """
 import json, os, signal, sys
 from pathlib import Path
 import torch
+from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.request import TrainRequest
@@ -151,12 +153,79 @@ def test_only_a_checkpoint_with_all_its_files_counts(tmp_path):
         (folder / "part").mkdir(parents=True)
         (folder / "model.safetensors").write_bytes(b"x" * 10)
         (folder / "part" / "rank.pt").write_bytes(b"x" * 10)
-        mark_whole(folder)
+        (folder / "rng_state.pth").write_bytes(b"x")
+        mark_whole(folder, EXECUTION)
     assert last_whole(tmp_path) == (tmp_path / "checkpoint-10", [])
     (tmp_path / "checkpoint-10" / "part" / "rank.pt").write_bytes(b"x")
-    assert last_whole(tmp_path) == (tmp_path / "checkpoint-4", ["checkpoint-10"])
+    assert last_whole(tmp_path) == (tmp_path / "checkpoint-4", [tmp_path / "checkpoint-10"])
+    delete_broken([tmp_path / "checkpoint-10"])
     assert not (tmp_path / "checkpoint-10").exists()
     shutil.rmtree(tmp_path / "checkpoint-4" / "part")
     (tmp_path / "checkpoint-2" / "whole.json").write_text("{")
-    assert last_whole(tmp_path) == (None, ["checkpoint-4", "checkpoint-2"])
+    assert last_whole(tmp_path) == (None, [tmp_path / "checkpoint-4", tmp_path / "checkpoint-2"])
     assert last_whole(tmp_path / "nothing") == (None, [])
+
+
+def test_a_checkpoint_without_every_process_part_is_not_marked(tmp_path):
+    two = Execution(launcher="torchrun", processes=2, deepspeed_stage=3)
+    checkpoint = tmp_path / "checkpoint-2"
+    (checkpoint / "global_step2").mkdir(parents=True)
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
+    (checkpoint / "global_step2" / "zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(b"x")
+    with pytest.raises(StageError, match=r"1 of 2 processes left .*optim_states.pt here"):
+        mark_whole(checkpoint, two)
+    assert last_whole(tmp_path) == (None, [checkpoint])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "convertible"),
+    [
+        ({"processes": 4}, "was made with processes 2, this run has processes 4", True),
+        ({"micro_batch_sequences": 2}, "micro_batch_sequences 1, this run has micro_batch_sequences 2", True),
+        ({"sequence_parallel": 2}, "sequence_parallel 1, this run has sequence_parallel 2", True),
+        ({"deepspeed_stage": 2}, "deepspeed_stage 3, this run has deepspeed_stage 2", False),
+        ({"deepspeed_stage": 0, "processes": 1}, "processes 2, deepspeed_stage 3, this run has processes 1", False),
+    ],
+)
+def test_another_split_is_refused_in_one_line_or_converted_on_request(tmp_path, changes, message, convertible):
+    checkpoint = tmp_path / "checkpoint-20"
+    (checkpoint / "global_step20").mkdir(parents=True)
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
+        (checkpoint / "global_step20" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").write_bytes(b"x")
+    made = Execution(launcher="torchrun", processes=2, deepspeed_stage=3)
+    mark_whole(checkpoint, made)
+    check_resume(checkpoint, made.model_copy(update={"save_every_steps": 7, "checkpointing": "full"}))
+    present = made.model_copy(update=changes)
+    with pytest.raises(UserError, match=message) as refused:
+        check_resume(checkpoint, present)
+    assert str(checkpoint) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert ("convert_checkpoints" in str(refused.value)) is convertible
+    asked = present.model_copy(update={"convert_checkpoints": True})
+    if convertible:
+        check_resume(checkpoint, asked)
+        assert needs_resharding(checkpoint, asked) is ("processes" in changes)
+    else:
+        with pytest.raises(UserError, match=message):
+            check_resume(checkpoint, asked)
+
+
+def test_another_micro_batch_goes_on_up_to_rounding_where_asked(make_request, unfrozen, tmp_path):
+    request = make_request(steps=5, weighting=DENSE, scorer=unfrozen, learning_rate=1e-3)
+    with pytest.raises(Cut):
+        train(request, tmp_path / "cut", EXECUTION, cut_at(4))
+    other = EXECUTION.model_copy(update={"micro_batch_sequences": 2})
+    with pytest.raises(UserError, match="checkpoint-2: was made with micro_batch_sequences 1"):
+        train(request, tmp_path / "cut", other, no_progress)
+    asked = other.model_copy(update={"convert_checkpoints": True})
+    with pytest.raises(Cut):
+        train(request, tmp_path / "cut", asked, cut_at(5))
+    summary = train(request, tmp_path / "cut", asked, no_progress)  # from a checkpoint of its own, and it still says so
+    assert summary["resumed_from_step"] == 4
+    before = {"step": 2, "processes": 1, "sequence_parallel": 1, "micro_batch_sequences": 1, "deepspeed_stage": 0}
+    assert summary["converted_from"] == [before]
+    assert train(request, tmp_path / "whole", EXECUTION, no_progress)["converted_from"] == []
+    for got, expected in zip(losses(tmp_path / "cut"), losses(tmp_path / "whole"), strict=True):
+        assert got == pytest.approx(expected, rel=1e-4)

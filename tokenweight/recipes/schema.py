@@ -365,6 +365,7 @@ class Execution(Frozen):
     eval_batch_sequences: PositiveInt = 8
     save_every_steps: PositiveInt = 40
     deepspeed_stage: Literal[0, 2, 3] = 0
+    convert_checkpoints: bool = False  # go on from a cut run's checkpoint that was split otherwise, up to rounding
     checkpointing: Checkpointing = "none"
     fused: bool = False  # compile the elementwise parts of Llama layers
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl

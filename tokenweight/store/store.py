@@ -57,6 +57,11 @@ class Store:
         """Directory of the artifact, whether it exists or not."""
         return self.root / identity.address
 
+    def partial(self, identity: Identity) -> Path:
+        """Directory in which the artifact is made, and which a cut run leaves behind."""
+        path = self.path(identity)
+        return path.with_name(f".{path.name}.partial")
+
     def record(self, identity: Identity) -> dict[str, Any]:
         """The artifact's record; raises StageError where there is none."""
         record = read_record(self.path(identity))
@@ -72,7 +77,7 @@ class Store:
             return State("damaged", fault) if fault else State("whole", "found in the store")
         if self._held(identity):
             return State("held", "another run is making it")
-        if self._partial(identity).exists():
+        if self.partial(identity).exists():
             return State("missing", "an earlier run was cut; it goes on from what is there")
         return State("missing", "not in the store")
 
@@ -100,7 +105,7 @@ class Store:
             if self._settle(identity, note):
                 yield None
                 return
-            partial = self._partial(identity)
+            partial = self.partial(identity)
             fresh = not partial.exists()
             partial.mkdir(parents=True, exist_ok=True)
             work = Build(identity, partial, {}, datetime.now(UTC), time.perf_counter())
@@ -201,10 +206,6 @@ class Store:
             return True
         lease.release()
         return False
-
-    def _partial(self, identity: Identity) -> Path:
-        path = self.path(identity)
-        return path.with_name(f".{path.name}.partial")
 
     def _lease_path(self, identity: Identity) -> Path:
         return self.root / "leases" / f"{identity.stage}-{identity.fingerprint[:16]}.lock"

@@ -1,4 +1,7 @@
-"""Intermediate checkpoints: which are whole, and which is the last of them."""
+"""Intermediate checkpoints: which are whole, which is the last of them, and which run can go on from it.
+
+Loads no torch, so that a plan can ask.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,120 @@ import os
 import shutil
 from pathlib import Path
 
+from tokenweight.errors import StageError, UserError
+from tokenweight.recipes.schema import Execution
+
 logger = logging.getLogger(__name__)
 
 MARKER = "whole.json"
+CONVERSIONS = "converted.json"
+FOLDER = "checkpoints"  # in a train artifact
+# What of an execution decides how a checkpoint is split, and by which sums a step's gradient is made.
+SPLIT = ("processes", "sequence_parallel", "micro_batch_sequences", "deepspeed_stage")
+
+Split = dict[str, int]
 
 
-def mark_whole(checkpoint: Path) -> None:
-    """Note the size of every file of a finished checkpoint; only a marked one is resumed from."""
-    sizes = {str(file.relative_to(checkpoint)): file.stat().st_size for file in _files(checkpoint)}
+def mark_whole(checkpoint: Path, execution: Execution) -> None:
+    """Note how a finished checkpoint was made and the size of each file; only a marked one is resumed from.
+
+    Raises StageError where a process's part is not there (each node writes its own: they must share the directory).
+    """
+    names = {str(file.relative_to(checkpoint)): file.stat().st_size for file in _files(checkpoint)}
+    for pattern in ("rng_state*.pth", *(["global_step*/*_optim_states.pt"] if execution.deepspeed_stage else [])):
+        parts = len(list(checkpoint.glob(pattern)))
+        if parts != execution.processes:
+            raise StageError(
+                f"{checkpoint}: {parts} of {execution.processes} processes left {pattern} here; "
+                "all nodes must write to one shared directory"
+            )
     partial = checkpoint / f"{MARKER}.partial"
-    partial.write_text(json.dumps(sizes, indent=1) + "\n")
+    partial.write_text(json.dumps({"made_with": split_of(execution), "bytes": names}, indent=1) + "\n")
     os.replace(partial, checkpoint / MARKER)
 
 
 def is_whole(checkpoint: Path) -> bool:
     """Whether every file of a checkpoint is there with the size it had when the checkpoint was finished."""
     try:
-        sizes = json.loads((checkpoint / MARKER).read_text())
+        sizes = json.loads((checkpoint / MARKER).read_text())["bytes"]
         return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         return False
 
 
-def last_whole(folder: Path) -> tuple[Path | None, list[str]]:
-    """The newest whole checkpoint (None without one) and the names of broken newer ones.
-
-    Broken ones (a run killed while it wrote) are named in a warning and deleted, so that nothing mixes with them.
-    """
-    broken: list[str] = []
+def last_whole(folder: Path) -> tuple[Path | None, list[Path]]:
+    """The newest whole checkpoint (None without one) and broken newer ones. Changes nothing."""
+    broken: list[Path] = []
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=checkpoint_step, reverse=True):
         if is_whole(checkpoint):
             return checkpoint, broken
-        logger.warning("%s is incomplete (the run was cut while it wrote): skipped", checkpoint.name)
-        broken.append(checkpoint.name)
-        shutil.rmtree(checkpoint)
+        broken.append(checkpoint)
     return None, broken
+
+
+def delete_broken(broken: list[Path]) -> None:
+    """Delete checkpoints of a run that was killed while it wrote, each with a warning: nothing may mix with them."""
+    for checkpoint in broken:
+        logger.warning("%s is incomplete (the run was cut while it wrote): skipped", checkpoint.name)
+        shutil.rmtree(checkpoint)
 
 
 def checkpoint_step(checkpoint: Path) -> int:
     """The optimizer step after which a checkpoint was written."""
     return int(checkpoint.name.rpartition("-")[2])
+
+
+def split_of(execution: Execution) -> Split:
+    """How an execution splits a run."""
+    return {name: getattr(execution, name) for name in SPLIT}
+
+
+def made_with(checkpoint: Path) -> Split:
+    """How the run was split that made a whole checkpoint."""
+    split: Split = json.loads((checkpoint / MARKER).read_text())["made_with"]
+    return split
+
+
+def needs_resharding(checkpoint: Path, execution: Execution) -> bool:
+    """Whether DeepSpeed's parts of the checkpoint belong to another number of processes."""
+    return execution.deepspeed_stage > 0 and made_with(checkpoint)["processes"] != execution.processes
+
+
+def check_resume(checkpoint: Path, execution: Execution) -> None:
+    """Raise UserError where a run can not go on from a whole checkpoint as it was made, or was not asked to convert it.
+
+    Bit for bit it goes on only when split as before. With execution.convert_checkpoints it goes on up to rounding:
+    without DeepSpeed every process reads the whole checkpoint, with ZeRO its parts are joined and cut anew. Another
+    DeepSpeed stage keeps other parts, which nothing converts.
+    """
+    made, present = made_with(checkpoint), split_of(execution)
+    convertible = made["deepspeed_stage"] == present["deepspeed_stage"]
+    if made == present or (convertible and execution.convert_checkpoints):
+        return
+    changed = [name for name in SPLIT if made[name] != present[name]]
+    before, now = (", ".join(f"{name} {split[name]}" for name in changed) for split in (made, present))
+    convert = "set execution convert_checkpoints=true to go on up to rounding, " if convertible else ""
+    raise UserError(
+        f"{checkpoint}: was made with {before}, this run has {now}; go on as it was made, {convert}"
+        f"or delete {checkpoint.parent} to begin again"
+    )
+
+
+def note_conversion(checkpoint: Path) -> None:
+    """Remember beside the checkpoints that the run goes on from this one under another split."""
+    entry = {"step": checkpoint_step(checkpoint), **made_with(checkpoint)}
+    entries = conversions(checkpoint.parent)
+    if entry not in entries:
+        partial = checkpoint.parent / f"{CONVERSIONS}.partial"
+        partial.write_text(json.dumps([*entries, entry]) + "\n")
+        os.replace(partial, checkpoint.parent / CONVERSIONS)
+
+
+def conversions(folder: Path) -> list[Split]:
+    """Step and split of each checkpoint from which a run went on under another split: not bit for bit from there."""
+    path = folder / CONVERSIONS
+    entries: list[Split] = json.loads(path.read_text()) if path.is_file() else []
+    return entries
 
 
 def _files(checkpoint: Path) -> list[Path]:

@@ -13,7 +13,7 @@ import torch
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
-from tokenweight.training.checkpoints import checkpoint_step
+from tokenweight.training.checkpoints import FOLDER, checkpoint_step, needs_resharding
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.models import load_model, resolve_device
@@ -44,7 +44,8 @@ def fit(
 
     with quiet_transformers():
         # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
-        arguments = training_arguments(request, out_dir / "checkpoints", execution)
+        resharded = resume_from is not None and needs_resharding(resume_from, execution)
+        arguments = training_arguments(request, out_dir / FOLDER, execution, resharded=resharded)
         uses_bf16_parameters = execution.deepspeed_stage > 0 and request.training.precision == "bf16"
 
         # 2. The model, with our head.
@@ -77,6 +78,7 @@ def fit(
             bos_token_id=bos_token_id(tokenizer, model.config),
             reports=reports,
             progress=progress,
+            execution=execution,
             shard=share_sequences(model, execution, tokens.shape[1]),
         )
         with (
@@ -92,10 +94,11 @@ def fit(
         save_checkpoint(trainer, request.model_dir, out_dir / "model", dtype, probe)
 
 
-def training_arguments(request: TrainRequest, work_dir: Path, execution: Execution) -> Any:
+def training_arguments(request: TrainRequest, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
     """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own.
 
-    (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.)
+    (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.) `resharded`: the run
+    goes on from a checkpoint that tokenweight.training.resharding converted.
     """
     from transformers import TrainingArguments
 
@@ -104,6 +107,9 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
     on_cpu = device.type == "cpu"
     if on_cpu and execution.deepspeed_stage:
         start_deepspeed_on_cpu()
+    deepspeed = deepspeed_config(training, execution) if execution.deepspeed_stage else None
+    if deepspeed is not None and resharded:
+        deepspeed["checkpoint"] = {"load_universal": True}
     arguments = TrainingArguments(
         output_dir=str(work_dir),
         max_steps=training.steps,
@@ -131,7 +137,7 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
         label_names=[],
         disable_tqdm=True,
         report_to=[],
-        deepspeed=deepspeed_config(training, execution) if execution.deepspeed_stage else None,
+        deepspeed=deepspeed,
         accelerator_config={"use_configured_state": on_cpu and execution.deepspeed_stage > 0},
     )
     if execution.launcher == "inline":

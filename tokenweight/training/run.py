@@ -11,7 +11,18 @@ from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.checkpoints import checkpoint_step, last_whole
+from tokenweight.training.checkpoints import (
+    FOLDER,
+    check_resume,
+    checkpoint_step,
+    conversions,
+    delete_broken,
+    last_whole,
+    made_with,
+    needs_resharding,
+    note_conversion,
+    split_of,
+)
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config
 from tokenweight.training.fit import fit, window_plan
 from tokenweight.training.fp8 import check_fp8
@@ -21,6 +32,7 @@ from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import resolve_device
 from tokenweight.training.reporting import check_reports
 from tokenweight.training.request import TrainRequest
+from tokenweight.training.resharding import reshard
 from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import open_tokens
 
@@ -29,14 +41,23 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
     """Train as `request` says and leave out_dir/model (checkpoint) and out_dir/metrics.jsonl (one line per step).
 
     Whatever an earlier, killed attempt left in out_dir is used: training goes on from its last whole checkpoint,
-    bit for bit as if it had not been cut. Returns a summary for the record. Raises UserError for bad input before
-    the model is loaded, StageError where the run cannot end well (the last whole checkpoint stays).
+    bit for bit as if it had not been cut; from one that was split otherwise only with execution.convert_checkpoints,
+    and up to rounding (the summary's converted_from says from which). Returns a summary for the record. Raises
+    UserError for bad input before the model is loaded, StageError where the run cannot end well (the last whole
+    checkpoint stays).
     """
     check(request, execution)
     out_dir.mkdir(parents=True, exist_ok=True)
-    work_dir, metrics_file = out_dir / "checkpoints", MetricsFile(out_dir / "metrics.jsonl")
+    work_dir, metrics_file = out_dir / FOLDER, MetricsFile(out_dir / "metrics.jsonl")
     resume_from, broken = last_whole(work_dir)
     if not (out_dir / "model").is_dir():
+        if resume_from is not None:
+            check_resume(resume_from, execution)
+            if made_with(resume_from) != split_of(execution):
+                note_conversion(resume_from)
+            if needs_resharding(resume_from, execution):
+                reshard(resume_from)
+        delete_broken(broken)
         if execution.launcher != "inline":
             job = {
                 "request": request.model_dump(mode="json", by_alias=True),
@@ -45,9 +66,14 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
             launch("train", job, out_dir, execution, progress)
         else:
             fit(request, out_dir, execution, progress, resume_from)
+    converted_from = conversions(work_dir)
     for folder in (work_dir, out_dir / LAUNCH_FOLDER):  # the second: of a run that was killed as it ended
         shutil.rmtree(folder, ignore_errors=True)
-    return {**summary(request, metrics_file, resume_from, broken), **how_it_ran(request, execution)}
+    return {
+        **summary(request, metrics_file, resume_from, broken),
+        **how_it_ran(request, execution),
+        "converted_from": converted_from,
+    }
 
 
 def check(request: TrainRequest, execution: Execution) -> None:
@@ -99,7 +125,7 @@ def how_it_ran(request: TrainRequest, execution: Execution) -> dict[str, Any]:
 
 
 def summary(
-    request: TrainRequest, metrics_file: MetricsFile, resume_from: Path | None, broken: list[str]
+    request: TrainRequest, metrics_file: MetricsFile, resume_from: Path | None, broken: list[Path]
 ) -> dict[str, Any]:
     """What the record tells of a finished run."""
     rows = metrics_file.read()
@@ -119,6 +145,6 @@ def summary(
         "last_weighted_nll": rows[-1]["weighted_nll"],
         "zero_weight_share": sum(row["zero_weight_share"] for row in rows) / len(rows),
         "resumed_from_step": checkpoint_step(resume_from) if resume_from else None,
-        "skipped_checkpoints": broken,
+        "skipped_checkpoints": [checkpoint.name for checkpoint in broken],
         **({"fp8_overlap": min(overlaps)} if overlaps else {}),
     }

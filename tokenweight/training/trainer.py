@@ -20,7 +20,7 @@ from transformers.trainer_callback import PrinterCallback
 from tokenweight.context.rope import assert_rope, restore_rope
 from tokenweight.errors import StageError
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Training
+from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.checkpoints import mark_whole
 from tokenweight.training.flops import peak_flops, train_flops
 from tokenweight.training.fp8 import fp8_linears
@@ -59,6 +59,7 @@ class TokenWeightingTrainer(Trainer):
         bos_token_id: int | None,
         reports: StepReports | None,
         progress: Progress,
+        execution: Execution,
         shard: SequenceShard | None = None,
     ) -> None:
         super().__init__(
@@ -68,6 +69,7 @@ class TokenWeightingTrainer(Trainer):
         self.scores_itself = (
             request.needs_short_nll and request.scorer is not None and request.scorer.kind == "unfrozen"
         )
+        self.execution = execution
         self.reports, self.progress = reports, progress  # reports: in the first process only
         device = arguments.device
         self.scores_in_fp8 = self.scores_itself and request.scorer is not None and request.scorer.precision == "fp8"
@@ -244,7 +246,7 @@ class _StepWatch(TrainerCallback):
         """A checkpoint counts from the moment at which every process has written its part."""
         self.trainer.accelerator.wait_for_everyone()
         if state.is_world_process_zero:
-            mark_whole(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}")
+            mark_whole(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", self.trainer.execution)
         self.trainer.accelerator.wait_for_everyone()
 
 

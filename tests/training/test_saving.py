@@ -1,0 +1,47 @@
+"""The finished model of a ZeRO-3 run: anyone can load it, it is the trainer's, and a damaged one is refused."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tokenweight.context.rope import assert_rope
+
+
+@pytest.mark.slow
+def test_a_model_saved_under_zero_3(make_request, unfrozen, tmp_path):
+    pytest.importorskip("deepspeed")
+    (tmp_path / "request.json").write_text(make_request(steps=2).model_dump_json(by_alias=True))
+    out = tmp_path / "out"
+    out.mkdir()
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    script = Path(__file__).with_name("saving_steps.py")
+    done = subprocess.run(
+        [*launcher, str(script), str(tmp_path / "request.json"), str(out)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    seen = torch.load(out / "seen.pt")
+    model = AutoModelForCausalLM.from_pretrained(out / "model").eval()
+    assert model.config.rope_parameters["rope_theta"] == 300_000.0
+    assert model.config.max_position_embeddings == 64
+    assert_rope(model, model.config)
+    with torch.no_grad():
+        logits = model(input_ids=seen["probe"]).logits[0]
+    torch.testing.assert_close(logits, seen["logits"], rtol=1e-4, atol=1e-4)
+    assert len(AutoTokenizer.from_pretrained(out / "model")) == 64
+
+    said = seen["said"]
+    assert "differ from the trainer's" in said["changed_weight"]
+    assert "differ from the trainer's" in said["old_rope"]
+    assert "empty or not finite" in said["not_finite"]
+    assert "empty or not finite" in said["empty"]
+    assert "do not fit the model" in said["missing"]
