@@ -103,7 +103,7 @@ def check_resume(checkpoint: Path, execution: Execution) -> None:
         return
     changed = [name for name in SPLIT if made[name] != present[name]]
     before, now = (", ".join(f"{name} {split[name]}" for name in changed) for split in (made, present))
-    convert = "set execution convert_checkpoints=true to go on up to rounding, " if convertible else ""
+    convert = "pass --execution convert_checkpoints=true to go on up to rounding, " if convertible else ""
     raise UserError(
         f"{checkpoint}: was made with {before}, this run has {now}; go on as it was made, {convert}"
         f"or delete {checkpoint.parent} to begin again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Parity, Scorer
 from tokenweight.training.activations import attention_kernels
+from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.launch_check import check_launch
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.score_store import (
@@ -170,15 +172,15 @@ def _score_shards(
     model = load_model(model_dir, DTYPES[headers[0].dtype], config=config, rounding=rounding).to(device).eval()
     bos = bos_token_id(tokenizer, model.config)
     done = total - world * sum(header.sequences for _, header in missing)
-    for index, header in missing:
-        nll = np.empty((header.sequences, plan.columns), dtype=np.float32)
-        for first in range(0, header.sequences, execution.micro_batch_sequences):
-            rows = slice(first, min(first + execution.micro_batch_sequences, header.sequences))
-            with attention_kernels():
+    with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
+        for index, header in missing:
+            nll = np.empty((header.sequences, plan.columns), dtype=np.float32)
+            for first in range(0, header.sequences, execution.micro_batch_sequences):
+                rows = slice(first, min(first + execution.micro_batch_sequences, header.sequences))
                 nll[rows] = _score_rows(model, tokens, header.first_sequence, rows, plan, bos, device)
-            done += world * (rows.stop - rows.start)
-            progress(min(max(done, 0), total), total, "sequences")
-        write_shard(shard_path(out_dir, index), nll, header)
+                done += world * (rows.stop - rows.start)
+                progress(min(max(done, 0), total), total, "sequences")
+            write_shard(shard_path(out_dir, index), nll, header)
 
 
 def _score_rows(
