@@ -147,9 +147,9 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
         bbh.read_examples(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize("benchmark", ["mmlu", "bbh"])
+@pytest.mark.parametrize("name", ["mmlu", "bbh"])
 def test_hub_data_offline_is_one_clear_line(
-    benchmark: str,
+    name: str,
     checkpoint: Path,
     evaluation: Evaluation,
     execution: Execution,
@@ -160,13 +160,11 @@ def test_hub_data_offline_is_one_clear_line(
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    settings = getattr(evaluation, benchmark).model_copy(update={"data": "hub"})
-    job = Job(Unit(benchmark, {"mmlu": "anatomy", "bbh": "snarks"}[benchmark]), None, tmp_path)  # type: ignore[arg-type]
-    assert data_files(job.unit, evaluation.model_copy(update={benchmark: settings})) == []
-    with pytest.raises(UserError, match=rf"evaluation\.{benchmark}\.data: .* cannot be loaded"):
-        list(
-            evaluate(checkpoint, [job], evaluation.model_copy(update={benchmark: settings}), context_tokens, execution)
-        )
+    settings = getattr(evaluation, name).model_copy(update={"data": "hub"})
+    job = Job(Unit(name, {"mmlu": "anatomy", "bbh": "snarks"}[name]), None, tmp_path)  # type: ignore[arg-type]
+    assert data_files(job.unit, evaluation.model_copy(update={name: settings})) == []
+    with pytest.raises(UserError, match=rf"evaluation\.{name}\.data: .* cannot be loaded"):
+        list(evaluate(checkpoint, [job], evaluation.model_copy(update={name: settings}), context_tokens, execution))
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="real data not here")

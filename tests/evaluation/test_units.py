@@ -14,12 +14,12 @@ from tokenweight.recipes.schema import Evaluation
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "context_tokens", "count"),
+    ("name", "context_tokens", "count"),
     [("ruler", 512, 26), ("ruler", 300, 13), ("ruler", 100, 0), ("longbench", 512, 16), ("mmlu", 512, 57),
      ("bbh", 512, 27), ("perplexity", 512, 2), ("perplexity", 128, 1)],
 )  # fmt: skip
-def test_counts(benchmark: str, context_tokens: int, count: int, evaluation: Evaluation) -> None:
-    found = units(benchmark, evaluation, context_tokens)
+def test_counts(name: str, context_tokens: int, count: int, evaluation: Evaluation) -> None:
+    found = units(name, evaluation, context_tokens)
     assert len(found) == len({unit.id for unit in found}) == count
 
 

@@ -19,6 +19,7 @@ def test_the_same_scores_overlap_wholly_ties_and_all():
     nll = torch.rand((3, 50), generator=torch.Generator().manual_seed(0))
     assert overlap(nll, nll + 0.5, nll + 0.5) == (30, 30)  # all scores alike: chosen at random, by the same draw
     assert overlap(nll, 2 * nll, 2 * nll, DENSE) == (30, 30)
+    assert overlap(nll, nll + 0.5, 2 * nll, SPARSE.model_copy(update={"kappa": 1.0})) == (150, 150)  # all are chosen
 
 
 @pytest.mark.parametrize("weighting", [SPARSE, DENSE], ids=["sparse", "dense"])

@@ -112,7 +112,8 @@ def test_rows_are_spread_evenly(threads, count):
 def test_nll_of_shards_is_that_of_the_whole(make_llama, threads, ids, entropy):
     models = [prepared(make_llama) for _ in range(PROCESSES + 1)]
     expected = model_nll_and_entropy(models[-1], ids)
-    parts = threads.run(lambda shard: shard_nll(models[shard.rank], ids, shard, with_entropy=entropy))
+    asked = {"with_entropy": True} if entropy else {}
+    parts = threads.run(lambda shard: shard_nll(models[shard.rank], ids, shard, **asked))
     torch.testing.assert_close(torch.cat([nll for nll, _ in parts], 1), expected[0], rtol=1e-5, atol=1e-5)
     if entropy:
         torch.testing.assert_close(torch.cat([e for _, e in parts], 1), expected[1], rtol=1e-5, atol=1e-5)
