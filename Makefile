@@ -45,7 +45,9 @@ reproduce: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow'
 
+# With DeepSpeed, whose first run on a CPU compiles an extension for some minutes (gcc and ninja).
 test-all: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,dev,deepspeed]'
 	$(BIN)/python -m pytest
 
 mutate: $(STAMP)
