@@ -95,13 +95,23 @@ def load_tokenizer(tokenizer_dir: Path) -> Any:
     """Tokenizer of a directory that transformers can load, or that holds a bare ``tokenizer.json``.
 
     Raises:
-        UserError: the directory does not exist or holds no tokenizer.
+        UserError: the directory does not exist, or holds no tokenizer that can be loaded.
     """
+    file = check_tokenizer(tokenizer_dir)
+    try:
+        return _load(str(file.parent.resolve()), file.stat().st_mtime_ns)
+    except Exception as error:  # transformers raises whatever its parsers do
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"{tokenizer_dir}: its tokenizer cannot be loaded ({what}); give a complete one") from error
+
+
+def check_tokenizer(tokenizer_dir: Path) -> Path:
+    """The file that a tokenizer directory is known by. UserError: there is none."""
     directory = Path(tokenizer_dir)
     files = [f for name in ("tokenizer.json", "tokenizer.model", "vocab.json") if (f := directory / name).exists()]
     if not files:
         raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
-    return _load(str(directory.resolve()), files[0].stat().st_mtime_ns)
+    return files[0]
 
 
 @lru_cache(maxsize=4)

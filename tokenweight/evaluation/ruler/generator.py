@@ -20,7 +20,7 @@ from tokenweight.evaluation.ruler.variable_tracking import (
     VariableTracking,
     demonstration_text,
 )
-from tokenweight.evaluation.tokens import TokenCounter, token_counter
+from tokenweight.evaluation.tokens import TokenCounter, check_tokenizer, token_counter
 
 SHORTEST_TOKENS = 512
 
@@ -37,6 +37,20 @@ class RulerSample:
     answer_prefix: str
     outputs: list[str]
     length_tokens: int
+
+
+def check_request(task: str, length_tokens: int, tokenizer_dir: Path, sources: Sources) -> RulerTask:
+    """The task, after every check that needs neither tokenizer nor drawing: a mistake is told at once.
+
+    Raises:
+        UserError: unknown task, a length below 512, no tokenizer, or a source that is missing.
+    """
+    spec = ruler_task(task)
+    if length_tokens < SHORTEST_TOKENS:
+        raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
+    check_tokenizer(tokenizer_dir)
+    sources.files(spec)
+    return spec
 
 
 def generate(
@@ -78,13 +92,12 @@ def generate_samples(
     profile: Profile = "paper",
 ) -> list[RulerSample]:
     """The same as :func:`generate`, with whole prompts."""
-    spec = ruler_task(task)
-    if length_tokens < SHORTEST_TOKENS:
-        raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
+    sources = sources or Sources()
+    spec = check_request(task, length_tokens, tokenizer_dir, sources)
     what = f"{task} at {length_tokens}"
     draws = Draws(seed)
     budget = Budget(length_tokens, spec.tokens_to_generate, token_counter(tokenizer_dir), profile)
-    family = _family(spec, draws, budget, samples, sources or Sources())
+    family = _family(spec, draws, budget, samples, sources)
     size = find_size(family, draws, budget, what)
     drawn = [draw_fitting(family, draws, budget, size, index, what) for index in range(samples)]
     _assert_counts(drawn[:1], budget.counter)

@@ -1,0 +1,70 @@
+"""The command `tokenweight ruler generate`: its options, and what it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import typer
+
+from tokenweight.errors import UserError
+
+ruler = typer.Typer(help="RULER: samples of its 13 tasks for any tokenizer and length.", add_completion=False)
+
+# What the library calls its arguments (they come from recipes as well), and what this command calls them.
+_OPTIONS = {
+    "ruler task": "--task",
+    "ruler.lengths_tokens:": "--length:",
+    "ruler.samples:": "--samples:",
+    "ruler.haystack:": "--haystack:",
+    "ruler.squad:": "--squad:",
+    "ruler.hotpotqa:": "--hotpotqa:",
+}
+
+
+@ruler.callback()
+def _group() -> None:
+    """Keeps `generate` a command of its own: with one command alone typer would leave its name out."""
+
+
+@ruler.command("generate")
+def generate_command(
+    tokenizer: Annotated[Path, typer.Option(help="Directory that transformers can load, or with tokenizer.json.")],
+    task: Annotated[str, typer.Option(help="One of the 13 tasks, e.g. niah_single_1, vt, cwe, fwe, qa_1.")],
+    length: Annotated[int, typer.Option(help="Tokens: BOS + input + answer prefix + generation, at least 512.")],
+    out: Annotated[Path, typer.Option(help="The JSON Lines file to write.")],
+    samples: Annotated[int, typer.Option(min=1, help="How many.")] = 500,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same arguments, same bytes.")] = 42,
+    haystack: Annotated[
+        Path | None, typer.Option(help="Directory of .txt, or JSON with `text`. Default: shipped.")
+    ] = None,
+    squad: Annotated[Path | None, typer.Option(help="SQuAD dev-v2.0 JSON. Default: shipped.")] = None,
+    hotpotqa: Annotated[Path | None, typer.Option(help="HotpotQA dev-distractor JSON. Default: shipped.")] = None,
+) -> None:
+    """Write samples of one task as JSON Lines: index, input, answer_prefix, outputs, length."""
+    from tokenweight.evaluation.ruler.generator import check_request, generate
+    from tokenweight.evaluation.ruler.sources import Sources
+    from tokenweight.evaluation.ruler.writing import check_writable, write_lines
+
+    sources = Sources(haystack, squad, hotpotqa)
+    check_writable(out)
+    try:
+        check_request(task, length, tokenizer, sources)
+        rows = generate(task, length, samples, seed, tokenizer, sources)
+    except UserError as error:
+        raise UserError(_in_options(str(error))) from error
+    write_lines(rows, out)
+    fill = [row["length"] / length for row in rows]
+    typer.echo(
+        f"{task} at {length} tokens: {len(rows)} samples, fill ratio mean {fmean(fill):.4f}, min {min(fill):.4f}"
+    )
+    typer.echo(str(out))
+
+
+def _in_options(message: str) -> str:
+    """The same message in this command's words."""
+    for name, option in _OPTIONS.items():
+        if message.startswith(name):
+            return option + message.removeprefix(name)
+    return message
