@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.ruler.tasks import Profile
 
 ruler = typer.Typer(help="RULER: samples of its 13 tasks for any tokenizer and length.", add_completion=False)
 
@@ -36,6 +37,9 @@ def generate_command(
     out: Annotated[Path, typer.Option(help="The JSON Lines file to write.")],
     samples: Annotated[int, typer.Option(min=1, help="How many.")] = 500,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same arguments, same bytes.")] = 42,
+    profile: Annotated[
+        Profile, typer.Option(help="paper: 2024; current: fuller contexts; official-2024: its bytes.")
+    ] = "paper",
     haystack: Annotated[
         Path | None, typer.Option(help="Directory of .txt, or JSON with `text`. Default: shipped.")
     ] = None,
@@ -51,7 +55,7 @@ def generate_command(
     check_writable(out)
     try:
         check_request(task, length, tokenizer, sources)
-        rows = generate(task, length, samples, seed, tokenizer, sources)
+        rows = generate(task, length, samples, seed, tokenizer, sources, profile)
     except UserError as error:
         raise UserError(_in_options(str(error))) from error
     write_lines(rows, out)
