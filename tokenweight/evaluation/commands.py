@@ -1,7 +1,8 @@
-"""The command `tokenweight ruler generate`: its options, and what it prints."""
+"""The commands `tokenweight ruler generate` and `tokenweight rescore`: their options, and what they print."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated
@@ -9,8 +10,10 @@ from typing import Annotated
 import typer
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.longbench.tasks import FirstLine
 from tokenweight.evaluation.ruler.tasks import Profile
 
+rescore = typer.Typer(help="Score stored outputs again, without a model.", add_completion=False)
 ruler = typer.Typer(help="RULER: samples of its 13 tasks for any tokenizer and length.", add_completion=False)
 
 # What the library calls its arguments (they come from recipes as well), and what this command calls them.
@@ -72,3 +75,36 @@ def _in_options(message: str) -> str:
         if message.startswith(name):
             return option + message.removeprefix(name)
     return message
+
+
+@rescore.command("longbench")
+def longbench_command(
+    directory: Annotated[Path, typer.Argument(help="Folder of <task>.jsonl with pred, answers, all_classes.")],
+    first_line: Annotated[
+        FirstLine, typer.Option(help="Which tasks score the first line only: LCEG's, as the paper, or LongBench's own.")
+    ] = "lceg",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score predictions of LongBench's 16 English tasks; beside the folder's result.json where there is one."""
+    from tokenweight.evaluation.longbench.rescore import published
+    from tokenweight.evaluation.longbench.rescore import rescore as score
+    from tokenweight.evaluation.longbench.summary import summary, table
+
+    known = published(directory)
+    content = summary(score(directory, first_line), known, first_line)
+    typer.echo(json.dumps(content, indent=1) if as_json else table(content))
+
+
+@rescore.command("bbh")
+def bbh_command(
+    directory: Annotated[
+        Path, typer.Argument(help="Folder of lm-eval's samples_*.jsonl, or a store of per-sample rows.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score outputs of BIG-Bench-Hard by lm-eval's strict pattern and a tolerant one, micro-averaged."""
+    from tokenweight.evaluation.bbh_rescore import rescore as score
+    from tokenweight.evaluation.bbh_rescore import summary, table
+
+    content = summary(score(directory))
+    typer.echo(json.dumps(content, indent=1) if as_json else table(content))
