@@ -152,6 +152,20 @@ def test_bbh_logs_are_scored_strictly_and_tolerantly_and_averaged_over_samples(
     assert "micro-average, 2 of 27 tasks" in run(capsys, "bbh", folder)
 
 
+def test_bbh_logs_are_read_as_lm_eval_writes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tracking = pytest.importorskip("lm_eval.loggers.evaluation_tracker")
+    tracker = tracking.EvaluationTracker(output_path=str(tmp_path))
+    tracker.general_config_tracker.model_name_sanitized = "some__model"
+    tracker.date_id = "2026-11-28T10-00-00.123456"
+    sample = {
+        **logged(0, "1 + 1 = 2.\nSo the answer is Yes.", "Yes"), "arguments": [("prompt", {"until": ["Q"]})],
+        "doc": {"input": "?", "target": "Yes"}, "exact_match": 0.0,
+    }  # fmt: skip
+    tracker.save_results_samples("bbh_cot_fewshot_navigate", [sample])
+    content = json.loads(run(capsys, "bbh", tmp_path, "--json"))
+    assert content["some__model"]["tasks"]["navigate"] == {"strict": 100.0, "tolerant": 100.0, "n": 1}
+
+
 def test_bbh_rows_of_a_store_are_scored_by_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for label, output in (("uniform", "the answer is Yes."), ("frozen-dense", "the answer is no")):
         folder = tmp_path / "evaluate" / f"{label}--bbh-web_of_lies-0a1b2c3d"
