@@ -5,7 +5,8 @@
 
 Each task runs in a process of its own, as it would first after a start: finding the size and reading the sources are
 timed, imports and loading the tokenizer are not. The seconds of `--full` samples (500) are the time at 3 samples plus
-the seconds of each further one, times what is missing: an extrapolation, unless --samples is 500.
+the seconds of each further one, times what is missing: an extrapolation, unless --samples is 500 and the question
+files hold as many.
 """
 
 from __future__ import annotations
@@ -31,30 +32,36 @@ FEW = 3  # samples of the run that is all fixed cost
 def measure(task: str, length_tokens: int, samples: int, tokenizer_dir: Path, sources: Any, profile: Profile) -> Any:
     """Seconds and fill ratios of one task, in this process."""
     from tokenweight.evaluation.ruler.generator import generate
+    from tokenweight.evaluation.ruler.sources import questions
     from tokenweight.evaluation.tokens import token_counter
 
     token_counter(tokenizer_dir)
+    if TASKS[task].family == "qa":  # one sample a question: a small file allows no more
+        asked = TASKS[task].questions
+        samples = min(samples, len(questions(asked, sources.path(asked))[0]))
+        questions.cache_clear()
     began = time.perf_counter()
     rows = generate(task, length_tokens, samples, 42, tokenizer_dir, sources, profile)
     seconds = time.perf_counter() - began
     fill = [row["length"] / length_tokens for row in rows]
-    return {"seconds": seconds, "fill_mean": fmean(fill), "fill_min": min(fill)}
+    return {"samples": len(rows), "seconds": seconds, "fill_mean": fmean(fill), "fill_min": min(fill)}
 
 
-def table(rows: list[dict[str, Any]], samples: int, full: int) -> str:
+def table(rows: list[dict[str, Any]], full: int) -> str:
     """Markdown: one line per task, and the sum."""
-    made = f"{full} samples" if samples == full else f"{full} samples, extrapolated"
+    made = f"{full} samples" if all(row["samples"] == full for row in rows) else f"{full} samples, extrapolated"
     lines = [
-        f"| task | {FEW} samples, s | {samples} samples, s | {made}, s | fill mean | fill min |",
-        "| --- |" + " ---: |" * 5,
+        f"| task | {FEW} samples, s | samples | s | {made}, s | fill mean | fill min |",
+        "| --- |" + " ---: |" * 6,
     ]
     for row in rows:
-        fill = f"{row['fill_mean']:.4f} | {row['fill_min']:.4f}"
-        lines.append(
-            f"| {row['task']} | {row['seconds_few']:.2f} | {row['seconds']:.2f} | {row['seconds_full']:.1f} | {fill} |"
-        )
+        cells = [
+            row["task"], f"{row['seconds_few']:.2f}", row["samples"], f"{row['seconds']:.2f}",
+            f"{row['seconds_full']:.1f}", f"{row['fill_mean']:.4f}", f"{row['fill_min']:.4f}",
+        ]  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     total = [sum(row[key] for row in rows) for key in ("seconds_few", "seconds", "seconds_full")]
-    lines.append(f"| all 13 | {total[0]:.2f} | {total[1]:.2f} | {total[2]:.1f} | | |")
+    lines.append(f"| all 13 | {total[0]:.2f} | | {total[1]:.2f} | {total[2]:.1f} | | |")
     return "\n".join(lines)
 
 
@@ -95,11 +102,11 @@ def main(
             ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             runs.append(json.loads(ran.stdout.splitlines()[-1]))
         few, many = runs
-        each = max(0.0, many["seconds"] - few["seconds"]) / max(1, samples - FEW)
-        whole = many["seconds"] + each * (full - samples)
+        each = max(0.0, many["seconds"] - few["seconds"]) / max(1, many["samples"] - FEW)
+        whole = many["seconds"] + each * (full - many["samples"])
         rows.append({"task": name, **many, "seconds_few": few["seconds"], "seconds_full": whole})
         print(rows[-1], file=sys.stderr, flush=True)
-    print(table(rows, samples, full))
+    print(table(rows, full))
     if out:
         versions = {name: importlib.metadata.version(name) for name in ("tokenizers", "transformers", "numpy")}
         machine = {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()}
