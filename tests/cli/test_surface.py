@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer.main
 
@@ -15,12 +16,18 @@ HERE = Path(__file__).parent
 
 def surface() -> str:
     """One line per command with its arguments and options."""
-    group = typer.main.get_command(app)
+    return "\n".join(_lines(typer.main.get_command(app), "")) + "\n"
+
+
+def _lines(group: Any, before: str) -> list[str]:
     lines = []
-    for name, command in sorted(group.commands.items()):  # type: ignore[attr-defined]
-        options = [option for parameter in command.params for option in parameter.opts]
-        lines.append(f"{name}: {' '.join(options)}")
-    return "\n".join(lines) + "\n"
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            lines += _lines(command, f"{before}{name} ")
+        else:
+            options = [option for parameter in command.params for option in parameter.opts]
+            lines.append(f"{before}{name}: {' '.join(options)}")
+    return lines
 
 
 def test_commands_and_options_are_stable() -> None:

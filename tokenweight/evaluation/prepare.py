@@ -83,6 +83,7 @@ def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
                 "metric": task.metric, "fewshot": int(unit.task in ("vt", "cwe")),
                 "generation": greedy | {"max_new_tokens": task.tokens_to_generate},
                 "samples": evaluation.ruler.samples, "seed": evaluation.ruler.seed,
+                **({} if evaluation.ruler.profile == "paper" else {"profile": evaluation.ruler.profile}),
             }  # fmt: skip
         case "longbench":
             from tokenweight.evaluation.longbench.data import HUB_REPO, HUB_REVISION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tokenweight.errors import UserError
 # A piece reaches from one space after a non-space to the next: byte-level BPE never merges across it.
 _PIECE = re.compile(r" *[^ ]*(?:(?<=[^\S ]) +[^ ]*)*")
 _PIECES_KEPT = 1_000_000
+_COUNTED_TOGETHER = 100  # pieces: long texts waste no time between calls, several texts use several cores
 _LONGEST_NUMBER_KEPT = 8  # characters: "1350." of a numbered list comes again, a needle's key or value does not
 _NUMBER_OR_KEY = re.compile(r"[\d-]")
 _PROBES = (
@@ -54,16 +56,17 @@ class TokenCounter:
         total = 0
         words: dict[str, int] = {}
         numbers: list[str] = []
-        for piece in _PIECE.findall(text):
+        for piece, times in Counter(_PIECE.findall(text)).items():
             tokens = self._counts.get(piece)
             if tokens is not None:
-                total += tokens
+                total += tokens * times
             elif len(piece) > _LONGEST_NUMBER_KEPT and _NUMBER_OR_KEY.search(piece):
-                numbers.append(piece)  # seldom seen again: counted together, not kept
+                numbers += [piece] * times  # seldom seen again: counted together, not kept
             else:
-                words[piece] = words.get(piece, 0) + 1
+                words[piece] = times
         if numbers:
-            total += self.count_whole("".join(numbers))
+            together = range(0, len(numbers), _COUNTED_TOGETHER)
+            total += sum(self._counts_of(["".join(numbers[i : i + _COUNTED_TOGETHER]) for i in together]))
         if words:
             self._learn(list(words))
             total += sum(self._counts[piece] * times for piece, times in words.items())
@@ -95,13 +98,23 @@ def load_tokenizer(tokenizer_dir: Path) -> Any:
     """Tokenizer of a directory that transformers can load, or that holds a bare ``tokenizer.json``.
 
     Raises:
-        UserError: the directory does not exist or holds no tokenizer.
+        UserError: the directory does not exist, or holds no tokenizer that can be loaded.
     """
+    file = check_tokenizer(tokenizer_dir)
+    try:
+        return _load(str(file.parent.resolve()), file.stat().st_mtime_ns)
+    except Exception as error:  # transformers raises whatever its parsers do
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"{tokenizer_dir}: its tokenizer cannot be loaded ({what}); give a complete one") from error
+
+
+def check_tokenizer(tokenizer_dir: Path) -> Path:
+    """The file that a tokenizer directory is known by. UserError: there is none."""
     directory = Path(tokenizer_dir)
     files = [f for name in ("tokenizer.json", "tokenizer.model", "vocab.json") if (f := directory / name).exists()]
     if not files:
         raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
-    return _load(str(directory.resolve()), files[0].stat().st_mtime_ns)
+    return files[0]
 
 
 @lru_cache(maxsize=4)

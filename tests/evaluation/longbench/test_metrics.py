@@ -89,7 +89,7 @@ def test_rescore_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"trec.jsonl line 1: has no field 'answers'"):
         rescore(tmp_path)
     (tmp_path / "trec.jsonl").write_text("not json\n")
-    with pytest.raises(UserError, match="is not JSON Lines"):
+    with pytest.raises(UserError, match=r"trec.jsonl line 1: is not JSON"):
         rescore(tmp_path)
 
 

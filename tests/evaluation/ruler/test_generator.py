@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -17,7 +18,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.generator import generate, generate_samples
 from tokenweight.evaluation.ruler.prepare import prepare_ruler
 from tokenweight.evaluation.ruler.sources import Sources
-from tokenweight.evaluation.ruler.tasks import TASKS
+from tokenweight.evaluation.ruler.tasks import TASKS, Profile
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Ruler
 
@@ -36,11 +37,12 @@ def test_prompts_are_as_a_person_expects(
 
 
 @pytest.mark.parametrize("length_tokens", [1024, 2048, 4096])
+@pytest.mark.parametrize("profile", ["paper", "current"])
 @pytest.mark.parametrize("task", TASKS)
 def test_every_sample_fits_whole_with_bos_and_generation(
-    task: str, length_tokens: int, smoke_tokenizer: Path, tmp_path: Path
+    task: str, profile: Literal["paper", "current"], length_tokens: int, smoke_tokenizer: Path, tmp_path: Path
 ) -> None:
-    ruler = Ruler(lengths_tokens=(length_tokens,), samples=3)
+    ruler = Ruler(lengths_tokens=(length_tokens,), samples=3, profile=profile)
     summary = prepare_ruler(task, length_tokens, ruler, smoke_tokenizer, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert summary["n"] == len(rows) == 3
@@ -76,12 +78,18 @@ import json, sys
 from pathlib import Path
 from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.tasks import TASKS
-print(json.dumps({task: generate(task, 1024, 2, 42, Path(sys.argv[1])) for task in reversed(TASKS)}))
+tasks = [(task, profile) for profile in ("current", "paper") for task in reversed(TASKS)]
+made = {f"{task} {profile}": generate(task, 1024, 2, 42, Path(sys.argv[1]), None, profile) for task, profile in tasks}
+print(json.dumps(made))
 """
 
 
 def test_same_bytes_in_any_process_order_and_hash_seed(smoke_tokenizer: Path) -> None:
-    here = {task: generate(task, 1024, 2, 42, smoke_tokenizer) for task in TASKS}
+    profiles: tuple[Profile, ...] = ("paper", "current")
+    here = {
+        f"{task} {profile}": generate(task, 1024, 2, 42, smoke_tokenizer, None, profile)
+        for task in TASKS for profile in profiles
+    }  # fmt: skip
     command = [sys.executable, "-c", SCRIPT, str(smoke_tokenizer)]
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     there = subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Official2024
+from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
 from tokenweight.evaluation.ruler.tasks import CWE_PREFIX, CWE_TEMPLATE
 from tokenweight.evaluation.ruler.words import single_words
 
@@ -32,6 +32,7 @@ class CommonWords:
 
     official = Official2024()
     step = first_size = 10
+    bounds = Bounds(4096, factor=2)
     minimum = COMMON
 
     def __init__(self, length_tokens: int, seed: int) -> None:

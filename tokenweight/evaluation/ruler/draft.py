@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
-Profile = Literal["paper", "official-2024"]
+_ORDERS_KEPT = 32  # samples have few sizes; a search tries more
 
 
 class Draws:
@@ -18,12 +18,18 @@ class Draws:
         self.seed = seed
         self.python = random.Random(seed)
         self.numpy = np.random.RandomState(seed)  # its stream is frozen by NumPy's policy (NEP 19)
+        self._orders: dict[int, list[int]] = {}  # by number of items
 
     def shuffled(self, items: list[str]) -> list[str]:
         """A copy in the fixed order that RULER uses for every sample: a fresh generator with the same seed."""
-        copy = list(items)
-        random.Random(self.seed).shuffle(copy)
-        return copy
+        order = self._orders.get(len(items))
+        if order is None:
+            order = list(range(len(items)))
+            random.Random(self.seed).shuffle(order)
+            if len(self._orders) == _ORDERS_KEPT:
+                self._orders.pop(next(iter(self._orders)))
+            self._orders[len(items)] = order
+        return [items[i] for i in order]
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,14 @@ class Draft:
     @property
     def parts(self) -> tuple[str, ...]:
         return self.measured or (self.prompt,)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Where the search of profile `current` begins: the size that is measured, and how far beyond it is looked."""
+
+    measured_size: int
+    factor: int = 3
 
 
 @dataclass(frozen=True)
@@ -80,6 +94,11 @@ class Family(Protocol):
     @property
     def official(self) -> Official2024:
         """The 2024 program's peculiarities."""
+        ...
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """The search of profile `current`; None: it grows by steps as in 2024."""
         ...
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:

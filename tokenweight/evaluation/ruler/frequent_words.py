@@ -17,10 +17,12 @@ class FrequentWords:
     """Draws samples of about `size` words; a sample keeps its vocabulary while its size is sought."""
 
     official = Official2024(tie_steps=-1, reserves_generation=False)
+    bounds = None  # the present program searches as that of 2024
     minimum = 120  # below, the third and the fourth most frequent word could tie
     maximum = None
 
     def __init__(self, length_tokens: int) -> None:
+        """`length_tokens` as far as words go: the present program (profile `current`) takes generation off first."""
         self.first_size = length_tokens // _LETTERS
         self.step = length_tokens // 32
         self._vocabulary_words = length_tokens // 50

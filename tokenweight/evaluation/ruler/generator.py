@@ -8,19 +8,15 @@ from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.common_words import CommonWords
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Family, Profile
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.frequent_words import FrequentWords
 from tokenweight.evaluation.ruler.niah import NeedleInHaystack
 from tokenweight.evaluation.ruler.qa import DocumentQuestions
 from tokenweight.evaluation.ruler.sizing import Budget, draw_fitting, find_demonstration_size, find_size
 from tokenweight.evaluation.ruler.sources import Sources, haystack_words, questions
-from tokenweight.evaluation.ruler.tasks import RulerTask, ruler_task
-from tokenweight.evaluation.ruler.variable_tracking import (
-    DEMONSTRATION_TOKENS,
-    VariableTracking,
-    demonstration_text,
-)
-from tokenweight.evaluation.tokens import TokenCounter, token_counter
+from tokenweight.evaluation.ruler.tasks import Profile, RulerTask, ruler_task
+from tokenweight.evaluation.ruler.variable_tracking import DEMONSTRATION_TOKENS, VariableTracking
+from tokenweight.evaluation.tokens import TokenCounter, check_tokenizer, token_counter
 
 SHORTEST_TOKENS = 512
 
@@ -37,6 +33,20 @@ class RulerSample:
     answer_prefix: str
     outputs: list[str]
     length_tokens: int
+
+
+def check_request(task: str, length_tokens: int, tokenizer_dir: Path, sources: Sources) -> RulerTask:
+    """The task, after every check that needs neither tokenizer nor drawing: a mistake is told at once.
+
+    Raises:
+        UserError: unknown task, a length below 512, no tokenizer, or a source that is missing.
+    """
+    spec = ruler_task(task)
+    if length_tokens < SHORTEST_TOKENS:
+        raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
+    check_tokenizer(tokenizer_dir)
+    sources.files(spec)
+    return spec
 
 
 def generate(
@@ -78,19 +88,18 @@ def generate_samples(
     profile: Profile = "paper",
 ) -> list[RulerSample]:
     """The same as :func:`generate`, with whole prompts."""
-    spec = ruler_task(task)
-    if length_tokens < SHORTEST_TOKENS:
-        raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
+    sources = sources or Sources()
+    spec = check_request(task, length_tokens, tokenizer_dir, sources)
     what = f"{task} at {length_tokens}"
     draws = Draws(seed)
     budget = Budget(length_tokens, spec.tokens_to_generate, token_counter(tokenizer_dir), profile)
-    family = _family(spec, draws, budget, samples, sources or Sources())
+    family = _family(spec, draws, budget, samples, sources)
     size = find_size(family, draws, budget, what)
     drawn = [draw_fitting(family, draws, budget, size, index, what) for index in range(samples)]
-    _assert_counts(drawn[:1], budget.counter)
+    _assert_counts(drawn[0][0], budget.counter)
     return [
-        RulerSample(index, draft.prompt, draft.answer_prefix, draft.outputs, budget.measure(draft))
-        for index, draft in enumerate(drawn)
+        RulerSample(index, draft.prompt, draft.answer_prefix, draft.outputs, tokens)
+        for index, (draft, tokens) in enumerate(drawn)
     ]
 
 
@@ -100,23 +109,25 @@ def _family(spec: RulerTask, draws: Draws, budget: Budget, samples: int, sources
         words = haystack_words(sources.path("haystack")) if essay else ()
         return NeedleInHaystack(spec.needles, budget.length_tokens, words, budget.profile)
     if spec.family == "variable_tracking":
-        return VariableTracking(_demonstration(draws, budget))
+        return _variable_tracking(draws, budget)
     if spec.family == "common_words":
         return CommonWords(budget.length_tokens, draws.seed)
     if spec.family == "frequent_words":
-        return FrequentWords(budget.length_tokens)
+        reserved = spec.tokens_to_generate if budget.profile == "current" else 0
+        return FrequentWords(budget.length_tokens - reserved)
     found, documents = questions(spec.questions, sources.path(spec.questions))
     return DocumentQuestions(found, documents, samples, budget.profile)
 
 
-def _demonstration(draws: Draws, budget: Budget) -> str:
-    family = VariableTracking(None)
-    bounded = replace(budget, length_tokens=DEMONSTRATION_TOKENS)
-    size = find_demonstration_size(family, draws, bounded)
-    return demonstration_text(draw_fitting(family, draws, bounded, size, 0, "the demonstration of vt"))
+def _variable_tracking(draws: Draws, budget: Budget) -> VariableTracking:
+    alone = VariableTracking(None, budget.profile, budget.length_tokens)
+    reserved = 0 if budget.profile == "current" else budget.tokens_to_generate
+    bounded = replace(budget, length_tokens=DEMONSTRATION_TOKENS, tokens_to_generate=reserved)
+    size = find_demonstration_size(alone, draws, bounded)
+    demonstration, _ = draw_fitting(alone, draws, bounded, size, 0, "the demonstration of vt")
+    return VariableTracking(demonstration, budget.profile, budget.length_tokens)
 
 
-def _assert_counts(drafts: list[Draft], counter: TokenCounter) -> None:
-    for draft in drafts:
-        if counter.count(draft.prompt) != counter.count_whole(draft.prompt):
-            raise AssertionError("word-wise token counts differ from the tokenizer's on a RULER prompt")
+def _assert_counts(draft: Draft, counter: TokenCounter) -> None:
+    if counter.count(draft.prompt) != counter.count_whole(draft.prompt):
+        raise AssertionError("word-wise token counts differ from the tokenizer's on a RULER prompt")

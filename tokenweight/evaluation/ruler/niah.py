@@ -6,9 +6,9 @@ import uuid
 
 import numpy as np
 
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Official2024, Profile
+from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
 from tokenweight.evaluation.ruler.sentences import sentences
-from tokenweight.evaluation.ruler.tasks import NEEDLE, NIAH_PREFIX, NIAH_TEMPLATE, NOISE, Needles
+from tokenweight.evaluation.ruler.tasks import NEEDLE, NIAH_PREFIX, NIAH_TEMPLATE, NOISE, Needles, Profile
 from tokenweight.evaluation.ruler.words import needle_keys
 
 _DEPTHS_PERCENT = [int(d) for d in np.round(np.linspace(0, 100, num=40, endpoint=True))]
@@ -23,7 +23,7 @@ class NeedleInHaystack:
     def __init__(self, needles: Needles, length_tokens: int, haystack: tuple[str, ...], profile: Profile) -> None:
         self.needles = needles
         self._words = haystack
-        self._cycles = profile == "paper"  # the 2024 program stops growing where its text ends
+        self._cycles = profile != "official-2024"  # the 2024 program stops growing where its text ends
         count = needles.keys * needles.values_per_key
         if needles.haystack == "essay":
             self.step, self.minimum = 500, _MINIMUM_ESSAY_WORDS
@@ -31,6 +31,7 @@ class NeedleInHaystack:
         else:
             self.step, self.minimum, self.maximum = (25 if length_tokens >= 4096 else 5), count, None
         self.first_size = self.step
+        self.bounds = Bounds(self.step)
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """A sample whose haystack has `size` units (Draft in the sense of :mod:`.draft`)."""

@@ -21,7 +21,9 @@ def prepare_ruler(
         UserError: a source that cannot be read, or a length that cannot hold the task.
     """
     task = ruler_task(unit_task)
-    samples = generate_samples(unit_task, length_tokens, ruler.samples, ruler.seed, tokenizer_dir, Sources.of(ruler))
+    samples = generate_samples(
+        unit_task, length_tokens, ruler.samples, ruler.seed, tokenizer_dir, Sources.of(ruler), ruler.profile
+    )
     rows: list[dict[str, Any]] = []
     for sample in samples:
         n_prompt_tokens = sample.length_tokens - task.tokens_to_generate

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Official2024, Profile
+from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
 from tokenweight.evaluation.ruler.sources import Question
-from tokenweight.evaluation.ruler.tasks import QA_PREFIX, QA_TEMPLATE
+from tokenweight.evaluation.ruler.tasks import QA_PREFIX, QA_TEMPLATE, Profile
 
 
 class DocumentQuestions:
@@ -13,6 +13,7 @@ class DocumentQuestions:
 
     official = Official2024()
     step = first_size = 10
+    bounds = Bounds(10)
 
     def __init__(self, found: tuple[Question, ...], documents: tuple[str, ...], samples: int, profile: Profile) -> None:
         if len(found) < samples:
@@ -22,8 +23,9 @@ class DocumentQuestions:
         self._questions = found
         self._documents = list(documents)
         self._official = profile == "official-2024"
+        self._repeats = profile == "current"
         self.minimum = 1
-        self.maximum = len(documents)
+        self.maximum = None if self._repeats else len(documents)
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """Question `index` with `size` documents (Draft in the sense of :mod:`.draft`)."""
@@ -35,7 +37,7 @@ class DocumentQuestions:
 
     def _chosen(self, draws: Draws, question: Question, size: int) -> list[str]:
         if size >= len(self._documents):
-            return self._all(draws)
+            return self._all(draws, size)
         own, related = question.own, question.related
         if size < len(own):
             chosen = self._fewer_than_own(question, size)
@@ -47,7 +49,9 @@ class DocumentQuestions:
             chosen = own + draws.python.sample(related, size - len(own))
         return draws.shuffled([self._documents[i] for i in chosen])
 
-    def _all(self, draws: Draws) -> list[str]:
+    def _all(self, draws: Draws, size: int) -> list[str]:
+        if self._repeats:  # the present program fills a length beyond its documents with the same ones again
+            return draws.shuffled((self._documents * (size // len(self._documents) + 1))[:size])
         shuffled = draws.shuffled(self._documents)
         if self._official:  # the 2024 program shuffles its own list, so that later indices point elsewhere
             self._documents = shuffled

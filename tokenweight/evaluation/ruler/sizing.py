@@ -4,7 +4,8 @@ The 2024 program grows the size by fixed steps until a sample overflows and shri
 same steps. The profile `paper` keeps those steps and that random stream, and differs in four rules:
 every sample is counted whole (BOS and answer prefix included, generation reserved); where fewer than two steps
 fit, the size is searched by single units; a sample is never drawn again without end; a task that cannot fit
-is an error.
+is an error. The profile `current` has the same four rules; it halves the range of sizes as the present program does,
+without the expected answer behind the sample, and so comes closer to the length before a sample shrinks by a step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Family, Official2024, Profile
+from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Family, Official2024
+from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.evaluation.tokens import TokenCounter
 
 _REDRAWS = 20  # tries at the smallest size: words differ in tokens, so another draw may fit
@@ -29,25 +31,31 @@ class Budget:
     counter: TokenCounter
     profile: Profile
 
+    @property
+    def official(self) -> bool:
+        """Whether to count as the 2024 program does, and to do what it does where nothing fits."""
+        return self.profile == "official-2024"
+
     def measure(self, draft: Draft) -> int:
         """Length of a sample: prompt and generation, and BOS (which the 2024 program forgets)."""
-        return self._used((draft.prompt,) if self.profile == "paper" else draft.parts)
+        return self._used(draft.parts if self.official else (draft.prompt,))
 
     def left(self, draft: Draft, official: Official2024) -> int:
-        """Tokens to spare while the size is sought: the expected answer counts as well."""
+        """Tokens to spare while the size is sought: up to 2024 the expected answer counts as well."""
         question, *others = draft.parts
-        return self._allowed(official) - self._used((question + draft.sizing_suffix, *others))
+        suffix = "" if self.profile == "current" else draft.sizing_suffix
+        return self._allowed(official) - self._used((question + suffix, *others))
 
-    def fits(self, draft: Draft, official: Official2024) -> bool:
-        """Whether a sample keeps to the length."""
-        return self.measure(draft) <= self._allowed(official)
+    def fits(self, tokens: int, official: Official2024) -> bool:
+        """Whether a sample so long keeps to the length."""
+        return tokens <= self._allowed(official)
 
     def _used(self, texts: tuple[str, ...]) -> int:
-        special = self.counter.special_tokens if self.profile == "paper" else 0
+        special = 0 if self.official else self.counter.special_tokens
         return special + sum(map(self.counter.count, texts)) + self.tokens_to_generate
 
     def _allowed(self, official: Official2024) -> int:
-        forgotten = self.profile == "official-2024" and not official.reserves_generation
+        forgotten = self.official and not official.reserves_generation
         return self.length_tokens + (self.tokens_to_generate if forgotten else 0)
 
 
@@ -60,13 +68,13 @@ class Size:
 
 
 def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
-    """The largest size, in official steps, at which a sample fits.
+    """The largest size, by the profile's search, at which a sample fits.
 
     Raises:
-        UserError: the length cannot hold the task (profile `paper`).
+        UserError: the length cannot hold the task (not in profile `official-2024`).
     """
-    units = _scan(family, draws, budget)
-    if budget.profile == "official-2024" or units >= family.first_size + family.step:
+    units = _search(family, draws, budget)
+    if budget.official or units >= family.first_size + family.step:
         return Size(units, family.step)
 
     def left(size: int) -> int:
@@ -87,11 +95,28 @@ def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
     return Size(units, max(1, units // 25))
 
 
+def _search(family: Family, draws: Draws, budget: Budget) -> int:
+    if budget.profile == "current" and family.bounds is not None:
+        return _halve(family, family.bounds, draws, budget)
+    return _scan(family, draws, budget)
+
+
+def _halve(family: Family, bounds: Bounds, draws: Draws, budget: Budget) -> int:
+    """The present program's search: halving between one step and a generous guess. One step where nothing fits."""
+
+    def left(size: int) -> int:
+        return budget.left(family.draw(draws, -1, size), family.official)
+
+    tokens = budget.counter.count(family.draw(draws, -1, bounds.measured_size).parts[0])
+    highest = max(int(budget.length_tokens * bounds.measured_size / tokens * bounds.factor), 2 * family.step)
+    return _bisect(left, family.step - 1, min(highest, family.maximum or highest))
+
+
 def _scan(family: Family, draws: Draws, budget: Budget) -> int:
     size = family.first_size
     while True:
         left = budget.left(family.draw(draws, -1, size), family.official)
-        if left < 0 or (left == 0 and budget.profile == "official-2024"):
+        if left < 0 or (left == 0 and budget.official):
             # The official loop ends on equality one step further (fwe: one step before), and shrinks later.
             return size + family.step * family.official.tie_steps if left == 0 else size - family.step
         if family.maximum is not None and size + family.step > family.maximum:
@@ -109,25 +134,25 @@ def _bisect(left: Callable[[int], int], low: int, high: int) -> int:
     return low
 
 
-def draw_fitting(family: Family, draws: Draws, budget: Budget, size: Size, index: int, what: str) -> Draft:
-    """Sample `index`, shrunk until it fits.
+def draw_fitting(family: Family, draws: Draws, budget: Budget, size: Size, index: int, what: str) -> tuple[Draft, int]:
+    """Sample `index`, shrunk until it fits, and its length as :meth:`Budget.measure` counts it.
 
     Raises:
         UserError: it does not fit at the smallest size.
     """
     units = size.units
-    tries = _REDRAWS if budget.profile == "paper" else _OFFICIAL_REDRAWS
+    tries = _OFFICIAL_REDRAWS if budget.official else _REDRAWS
     needed = 0
     while tries:
         try:
             draft = family.draw(draws, index, units)
-            if budget.fits(draft, family.official):
-                return draft
             needed = budget.measure(draft)
+            if budget.fits(needed, family.official):
+                return draft, needed
         except ValueError:  # the 2024 program's own way: any failure means "try smaller"
-            if budget.profile == "paper":
+            if not budget.official:
                 raise
-        smaller = _smaller(units, size.step, family, budget.profile)
+        smaller = _smaller(units, size.step, family, budget.official)
         tries -= smaller == units
         units = smaller
     raise UserError(
@@ -136,12 +161,12 @@ def draw_fitting(family: Family, draws: Draws, budget: Budget, size: Size, index
     )
 
 
-def _smaller(units: int, step: int, family: Family, profile: Profile) -> int:
-    if profile == "paper":
+def _smaller(units: int, step: int, family: Family, official: bool) -> int:
+    if not official:
         return max(units - step, family.minimum)
     return units - step if units > step and family.official.shrinks else units
 
 
 def find_demonstration_size(family: Family, draws: Draws, budget: Budget) -> Size:
     """The size of the demonstration of variable tracking: its own bound, in official steps."""
-    return Size(max(_scan(family, draws, budget), family.minimum), family.step)
+    return Size(max(_search(family, draws, budget), family.minimum), family.step)

@@ -1,0 +1,84 @@
+"""Fast generation gives what the slow, obvious way gives: every prompt tokenised whole, nothing kept between steps."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tokenweight.evaluation.ruler import generator, niah
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
+from tokenweight.evaluation.ruler.sentences import sentences
+from tokenweight.evaluation.ruler.sizing import Budget
+from tokenweight.evaluation.ruler.sources import Sources
+from tokenweight.evaluation.ruler.tasks import TASKS
+from tokenweight.evaluation.tokens import TokenCounter
+
+
+class WholeTexts(TokenCounter):
+    """Counts by the tokenizer's own call alone."""
+
+    def count(self, text: str) -> int:
+        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class PlainDraws(Draws):
+    """Shuffles anew each time."""
+
+    def shuffled(self, items: list[str]) -> list[str]:
+        copy = list(items)
+        random.Random(self.seed).shuffle(copy)
+        return copy
+
+
+def slow_samples(task: str, length_tokens: int, samples: int, tokenizer: Path, sources: Sources) -> list[Draft]:
+    """Profile `paper` step by step: grow until a sample with its answer overflows, then draw, shrinking what overflows.
+
+    Only for lengths that hold two steps.
+    """
+    spec, counter, draws = TASKS[task], WholeTexts(tokenizer), PlainDraws(42)
+    budget = Budget(length_tokens, spec.tokens_to_generate, counter, "paper")
+    family: Family = generator._family(spec, draws, budget, samples, sources)
+
+    def tokens(text: str) -> int:
+        return len(counter.tokenizer(text)["input_ids"]) + spec.tokens_to_generate  # BOS is among them
+
+    size = family.first_size
+    while True:
+        draft = family.draw(draws, -1, size)
+        if draft.measured:  # a demonstration is counted by itself while the size is sought
+            taken = tokens(draft.measured[0] + draft.sizing_suffix) + counter.count(draft.measured[1])
+        else:
+            taken = tokens(draft.prompt + draft.sizing_suffix)
+        if taken > length_tokens:
+            size -= family.step
+            break
+        if family.maximum is not None and size + family.step > family.maximum:
+            size = family.maximum
+            break
+        size += family.step
+    assert size >= family.first_size + family.step
+    found = []
+    for index in range(samples):
+        used = size
+        while tokens((draft := family.draw(draws, index, used)).prompt) > length_tokens:
+            used = max(used - family.step, family.minimum)
+        found.append(draft)
+    return found
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_samples_are_those_of_the_slow_way(
+    task: str, smoke_tokenizer: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    length_tokens = 8192 if TASKS[task].family in ("qa", "niah") else 4096
+    fast = generator.generate_samples(task, length_tokens, 4, 42, smoke_tokenizer, sources)
+    monkeypatch.setattr(niah, "sentences", sentences.__wrapped__)
+    slow = slow_samples(task, length_tokens, 4, smoke_tokenizer, sources)
+    assert [(s.prompt, s.answer_prefix, s.outputs) for s in fast] == [
+        (s.prompt, s.answer_prefix, s.outputs) for s in slow
+    ]
+    tokenizer = WholeTexts(smoke_tokenizer).tokenizer
+    reserved = TASKS[task].tokens_to_generate
+    assert [s.length_tokens for s in fast] == [len(tokenizer(s.prompt)["input_ids"]) + reserved for s in slow]
