@@ -25,6 +25,7 @@ from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
 from tokenweight.reports.writing import write_report
+from tokenweight.stages import EvaluateWork
 from tokenweight.store import Store
 from tokenweight.tasks.collect import unit_entry
 from tokenweight.tasks.here import run_here
@@ -95,7 +96,7 @@ def plan_models(
     labelled = _labelled(subjects)
     recipes = {
         label: evaluation_recipe(
-            f"evaluate/{label}",
+            label,
             subject.base,
             scale,
             inputs,
@@ -118,17 +119,27 @@ def run_models(
         UserError: data or a GPU is missing; all that is missing is named, before any model is loaded.
         StageError: an evaluation failed; what was finished stays, and the next run goes on from there.
     """
-    if not any(step.action != "reuse" for step in schedule(planned.graph, store)):
+    works = [step.node.work for step in schedule(planned.graph, store) if step.action != "reuse"]
+    if not works:
         _say(f"All {len(planned.graph.nodes)} artifacts are in the store: nothing to run.")
         return
     evaluation = next(iter(planned.recipes.values())).recipe.evaluation
-    missing = [*planned.graph.missing, *unreachable(planned.benchmarks, evaluation)]
+    benchmarks = {work.unit.benchmark for work in works if isinstance(work, EvaluateWork)}
+    missing = [*_shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))
     execution = evaluation_execution(planned.scale, device, processes, planned.limit)
     embedded.end_at_signal()
     with console_progress() as progress:
         run_here(planned.graph, store, execution, progress, _say)
+
+
+def _shortened(missing: list[str]) -> list[str]:
+    """Of several lines about the same setting the first, and how many there are: MMLU alone has 114 files."""
+    by_setting: dict[str, list[str]] = {}
+    for line in missing:
+        by_setting.setdefault(line.partition(":")[0], []).append(line)
+    return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
 
 
 def _say(message: str) -> None:

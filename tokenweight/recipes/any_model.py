@@ -19,7 +19,7 @@ LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation
 
 
 def evaluation_recipe(
-    name: str,
+    label: str,
     base: LocalBase | HubBase,
     scale: AnyModelScale,
     inputs: Inputs,
@@ -28,7 +28,7 @@ def evaluation_recipe(
     lengths_tokens: tuple[int, ...] = (),
     limit: int | None = None,
 ) -> Loaded:
-    """The recipe that evaluates `base` on `benchmarks` and does nothing else.
+    """The recipe `evaluate/<label>`, that evaluates `base` on `benchmarks` and does nothing else.
 
     Lengths are the scale's, as far as the model's context holds them, or `lengths_tokens`. The context is the model's,
     but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. `limit` is the most
@@ -44,14 +44,14 @@ def evaluation_recipe(
     for benchmark, key in LENGTHS.items():
         lengths = lengths_tokens or tuple(n for n in settings[key].value if n <= base.context_tokens)
         if benchmark in benchmarks:
-            _check_lengths(name, benchmark, lengths, settings[key].value, base.context_tokens)
+            _check_lengths(label, benchmark, lengths, settings[key].value, base.context_tokens)
         changes |= cite("the model's context, or given by you", {key: lengths})
     if limit is not None:
         changes |= cite("--limit", {key: _least(limit, settings.get(key)) for key in SAMPLES})
     settings, known = apply(inputs, replace(settings, changes), scale)
     if unknown := sorted(set(inputs.assignments()) - known):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
-    return Loaded(build(name, scale, settings), settings)
+    return Loaded(build(f"evaluate/{label}", scale, settings), settings)
 
 
 def _least(limit: int, cited: object) -> int:
@@ -60,15 +60,15 @@ def _least(limit: int, cited: object) -> int:
 
 
 def _check_lengths(
-    name: str, benchmark: str, lengths: tuple[int, ...], usual: tuple[int, ...], context_tokens: int
+    label: str, benchmark: str, lengths: tuple[int, ...], usual: tuple[int, ...], context_tokens: int
 ) -> None:
     if not lengths:
         raise UserError(
-            f"{name}: reads {context_tokens} tokens, fewer than {benchmark}'s {', '.join(map(str, usual))}; "
+            f"--model {label}: reads {context_tokens} tokens, fewer than {benchmark}'s {', '.join(map(str, usual))}; "
             f"give lengths with --lengths, or choose --benchmarks without {benchmark}"
         )
     if lengths[-1] > context_tokens:
         raise UserError(
-            f"--lengths {lengths[-1]}: {name} reads {context_tokens} tokens; give lengths up to that "
+            f"--lengths {lengths[-1]}: {label} reads {context_tokens} tokens; give lengths up to that "
             "(or --context, where config.json is wrong)"
         )
