@@ -12,11 +12,11 @@ from tokenweight.reports.units import UnitResult
 ColumnUnits = Mapping[str, list[UnitResult]]
 
 
-def disagreement(column: ColumnUnits) -> str | None:
+def disagreement(column: ColumnUnits, *, same_questions: bool = True) -> str | None:
     """Why the rows of a column cannot be compared, or None where they can.
 
     Compared for each unit over all rows that hold it: protocol, stage version, digests of raw data,
-    and, between complete units, which questions were asked. The harness must be one over the whole column.
+    and, with `same_questions`, between complete units which questions were asked. The harness must be one over the whole column.
     """
     by_unit: dict[str, dict[str, UnitResult]] = {}
     for row, units in column.items():
@@ -29,13 +29,14 @@ def disagreement(column: ColumnUnits) -> str | None:
         for row, unit in rows.items()
     }
     return _first_difference("harness version lm-eval", harness) or next(
-        (text for name, rows in by_unit.items() if (text := _unit_disagreement(name, rows))), None
+        (text for name, rows in by_unit.items() if (text := _unit_disagreement(name, rows, same_questions))), None
     )
 
 
-def _unit_disagreement(name: str, rows: Mapping[str, UnitResult]) -> str | None:
+def _unit_disagreement(name: str, rows: Mapping[str, UnitResult], same_questions: bool) -> str | None:
     configs = {row: unit.record.get("config", {}) for row, unit in rows.items()}
-    questions = {row: unit.data_digest[:8] for row, unit in rows.items() if unit.status == "complete"}
+    complete = {row: unit for row, unit in rows.items() if unit.status == "complete"}
+    questions = {row: unit.data_digest[:8] for row, unit in complete.items()} if same_questions else {}
     return (
         _first_difference(f"{name}: protocol", {row: config.get("protocol") for row, config in configs.items()})
         or _first_difference(f"{name}: data digest", {row: config.get("data") for row, config in configs.items()})

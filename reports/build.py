@@ -38,13 +38,13 @@ RunEstimates = dict[Run, dict[str, Estimate]]  # -> column -> estimate
 Estimates = dict[str, dict[str, Estimate]]  # row -> column -> estimate
 
 
-def build_report(manifest: Manifest, store_root: Path) -> Report:
-    """The manifest's target, filled from the artifacts below `store_root`.
+def build_report(manifest: Manifest, store_root: Path, target: Target | None = None) -> Report:
+    """The manifest's target, filled from the artifacts below `store_root`; `target`: one that is not the paper's.
 
     A pure function of its arguments and of those artifacts: no clock, no randomness that is not seeded.
     Raises UserError for an unknown target, or where the manifest's rows are not the target's.
     """
-    target = get_target(manifest.target)
+    target = target or get_target(manifest.target)
     _check_rows(target, manifest)
     columns = target.columns(manifest)
     units = _read_units(columns, manifest, store_root)
@@ -121,7 +121,8 @@ def _estimate_from_samples(
             row.key if len(seeds) == 1 else labels[run]: chosen[run]
             for run, row in runs.items()
             if _is_filled(row, column)
-        }
+        },
+        same_questions=target.same_questions,
     )
     for run, label in labels.items():
         if not units.get(run):

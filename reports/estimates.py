@@ -62,8 +62,10 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
     if gap is not None:
         return gap
     match measure:
-        case SampleMean(benchmark):
-            scores = np.concatenate([unit.scores for unit in units])
+        case SampleMean(benchmark, tolerant):
+            scores = np.concatenate([unit.tolerant_scores if tolerant else unit.scores for unit in units])
+            if np.any(np.isnan(scores)):
+                return Estimate("refused", n=len(scores), reasons=(f"{label}: {benchmark} has no tolerant scores",))
             estimate = _mean_of_tasks({benchmark: scores}, PERCENT)
         case UnitMean():
             estimate = _mean_of_tasks({unit.entry.unit: unit.scores for unit in units}, 1.0)

@@ -19,6 +19,7 @@ class SampleMean:
     """
 
     benchmark: str
+    tolerant: bool = False  # BBH: the score after tolerant extraction
 
 
 @dataclass(frozen=True)

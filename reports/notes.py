@@ -64,8 +64,8 @@ class Notes:
 
 
 def general_notes(target: Target, manifest: Manifest) -> tuple[str, ...]:
-    """Scale statement and divergences from the paper."""
-    return (SCALE_STATEMENTS[manifest.scale], *target.divergences, *manifest.divergences)
+    """What the table is, or the scale's statement, and divergences from the paper."""
+    return (target.about or SCALE_STATEMENTS[manifest.scale], *target.divergences, *manifest.divergences)
 
 
 def flag_notes(units: Mapping[str, list[UnitResult]]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from tokenweight.store.store import read_record
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Floats = npt.NDArray[np.float64]
 
-_COLUMNS = ["doc_id", "untruncated_tokens", "length_words", "reference", "metric", "score"]
+_COLUMNS = ["doc_id", "untruncated_tokens", "length_words", "reference", "metric", "score", "tolerant_score"]
 _NOTHING: Floats = np.empty(0)
 
 
@@ -32,6 +32,7 @@ class UnitResult:
     reason: str = ""  # why it is not complete
     n_expected: int | None = None  # samples, by the manifest, else by the evaluation's own summary
     scores: Floats = field(default_factory=lambda: _NOTHING)
+    tolerant_scores: Floats = field(default_factory=lambda: _NOTHING)  # BBH
     untruncated_tokens: Floats = field(default_factory=lambda: _NOTHING)
     length_words: Floats = field(default_factory=lambda: _NOTHING)
     record: dict[str, Any] = field(default_factory=dict)
@@ -75,6 +76,7 @@ def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: 
         reason,
         n_expected,
         scores=scores,
+        tolerant_scores=_floats(table["tolerant_score"]),
         untruncated_tokens=_floats(table["untruncated_tokens"]),
         length_words=_floats(table["length_words"]),
         record=record,

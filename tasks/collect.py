@@ -77,7 +77,7 @@ def manifest(planned: Planned) -> Manifest:
                 row=row.key,
                 recipe=row.recipe,
                 seed=seed,
-                units=tuple(_unit(node) for node in planned.graph.evaluations.get(seeded(row.recipe, seed), ())),
+                units=tuple(unit_entry(node) for node in planned.graph.evaluations.get(seeded(row.recipe, seed), ())),
                 train=_stage(planned.graph.trained.get(seeded(row.recipe, seed))),
             )
             for seed in range(planned.seeds)
@@ -99,7 +99,8 @@ def collect(planned: Planned, store: Store, out_dir: Path) -> tuple[Report, dict
     return report, write_report(report, out_dir)
 
 
-def _unit(node: Node) -> UnitEntry:
+def unit_entry(node: Node) -> UnitEntry:
+    """An evaluation's artifact as a manifest names it."""
     work = node.work
     if not isinstance(work, EvaluateWork):
         raise TypeError(f"{node.identity.address} is not an evaluation")

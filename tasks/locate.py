@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.subject import SMALL_FILES
 from tokenweight.stages import Checkpoint
 from tokenweight.store import Store
+
+# The same weights once more, in formats that are not read here.
+_OTHER_FORMATS = ["original/*", "*.pth", "*.gguf", "*.onnx", "onnx/*", "*.h5", "*.msgpack", "*.tflite", "*.ot"]
 
 
 def model_directory(checkpoint: Checkpoint, store: Store) -> Path:
@@ -22,7 +26,7 @@ def tokenizer_directory(checkpoint: Checkpoint, store: Store) -> Path:
     """Like `model_directory`, but of a model of the hub only the tokenizer's files are fetched."""
     if checkpoint.hub is None:
         return model_directory(checkpoint, store)
-    return _fetch(checkpoint, patterns=["*.json", "tokenizer*", "*.model"])
+    return _fetch(checkpoint, patterns=SMALL_FILES)
 
 
 def _fetch(checkpoint: Checkpoint, patterns: list[str] | None) -> Path:
@@ -32,8 +36,9 @@ def _fetch(checkpoint: Checkpoint, patterns: list[str] | None) -> Path:
     if checkpoint.hub is None:
         raise ValueError(f"{checkpoint.label} has no source")
     repo_id, revision = checkpoint.hub
+    others = None if patterns else _OTHER_FORMATS
     try:
-        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=patterns))
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=patterns, ignore_patterns=others))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
             f"base {repo_id}@{revision[:8]}: not in the local cache and could not be fetched "

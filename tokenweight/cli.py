@@ -48,6 +48,9 @@ INPUT_OPTIONS = {
     "squad": ("--squad", "SQuAD dev-v2.0 JSON."),
     "hotpotqa": ("--hotpotqa", "HotpotQA dev-distractor JSON."),
 }
+EVALUATION_OPTIONS = {
+    name: option for name, option in INPUT_OPTIONS.items() if name not in ("corpus", "base", "tokenizer")
+} | {"corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet for perplexity. Default: PG-19 of the hub.")}
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recipe; default: the target's own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
@@ -63,18 +66,20 @@ STORE = Path("store")
 RESULTS = Path("results")
 
 
-def _with_inputs(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `inputs` one option for each of a user's inputs."""
+def _with_inputs(
+    command: Callable[..., None], offered: dict[str, tuple[str, str]] = INPUT_OPTIONS
+) -> Callable[..., None]:
+    """Give a command that takes `inputs` one option for each of a user's inputs, and --set."""
 
     def run(**given: Any) -> None:
-        paths = {name: given.pop(name) for name in INPUT_OPTIONS}
+        paths = {name: given.pop(name) for name in offered}
         command(inputs=Inputs(settings=tuple(given.pop("settings") or ()), **paths), **given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     own = inspect.signature(command, eval_str=True).parameters
     options = [
         inspect.Parameter(name, keyword, default=None, annotation=Annotated[str | None, typer.Option(flag, help=text)])
-        for name, (flag, text) in INPUT_OPTIONS.items()
+        for name, (flag, text) in offered.items()
     ]
     options.append(inspect.Parameter("settings", keyword, default=None, annotation=SetOption))
     kept = [parameter.replace(kind=keyword) for name, parameter in own.items() if name != "inputs"]
@@ -247,6 +252,55 @@ def report(
         typer.echo(files["json"].read_text())
     else:
         _show(result, files)
+
+
+def _evaluate(
+    model: Annotated[list[str], typer.Option(help="Checkpoint directory or hub id; repeat for more rows.")],
+    inputs: Inputs,
+    revision: Annotated[str | None, typer.Option(help="Of a hub id. Default: its main branch.")] = None,
+    benchmarks: Annotated[
+        str | None, typer.Option(help="Of ruler,longbench,mmlu,bbh,perplexity. Default: all.")
+    ] = None,
+    scale: Annotated[
+        Literal["paper", "smoke"], typer.Option(help="paper: the whole protocol; smoke: shipped miniatures.")
+    ] = "paper",
+    limit: Annotated[int | None, typer.Option(min=1, help="Samples of a task at most. Default: all.")] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="RULER's and perplexity's, in tokens, e.g. 4096,8192. Default: what fits.")
+    ] = None,
+    context: Annotated[int | None, typer.Option(min=2, help="Longest input in tokens. Default: config.json's.")] = None,
+    store: StoreOption = STORE,
+    out: OutOption = RESULTS,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: cuda, at scale smoke auto.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="That share the work. Default: one a visible GPU.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the paper's evaluation on any causal language model, and write its table."""
+    from tokenweight.tasks import any_model
+
+    chosen, wanted = any_model.chosen_benchmarks(benchmarks), any_model.chosen_lengths(lengths)
+    if revision is not None and len(model) > 1:
+        raise UserError(f"--revision {revision}: belongs to one model; evaluate it alone")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is not a directory; choose another")
+    place = _store(store)
+    subjects = any_model.subjects(model, revision, context, chosen)
+    planned = any_model.plan_models(
+        subjects, scale, inputs, place, benchmarks=chosen, lengths_tokens=wanted, limit=limit
+    )
+    any_model.run_models(planned, place, device, processes)
+    report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
+    if as_json:
+        typer.echo(files["json"].read_text())
+    else:
+        _show(report, files)
+
+
+app.command("evaluate")(_with_inputs(_evaluate, EVALUATION_OPTIONS))
 
 
 @app.command()

@@ -83,6 +83,8 @@ class Target:
     correlations_printed: tuple[tuple[str, str], ...] = ()  # (name, as printed)
     seeds: int = 1  # runs of each recipe where the user says nothing
     findings: tuple[Finding, ...] = ()
+    about: str | None = None  # first note, in place of what is said of the scale
+    same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
 
     @property
     def recipes(self) -> tuple[str, ...]:

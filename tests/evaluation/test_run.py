@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation.isolation import _shares, visible_devices
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.run import Job, evaluate
 from tokenweight.evaluation.units import Unit
@@ -36,8 +38,8 @@ def jobs(
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     made = [
-        Job(Unit("mmlu", "anatomy"), None, tmp_path / "out/mmlu"),
-        Job(Unit("bbh", "snarks"), None, tmp_path / "out/bbh"),
+        Job(Unit("mmlu", "anatomy"), (), tmp_path / "out/mmlu"),
+        Job(Unit("bbh", "snarks"), (), tmp_path / "out/bbh"),
     ]
     for unit, prompts in PROMPTS.items():
         prepared = tmp_path / "prepared" / unit.id
@@ -143,6 +145,63 @@ def test_processes_of_their_own_give_the_same_rows(
     done = list(evaluate(checkpoint, isolated, evaluation, context_tokens, alone))
     assert {unit.id for unit in done} == {job.unit.id for job in isolated}
     assert _all_rows(jobs[2:3]) == _all_rows(isolated)
+
+
+def test_two_processes_share_the_units(
+    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+) -> None:
+    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    shared = [replace(job, out_dir=tmp_path / "shared" / job.unit.id) for job in jobs]
+    two = execution.model_copy(update={"evaluation_processes": 2})
+    told: list[tuple[int, int, str]] = []
+    done = list(evaluate(checkpoint, shared, evaluation, context_tokens, two, lambda *given: told.append(given)))
+    assert sorted(unit.id for unit in done) == sorted(job.unit.id for job in jobs)
+    assert _all_rows(jobs) == _all_rows(shared)
+    assert told == [(number, len(jobs), "units") for number in range(len(jobs) + 1)]
+
+
+def test_shares_are_even_and_one_pass_is_never_split(tmp_path: Path) -> None:
+    units = [Unit("perplexity", "validation", n) for n in (1024, 2048)]
+    units += [Unit("ruler", task, n) for n in (1024, 2048) for task in ("vt", "cwe")]
+    units += [Unit("mmlu", "anatomy"), Unit("mmlu", "virology")]
+    shares = _shares([Job(unit, (), tmp_path) for unit in units], 2)
+    assert sorted(job.unit.id for share in shares for job in share) == sorted(unit.id for unit in units)
+    assert [sum(job.unit.benchmark == "perplexity" for job in share) for share in shares] == [2, 0]
+    assert [sum(job.unit.benchmark == "mmlu" for job in share) for share in shares] == [1, 1]
+    assert len(_shares([Job(units[-1], (), tmp_path)], 4)) == 1
+
+
+def test_gpus_of_shared_and_of_isolated_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert visible_devices(Execution(device="cuda", evaluation_processes=2)) == ["0", "1"]
+    assert visible_devices(Execution(device="cuda", isolate_evaluation=True)) == ["0", "1", "2"]
+    assert visible_devices(Execution(device="cpu", evaluation_processes=2)) == [None, None]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert visible_devices(Execution(device="cuda", evaluation_processes=2)) == ["5", "7"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "device", "processes", "limit", "expected"),
+    [
+        ("paper", None, None, None, ("cuda", True, 1)),
+        ("paper", None, None, 5, ("cuda", False, 4)),
+        ("paper", None, 2, None, ("cuda", False, 2)),
+        ("smoke", None, None, 1, ("auto", False, 4)),
+        ("smoke", "cpu", None, 1, ("cpu", False, 1)),
+        ("paper", "cpu", 2, None, ("cpu", False, 2)),
+    ],
+)
+def test_what_a_machine_with_four_gpus_does(
+    scale: Any, device: Any, processes: Any, limit: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    chosen = evaluation_execution(scale, device, processes, limit)
+    assert (chosen.device, chosen.isolate_evaluation, chosen.evaluation_processes) == expected
+    with pytest.raises(UserError, match="--processes 5: torch sees 4 GPUs"):
+        evaluation_execution("paper", None, 5, None)
 
 
 def test_a_failing_process_says_why(

@@ -19,13 +19,13 @@ from lm_eval.models.huggingface import HFLM
 from transformers import AutoTokenizer, GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
-from tokenweight.errors import StageError, UserError
+from tokenweight.errors import StageError
+from tokenweight.evaluation.tokens import end_of_text
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import causal_lm
 from tokenweight.training.quiet import quiet_transformers
 
 MAX_BATCH_SEQUENCES = 64
-END_OF_TEXT_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
 
 
@@ -101,7 +101,8 @@ class Harness:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
             model = causal_lm(checkpoint_dir, torch.bfloat16 if device == "cuda" else torch.float32)
             model.to(device)
-        _ensure_end_of_text(tokenizer, checkpoint_dir)
+        if tokenizer.eos_token is None:
+            tokenizer.eos_token = end_of_text(tokenizer, str(checkpoint_dir))
         model.generation_config = _greedy(model, tokenizer)
         self.context_tokens = context_tokens
         self.batch_tokens = execution.eval_batch_sequences * context_tokens
@@ -196,20 +197,6 @@ def evaluation_device(execution: Execution) -> str:
     if execution.device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return execution.device
-
-
-def _ensure_end_of_text(tokenizer: Any, checkpoint_dir: Path) -> None:
-    """lm-eval needs an end-of-text token to stop and to pad; a bare tokenizer.json does not say which it is.
-
-    Raises:
-        UserError: none is known.
-    """
-    if tokenizer.eos_token is not None:
-        return
-    found = [name for name in END_OF_TEXT_NAMES if name in tokenizer.get_vocab()]
-    if not found:
-        raise UserError(f"{checkpoint_dir}: its tokenizer names no eos_token; set one in tokenizer_config.json")
-    tokenizer.eos_token = found[0]
 
 
 def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:

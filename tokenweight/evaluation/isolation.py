@@ -1,7 +1,8 @@
-"""Evaluation in processes of its own (full scale): one per unit and GPU, which end when this process ends.
+"""Evaluation in processes of its own, one at a time on each GPU, which end when this process ends.
 
-MMLU's subjects share a process and so do the lengths of perplexity: loading the model would take longer than a
-subject, and one pass over a document serves all lengths, or all measures of the planted judge.
+One per unit (full scale), or a few that share the units and load the model once each. MMLU's subjects share a process
+and so do the lengths of perplexity: loading the model would take longer than a subject, and one pass over a document
+serves all lengths, or all measures of the planted judge.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.rows import Journal
 from tokenweight.evaluation.units import Unit
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Evaluation, Execution
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 USER_ERROR_EXIT_CODE = 2
 _TOGETHER = ("mmlu", "perplexity", "planted")
+_ONE_PASS = ("perplexity", "planted")  # never split: their units come from the same pass over the texts
+_LOOK_SECONDS = 0.5
 
 
 def evaluate_isolated(
@@ -43,8 +47,6 @@ def evaluate_isolated(
     Raises:
         UserError, StageError: what the first failing process said; the others are ended.
     """
-    from tokenweight.evaluation.run import is_complete
-
     devices: SimpleQueue[str | None] = SimpleQueue()
     names = visible_devices(execution)
     for name in names:
@@ -54,21 +56,30 @@ def evaluate_isolated(
         "checkpoint_dir": str(checkpoint_dir),
         "evaluation": evaluation.model_dump(mode="json"),
         "context_tokens": context_tokens,
-        "execution": execution.model_copy(update={"isolate_evaluation": False}).model_dump(mode="json"),
+        "execution": execution.model_copy(update={"isolate_evaluation": False, "evaluation_processes": 1}).model_dump(
+            mode="json"
+        ),
+        "threads": max(1, (os.cpu_count() or 1) // len(names)) if len(names) > 1 else None,
         "parent_pid": os.getpid(),
     }
-    done = 0
+    groups = _groups(jobs) if execution.isolate_evaluation else _shares(jobs, len(names))
     pool = ThreadPoolExecutor(len(names))
     try:
-        futures = {pool.submit(_run_worker, group, order, devices, running): group for group in _groups(jobs)}
-        for future in as_completed(futures):
-            future.result()
-            for job in futures[future]:
-                if not is_complete(job.out_dir):
-                    raise StageError(f"{job.unit.id}: its process ended well but left no rows")
-                done += 1
-                progress(done, len(jobs), "units")
+        futures = {pool.submit(_run_worker, group, order, devices, running): group for group in groups}
+        unfinished, left = set(futures), list(jobs)
+        progress(0, len(jobs), "units")
+        while unfinished:
+            ended, unfinished = wait(unfinished, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
+            whole = [job for job in left if _is_finished(job)]
+            left = [job for job in left if job not in whole]
+            for number, job in enumerate(whole, start=1):
+                progress(len(jobs) - len(left) - len(whole) + number, len(jobs), "units")
                 yield job.unit
+            for future in ended:
+                future.result()
+                lost = [job.unit.id for job in futures[future] if job in left]
+                if lost:
+                    raise StageError(f"{lost[0]}: its process ended well but left no rows")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         for process in list(running):
@@ -77,13 +88,37 @@ def evaluate_isolated(
 
 
 def visible_devices(execution: Execution) -> list[str | None]:
-    """Values of CUDA_VISIBLE_DEVICES for processes that run side by side; [None]: one process, device as it is."""
+    """Values of CUDA_VISIBLE_DEVICES for processes that run side by side; None: the device as it is.
+
+    Isolated units run on all GPUs; else there are `evaluation_processes`, on CUDA no more than GPUs.
+    """
     import torch
 
     if execution.device == "cpu" or not torch.cuda.is_available():
-        return [None]
+        return [None] * execution.evaluation_processes
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return [*given.split(",")] if given else [str(i) for i in range(torch.cuda.device_count())]
+    names = [*given.split(",")] if given else [str(i) for i in range(torch.cuda.device_count())]
+    return [*names] if execution.isolate_evaluation else [*names[: execution.evaluation_processes]]
+
+
+def _is_finished(job: Job) -> bool:
+    """Whether the process that works on a unit will not touch its directory again."""
+    from tokenweight.evaluation.run import is_complete
+
+    return is_complete(job.out_dir) and not Journal.is_open(job.out_dir)
+
+
+def _shares(jobs: Sequence[Job], count: int) -> list[list[Job]]:
+    """The jobs dealt out to `count` processes, the longest first, what comes from one pass together."""
+    atoms: dict[str, list[Job]] = {}
+    for job in jobs:
+        key = job.unit.benchmark if job.unit.benchmark in _ONE_PASS else job.unit.id
+        atoms.setdefault(key, []).append(job)
+    longest_first = sorted(atoms.values(), key=lambda atom: -sum(job.unit.length_tokens or 0 for job in atom))
+    shares: list[list[Job]] = [[] for _ in range(count)]
+    for number, atom in enumerate(longest_first):
+        shares[number % count] += atom
+    return [share for share in shares if share]
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -114,6 +149,8 @@ def _run_worker(
             ]
             order_file.write_text(json.dumps(order | {"jobs": jobs}))
             environment = os.environ | ({"CUDA_VISIBLE_DEVICES": device} if device is not None else {})
+            if order["threads"]:  # processes side by side share the cores
+                environment.setdefault("OMP_NUM_THREADS", str(order["threads"]))
             with log_file.open("wb") as log:
                 command = [sys.executable, "-m", "tokenweight.evaluation.worker", str(order_file)]
                 process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)

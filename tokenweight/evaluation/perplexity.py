@@ -16,6 +16,7 @@ import torch
 
 from tokenweight.corpus.encoding import encode_prefix
 from tokenweight.corpus.sources import documents
+from tokenweight.errors import UserError
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Perplexity
 from tokenweight.weighting import install_head, model_nll
@@ -40,7 +41,10 @@ def document_rows(
 ) -> Iterator[DocumentRows]:
     """Rows of each validation document at each length; documents in `known` (doc_id) are passed over."""
     model = harness.lm.model
-    install_head(model)
+    try:
+        install_head(model)
+    except ValueError as error:
+        raise UserError(f"perplexity: {error}; choose --benchmarks without perplexity") from None
     texts = (document.text for document in islice(documents(perplexity.corpus, "validation"), perplexity.documents))
     for doc_id, text in enumerate(texts):
         if doc_id in known:

@@ -124,6 +124,11 @@ class Journal:
             stream.write("\n" + text if stream.tell() else text)
         self.rows.update({row.doc_id: row for row in new})
 
+    @staticmethod
+    def is_open(out_dir: Path) -> bool:
+        """Whether a unit's journal is still there: the last thing that a finished unit does is to remove it."""
+        return (out_dir / JOURNAL_NAME).exists()
+
     def remove(self) -> None:
         """Delete the journal once rows.parquet holds everything."""
         self._path.unlink(missing_ok=True)

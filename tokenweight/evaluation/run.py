@@ -95,7 +95,7 @@ def evaluate(
             left.append(job)
     if not left:
         return
-    if execution.isolate_evaluation:
+    if execution.isolate_evaluation or execution.evaluation_processes > 1:
         from tokenweight.evaluation.isolation import evaluate_isolated
 
         yield from evaluate_isolated(checkpoint_dir, left, evaluation, context_tokens, execution, progress)

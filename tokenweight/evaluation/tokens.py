@@ -16,6 +16,7 @@ _PIECES_KEPT = 1_000_000
 _COUNTED_TOGETHER = 100  # pieces: long texts waste no time between calls, several texts use several cores
 _LONGEST_NUMBER_KEPT = 8  # characters: "1350." of a numbered list comes again, a needle's key or value does not
 _NUMBER_OR_KEY = re.compile(r"[\d-]")
+END_OF_TEXT_NAMES = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>")
 _PROBES = (
     "A special magic number, is:\n7654321.\n\nOne  of two - don't! \"Yes\" (it's) 3c07c574-4925 \n end é ünï …",
     "1. health 2. gruesome 30. ad hoc\nQuestion: What?\t Answer: VAR ABCDE = VAR QXZWV  The sky is blue.\n VAR",
@@ -115,6 +116,20 @@ def check_tokenizer(tokenizer_dir: Path) -> Path:
     if not files:
         raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
     return files[0]
+
+
+def end_of_text(tokenizer: Any, name: str) -> str:
+    """The end-of-text token, by which a model stops; a bare tokenizer.json does not say which it is.
+
+    Raises:
+        UserError: none is known, of the tokenizer called `name`.
+    """
+    if tokenizer.eos_token is not None:
+        return str(tokenizer.eos_token)
+    found = [token for token in END_OF_TEXT_NAMES if token in tokenizer.get_vocab()]
+    if not found:
+        raise UserError(f"{name}: its tokenizer names no eos_token; set one in tokenizer_config.json")
+    return found[0]
 
 
 @lru_cache(maxsize=4)

@@ -370,7 +370,8 @@ class Execution(Frozen):
     checkpointing: Checkpointing = "none"
     fused: bool = False  # compile the elementwise parts of Llama layers
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
-    isolate_evaluation: bool = False  # one process per unit (full scale); smoke shares one
+    isolate_evaluation: bool = False  # one process per unit (full scale), on all visible GPUs; smoke shares one
+    evaluation_processes: PositiveInt = 1  # that share the units where they are not isolated; on CUDA one a GPU
 
     @property
     def processes_per_node(self) -> int:

@@ -1,0 +1,38 @@
+"""Run a plan in this process, without Prefect: the same stages, store, leases and records as the flows'."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from tokenweight.planning import Graph, Step, schedule
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution
+from tokenweight.stages import EvaluateWork, Node
+from tokenweight.store import Store
+from tokenweight.store.store import Note
+from tokenweight.tasks.evaluate import evaluate_units
+from tokenweight.tasks.work import maker
+
+
+def run_here(graph: Graph, store: Store, execution: Execution, progress: Progress, note: Note) -> list[Step]:
+    """Make what a graph's recipes need and the store does not hold; returns the plan that was followed.
+
+    A checkpoint is loaded once for all its units.
+    """
+    plan = schedule(graph, store)
+    waiting = [step.node for step in plan if step.action != "reuse"]
+    made = [node for node in waiting if not isinstance(node.work, EvaluateWork)]
+    for done, node in enumerate(made, start=1):
+        store.get_or_build(node.identity, maker(node, store, execution, progress), note=note)
+        progress(done, len(made), "artifacts to prepare")
+    evaluated = [node for node in waiting if isinstance(node.work, EvaluateWork)]
+    for _, nodes in groupby(evaluated, key=_checkpoint):
+        evaluate_units(list(nodes), store, execution, progress, note)
+    return plan
+
+
+def _checkpoint(node: Node) -> tuple[str, int]:
+    """What is loaded at once: a checkpoint with a context."""
+    if not isinstance(node.work, EvaluateWork):
+        raise TypeError(f"{node.identity.address} is not an evaluation")
+    return node.work.checkpoint.fingerprint, node.work.context_tokens

@@ -1,0 +1,340 @@
+"""`tokenweight evaluate`: any causal language model under the paper's protocol, on the shipped miniatures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenweight import embedded
+from tokenweight.cli import main
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.units import BBH_TASKS, Unit
+from tokenweight.planning import Graph, schedule
+from tokenweight.store import Store
+
+SHIPPED = str(smoke_base_dir())
+SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")
+WITHOUT_PREFECT = (
+    "import sys\n"
+    "from tokenweight.cli import main\n"
+    "main()\n"
+    "assert 'prefect' not in sys.modules\n"
+)  # fmt: skip
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("evaluate")
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> dict[str, Any]:
+    """The report of the shipped base on everything, run in a process of its own that never loads Prefect."""
+    command = [sys.executable, "-c", WITHOUT_PREFECT, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture
+def run(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process: exit code, stdout, stderr."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tokenweight", "evaluate", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of 2048 tokens with the shipped tokenizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    directory = tmp_path_factory.mktemp("models") / "longer"
+    config = AutoConfig.from_pretrained(SHIPPED, max_position_embeddings=2048, num_hidden_layers=1)
+    AutoModelForCausalLM.from_config(config).save_pretrained(directory)
+    for file in smoke_base_dir().glob("tokenizer*"):
+        shutil.copy(file, directory)
+    return directory
+
+
+def cells(report: dict[str, Any], row: int = 0) -> dict[str, dict[str, Any]]:
+    keys = [column["key"] for column in report["columns"]]
+    return dict(zip(keys, report["rows"][row]["cells"], strict=True))
+
+
+def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Path) -> None:
+    row = cells(whole)
+    assert list(row) == [
+        "mmlu", "bbh", "bbh-tolerant", "longbench", "longbench-le1k", "longbench-gt1k",
+        "longbench-single-doc-qa", "longbench-multi-doc-qa", "longbench-summarization", "longbench-few-shot",
+        "longbench-synthetic", "longbench-code", "ruler", "ruler-1k", "perplexity-1k",
+    ]  # fmt: skip
+    absent = {key for key, cell in row.items() if cell["status"] != "complete"}
+    assert absent == {"longbench-gt1k"}  # no shipped first sample is so long: said, not averaged
+    assert row["longbench-gt1k"]["value"] is None
+    assert row["longbench-gt1k"]["marks"]
+    sizes = {key: row[key]["n"] for key in ("mmlu", "bbh", "longbench", "ruler", "perplexity-1k")}
+    assert sizes == {"mmlu": 57, "bbh": 27, "longbench": 16, "ruler": 13, "perplexity-1k": 1}
+    assert 1 < row["perplexity-1k"]["value"] < 10  # the shipped base has learned these texts' kind
+    notes = " ".join(note["text"] for note in whole["notes"])
+    assert "Limited to 1" in notes
+    assert "Flagged mostly_truncated" in notes
+    assert str(place) not in notes
+    assert {path.suffix for path in (place / "results").iterdir()} == {".md", ".tex", ".csv", ".json"}
+
+
+def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenweight.tasks import any_model
+
+    monkeypatch.setattr(any_model, "run_here", lambda *_: pytest.fail("something was run"))
+    code, out, err = run("--model", SHIPPED, *SMOKE, "--json")
+    assert (code, json.loads(out)) == (0, whole)
+    assert "nothing to run" in err
+
+
+def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenweight.tasks import any_model
+
+    planned: list[set[str]] = []
+
+    def note(graph: Graph, store: Store, *_: Any) -> None:
+        planned.append({step.node.work.unit.benchmark for step in schedule(graph, store) if step.action == "run"})
+
+    monkeypatch.setattr(any_model, "run_here", note)
+    code, out, _ = run("--model", SHIPPED, "--scale", "smoke", "--limit", "2", "--benchmarks", "mmlu,bbh", "--json")
+    assert (code, planned) == (0, [{"mmlu"}])  # of BBH the scale takes one sample of a task anyhow
+    row = cells(json.loads(out))
+    assert list(row) == ["mmlu", "bbh", "bbh-tolerant"]
+    assert [cell["status"] for cell in row.values()] == ["missing", "complete", "complete"]
+
+
+def test_a_run_that_was_cut_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three units are whole when it is cut; the next run evaluates the others, and only them."""
+    from tokenweight.evaluation import run as evaluation
+
+    arguments = ("--model", SHIPPED, *SMOKE, "--benchmarks", "bbh", "--store", "cut", "--json")
+    original = evaluation.evaluate
+    evaluated: list[str] = []
+
+    def cut_at_the_fourth(*given: Any) -> Iterator[Unit]:
+        for unit in original(*given):
+            if len(evaluated) == 3:
+                raise StageError("the model went away")
+            evaluated.append(unit.id)
+            yield unit
+
+    with monkeypatch.context() as cut:
+        cut.setattr(evaluation, "evaluate", cut_at_the_fourth)
+        code, _, err = run(*arguments)
+    assert (code, err.strip().splitlines()[-1]) == (1, "error: the model went away")
+
+    asked: list[str] = []
+
+    def noted(checkpoint: Path, jobs: list[Any], *given: Any) -> Iterator[Unit]:
+        asked.extend(job.unit.id for job in jobs)
+        yield from original(checkpoint, jobs, *given)
+
+    monkeypatch.setattr(evaluation, "evaluate", noted)
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert sorted(asked + evaluated) == sorted(f"bbh/{task}" for task in BBH_TASKS)
+    assert cells(json.loads(out))["bbh"]["status"] == "complete"
+
+
+def test_models_of_different_contexts_stand_in_rows(whole: dict[str, Any], longer: Path, run: Run) -> None:
+    options = ("--benchmarks", "perplexity", *SMOKE, "--json")
+    code, out, _ = run("--model", str(longer), "--model", SHIPPED, *options)
+    assert code == 0
+    report = json.loads(out)
+    assert [row["label"] for row in report["rows"]] == ["longer", "smoke-base"]
+    first, second = cells(report, 0), cells(report, 1)
+    assert first["perplexity-2k"]["value"] > 1000  # random
+    assert second["perplexity-1k"]["value"] == cells(whole)["perplexity-1k"]["value"]
+    assert second["perplexity-2k"]["value"] is None  # it reads 1024 tokens
+    assert any("no units of perplexity at 2048" in note["text"] for note in report["notes"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--benchmarks", "ruler,arc"), "'arc' is none of"),
+        (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
+        (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),
+        (("--context", "512"), "reads 512 tokens, fewer than ruler's 1024"),
+        (("--revision", "main"), "--revision main: belongs to an id of the hub"),
+        (("--model", SHIPPED), "given twice"),
+        (("--set", "training.steps=1"), "--set training.steps: no such setting"),
+        (("--mmlu", "nowhere"), "--mmlu nowhere: does not exist"),
+        (("--mmlu", ".", "--longbench", "."), "(so for 16 tasks); evaluation.mmlu.data: "),
+        (("--processes", "2", "--device", "cuda"), "torch sees no GPU"),
+        (("--lengths", "128", "--benchmarks", "ruler"), "128 is too short"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: tuple[str, ...], told: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from tokenweight.evaluation.harness import Harness
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(Harness, "__init__", lambda *_: pytest.fail("a model was loaded"))
+    code, out, err = run("--model", SHIPPED, "--scale", "smoke", "--store", "mistakes", *arguments)
+    lines = [line for line in err.splitlines() if line]
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert told in lines[0]
+
+
+def test_scale_paper_wants_a_gpu_and_its_data(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from tokenweight.tasks import any_model
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    asked: list[set[str]] = []
+    monkeypatch.setattr(any_model, "unreachable", lambda names, _: asked.append(set(names)) or ["mmlu: not here"])
+    paper = ("--model", SHIPPED, "--lengths", "1024")
+    code, _, err = run(*paper)
+    assert code == 2
+    assert all(name in err for name in ("ruler.haystack", "ruler.squad", "ruler.hotpotqa", "mmlu: not here"))
+    monkeypatch.setattr(any_model, "unreachable", lambda names, _: [])
+    code, _, err = run(*paper, "--benchmarks", "mmlu")
+    assert (code, err.strip()) == (
+        2,
+        "error: device cuda: torch sees no GPU; run where there is one, or give --device cpu",
+    )
+    assert asked == [{"mmlu", "bbh", "longbench", "ruler", "perplexity"}]
+
+
+def test_hub_data_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi
+
+    from tokenweight.evaluation.hub_data import unreachable
+    from tokenweight.recipes import load
+
+    def offline(self: HfApi, repo_id: str, **_: Any) -> None:
+        if repo_id != "cais/mmlu":
+            raise ConnectionError("no network")
+
+    monkeypatch.setattr(HfApi, "dataset_info", offline)
+    evaluation = load("table-3/uniform", "paper").recipe.evaluation
+    lines = unreachable(("mmlu", "bbh", "perplexity"), evaluation)
+    assert [line.partition(":")[0] for line in lines] == ["bbh", "perplexity"]
+    assert "--bbh" in lines[0]
+    assert "ConnectionError" in lines[0]
+    assert unreachable(("longbench", "perplexity"), load("table-3/uniform", "smoke").recipe.evaluation) == []
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_its_workers(place: Path, whole: dict[str, Any]) -> None:
+    command = [sys.executable, "-c", WITHOUT_PREFECT, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
+    command += ["--store", "killed", "--out", "after", "--processes", "2"]
+    first = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while first.poll() is None and not list((place / "killed").glob("evaluate/*/record.json")):
+        time.sleep(0.1)
+    first.send_signal(signal.SIGKILL)
+    assert first.wait() == -signal.SIGKILL
+    before = {file: file.stat().st_mtime_ns for file in (place / "killed").glob("evaluate/*/record.json")}
+    assert before
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == whole
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+
+
+# --- The model, looked at ------------------------------------------------------------------------
+
+
+def config_only(directory: Path, **changes: Any) -> Path:
+    directory.mkdir()
+    config = json.loads((smoke_base_dir() / "config.json").read_text()) | changes
+    (directory / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    return directory
+
+
+def with_tokenizer(directory: Path) -> Path:
+    for file in smoke_base_dir().glob("tokenizer*"):
+        shutil.copy(file, directory)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokenizer", "told"),
+    [
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, True, r"no causal language model \(BertForM"),
+        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, True, "model_type 't5'"),
+        ({}, False, "has no tokenizer"),
+        ({}, True, "holds no weights"),
+        ({"max_position_embeddings": None}, True, "give --context"),
+    ],
+)
+def test_what_cannot_be_evaluated(tmp_path: Path, changes: dict[str, Any], tokenizer: bool, told: str) -> None:
+    from tokenweight.evaluation.subject import find
+
+    directory = config_only(tmp_path / "model", **changes)
+    if tokenizer:
+        with_tokenizer(directory)
+    with pytest.raises(UserError, match=told):
+        find(str(directory))
+
+
+def test_an_adapter_and_a_broken_configuration(tmp_path: Path) -> None:
+    from tokenweight.evaluation.subject import find
+
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="merge it into its base"):
+        find(str(tmp_path))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(UserError, match="not JSON"):
+        find(str(tmp_path))
+
+
+def test_perplexity_of_capped_logits_is_refused(run: Run, tmp_path: Path) -> None:
+    directory = with_tokenizer(config_only(tmp_path / "capped", final_logit_softcapping=30.0))
+    (directory / "model.safetensors").touch()
+    code, _, err = run("--model", str(directory), *SMOKE)
+    assert code == 2
+    assert "final_logit_softcapping" in err
+
+
+def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the local cache, as without network; an id that is not there is one line."""
+    from huggingface_hub import constants
+
+    from tokenweight.evaluation.subject import find
+    from tokenweight.recipes.schema import HubBase
+
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--somebody--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(commit)
+    (repository / "snapshots").mkdir()
+    with_tokenizer(config_only(repository / "snapshots" / commit))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    subject = find("somebody/tiny")
+    assert subject.base == HubBase(repo_id="somebody/tiny", revision=commit, context_tokens=1024)
+    assert subject.label == "tiny"
+    with pytest.raises(UserError, match="hf download somebody/else --revision v2"):
+        find("somebody/else", "v2")

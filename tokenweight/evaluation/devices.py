@@ -1,0 +1,39 @@
+"""On which devices, and in how many processes, a model is evaluated."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tokenweight.errors import UserError
+from tokenweight.recipes.execution import default_execution
+from tokenweight.recipes.schema import Execution, Scale
+
+
+def evaluation_execution(
+    scale: Scale, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None, limit: int | None
+) -> Execution:
+    """The scale's execution on the devices that are here.
+
+    All visible GPUs work side by side: at scale `paper` with a process for each unit (its prompts alone would fill the
+    memory of one), under a `limit` with one process a GPU, which loads the model once. `processes` is their number in
+    place of that.
+
+    Raises:
+        UserError: no GPU, or fewer than processes.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    wanted = device or ("cuda" if scale == "paper" else "auto")
+    if wanted == "cuda" and not gpus:
+        raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
+    on_gpus = wanted != "cpu" and gpus > 0
+    if on_gpus and processes and processes > gpus:
+        raise UserError(f"--processes {processes}: torch sees {gpus} GPUs, and each process needs one; give fewer")
+    isolated = scale == "paper" and limit is None and processes is None
+    return Execution(
+        device=wanted,
+        eval_batch_sequences=default_execution(scale).eval_batch_sequences,
+        isolate_evaluation=isolated,
+        evaluation_processes=processes or (gpus if on_gpus and not isolated else 1),
+    )

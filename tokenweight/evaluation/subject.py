@@ -1,0 +1,153 @@
+"""A model that somebody wants evaluated: a checkpoint directory or an id of the hub, looked at before anything is loaded.
+
+Of a hub model only the small files are fetched here (configuration, tokenizer); its revision is pinned to a commit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenweight.context.checkpoint_files import RANDOM_SEED
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import HubBase, LocalBase
+
+SMALL_FILES = ["*.json", "*.model", "*.txt", "*.jinja", "tokenizer*"]
+CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to evaluate, that has a causal configuration, a tokenizer and (a local one) weights."""
+
+    name: str  # as the user wrote it
+    label: str  # short and readable, usable in names of files
+    base: LocalBase | HubBase
+    config: dict[str, Any]  # config.json
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest input that the configuration allows, or that the user said."""
+        return self.base.context_tokens
+
+    @property
+    def no_perplexity_because(self) -> str | None:
+        """The field of config.json for which the NLL head cannot follow this model's logits, if there is one."""
+        from tokenweight.weighting.head import UNSUPPORTED_HEAD_FIELDS
+
+        values = self.config | (self.config.get("text_config") or {})
+        return next((field for field in UNSUPPORTED_HEAD_FIELDS if values.get(field) not in (None, 1.0)), None)
+
+
+def find(name: str, revision: str | None = None, context_tokens: int | None = None) -> Subject:
+    """Look at a checkpoint directory, or at a model of the hub at `revision` (None: its main branch now).
+
+    `context_tokens` takes the place of what config.json says.
+
+    Raises:
+        UserError: no such model, no tokenizer, no weights, not a causal language model, or no known context.
+    """
+    directory = Path(name).expanduser()
+    local = directory.is_dir()
+    if not local:
+        if directory.exists() or not _HUB_ID.fullmatch(name):
+            raise UserError(f"--model {name}: no such directory; give a checkpoint directory or an id of the hub")
+        directory = _small_files(name, revision)
+    elif revision is not None:
+        raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
+    config = _config(name, directory)
+    _check_causal(name, config)
+    _check_tokenizer(name, directory)
+    context = context_tokens or _context_tokens(name, config)
+    if local:
+        _check_weights(name, directory, config)
+        path = directory.resolve()
+        return Subject(name, _label(path.name), LocalBase(path=str(path), context_tokens=context), config)
+    base = HubBase(repo_id=name, revision=directory.name, context_tokens=context)
+    return Subject(name, _label(name.rpartition("/")[2]), base, config)
+
+
+def _label(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-.") or "model"
+
+
+def _small_files(repo_id: str, revision: str | None) -> Path:
+    """Directory of a hub model's small files, named by the commit."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(repo_id, revision=revision, allow_patterns=SMALL_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        at = f" --revision {revision}" if revision else ""
+        raise UserError(
+            f"--model {repo_id}: no such directory here, and as an id of the hub it is not in the local cache and could "
+            f"not be fetched ({type(error).__name__}); go online (gated models: `hf auth login`), fetch it with "
+            f"`hf download {repo_id}{at}`, or give a checkpoint directory"
+        ) from None
+
+
+def _config(name: str, directory: Path) -> dict[str, Any]:
+    path = directory / "config.json"
+    if not path.is_file():
+        adapter = (directory / "adapter_config.json").is_file()
+        way = "it is an adapter: merge it into its base first" if adapter else "give a checkpoint of transformers"
+        raise UserError(f"--model {name}: no config.json there; {way}")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"--model {name}: config.json is not JSON ({error}); give a whole checkpoint") from None
+    if not isinstance(config, dict):
+        raise UserError(f"--model {name}: config.json holds no object; give a whole checkpoint")
+    return config
+
+
+def _check_causal(name: str, config: dict[str, Any]) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    kind = config.get("model_type")
+    causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(kind))
+    if causal is None:
+        raise UserError(
+            f"--model {name}: transformers has no causal language model of model_type {kind!r}; give one that it can "
+            "load without code of the model's own"
+        )
+    known = {causal} if isinstance(causal, str) else set(causal)
+    architectures = config.get("architectures") or sorted(known)
+    if known.isdisjoint(architectures):
+        raise UserError(
+            f"--model {name}: is no causal language model ({', '.join(architectures)}); "
+            f"a {kind} one would be {', '.join(sorted(known))}"
+        )
+
+
+def _check_tokenizer(name: str, directory: Path) -> None:
+    from tokenweight.evaluation.tokens import end_of_text, load_tokenizer
+
+    try:
+        tokenizer = load_tokenizer(directory)
+    except UserError:
+        raise UserError(
+            f"--model {name}: has no tokenizer (tokenizer.json, tokenizer.model or vocab.json); add its files"
+        ) from None
+    except Exception as error:  # transformers raises many kinds; all mean that its files do not fit
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"--model {name}: its tokenizer cannot be loaded ({first_line}); mend its files") from None
+    end_of_text(tokenizer, name)
+
+
+def _check_weights(name: str, directory: Path, config: dict[str, Any]) -> None:
+    if config.get(RANDOM_SEED) is None and not [*directory.glob("*.safetensors"), *directory.glob("*.bin")]:
+        raise UserError(f"--model {name}: holds no weights (*.safetensors or *.bin); give a whole checkpoint")
+
+
+def _context_tokens(name: str, config: dict[str, Any]) -> int:
+    for values in (config, config.get("text_config") or {}):
+        for field in CONTEXT_FIELDS:
+            if isinstance(values.get(field), int) and values[field] > 0:
+                return int(values[field])
+    raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
