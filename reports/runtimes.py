@@ -67,6 +67,7 @@ _ROWS = (
     _Row("phi-2-frozen", "phi-2", "Frozen", (_READY, _SCORING)),
     _Row("phi-2-frozen-ready", "phi-2", "Frozen, scores ready", (_READY,)),
 )
+_GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with --out"
 _MODELS = {"llama3-8b": "Llama 3 8B", "phi-2": "Phi 2 2.7B"}
 
 
@@ -77,20 +78,18 @@ def read_runtimes(paths: Iterable[Path]) -> tuple[RuntimeFile, ...]:
         try:
             measured = RuntimeFile.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); give a JSON file of benchmarks/") from None
+            raise UserError(f"{path}: cannot be read ({error.strerror}); {_GIVE}") from None
         except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"])) or "it"
-            raise UserError(
-                f"{path}: no measurement of run time ({place}: {error.errors()[0]['msg']}); give a file that "
-                "benchmarks/training_cost.py or benchmarks/zero3.py wrote"
-            ) from None
+            place = ".".join(map(str, error.errors()[0]["loc"]))
+            wrong = f"{place}: {error.errors()[0]['msg']}" if place else "not an object with keys"
+            raise UserError(f"{path}: no measurement of run time ({wrong}); {_GIVE}") from None
         except ValueError:
-            raise UserError(f"{path}: no JSON; give a file that benchmarks/training_cost.py wrote") from None
+            raise UserError(f"{path}: no JSON; {_GIVE}") from None
         if measured.model not in _MODELS:
             raise UserError(f"{path}: model {measured.model!r} is not in Table 6; give files of {', '.join(_MODELS)}")
         found.append(measured)
     if not found:
-        raise UserError("no files: give those that benchmarks/training_cost.py or benchmarks/zero3.py wrote")
+        raise UserError(f"no files; {_GIVE}")
     (model, setup), times = Counter((file.model, file.setup) for file in found).most_common(1)[0]
     if times > 1:
         raise UserError(f"{times} files measure {model} on {setup!r}; give one of them")

@@ -184,14 +184,14 @@ def plan(
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.planning import check_checkpoints, check_execution, schedule
-    from tokenweight.recipes.execution import planned_execution
+    from tokenweight.recipes.execution import default_execution, planned_execution
     from tokenweight.tasks.collect import plan_target
 
     place = _store(store)
     planned = plan_target(target, scale, inputs, place, seeds)
-    steps = schedule(planned.graph, place)
-    chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
+    steps, chosen = schedule(planned.graph, place), default_execution(scale)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
+        chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
         check_execution(steps, chosen)
     if as_json:
         content = {"target": target, "scale": scale, "missing": planned.graph.missing}

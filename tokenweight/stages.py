@@ -26,12 +26,12 @@ from tokenweight.store import Identity
 
 StageName = Literal["prepare", "chunk", "pretrain", "initialize", "score", "extend", "train", "evaluate"]
 
-# In the order in which they run: data first, so that what is wrong with it shows before any long work.
+# In the order in which they run: what is wrong with a configuration or with data shows before any long work.
 STAGE_VERSIONS: dict[StageName, int] = {
+    "initialize": 1,
     "prepare": 1,
     "chunk": 2,
     "pretrain": 1,
-    "initialize": 1,
     "score": 1,
     "extend": 1,
     "train": 1,

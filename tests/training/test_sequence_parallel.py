@@ -150,7 +150,12 @@ def test_accumulation_counts_groups_not_processes(make_request, tmp_path):
     assert config["gradient_accumulation_steps"] == 2
     assert config["train_batch_size"] == 16 == 8 * config["gradient_accumulation_steps"]  # by DeepSpeed's own rule
     with pytest.raises(UserError, match=r"over sequence_parallel \(4\)"):
-        train(make_request(sequences_per_step=6), tmp_path, execution, no_progress)
+        train(
+            make_request(sequences_per_step=6),
+            tmp_path,
+            execution.model_copy(update={"deepspeed_stage": 0}),
+            no_progress,
+        )
 
 
 def metrics(out_dir):

@@ -83,10 +83,15 @@ def _knows(settings: Settings, key: str) -> bool:
         return True
     if key in ("weighting.kappa", "weighting.lambda"):  # each belongs to one postprocessing, whose recipes name it
         return False
+    if key == "scorer.precision" and settings.get("scorer.kind", _FROZEN).value != "unfrozen":  # a frozen one has none
+        return False
     parent, _, leaf = key.rpartition(".")
     if any(existing.startswith(f"{parent}.") for existing in settings) if parent else False:
         return leaf in _schema_fields(settings, parent)
     return not parent and leaf in Recipe.model_fields
+
+
+_FROZEN = Cited("frozen", "")
 
 
 def _schema_fields(settings: Settings, parent: str) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.version import Version
@@ -30,6 +31,8 @@ def check_launch(execution: Execution) -> None:
             f"execution.sequence_parallel: {execution.sequence_parallel} does not divide execution.processes "
             f"({execution.processes}); change one"
         )
+    if "wandb" in execution.report_to and find_spec("wandb") is None:
+        raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
     {"inline": _check_inline, "torchrun": _check_torchrun, "deepspeed": _check_deepspeed}[execution.launcher](execution)
     if execution.launcher == "deepspeed" or execution.deepspeed_stage:
         check_deepspeed_version()
@@ -42,7 +45,7 @@ def check_batch(training: Training, execution: Execution, field: str = "training
         raise UserError(
             f"{field}.sequences_per_step: {training.sequences_per_step} is not a multiple of processes times "
             f"micro_batch_sequences{' over sequence_parallel' if execution.sequence_parallel > 1 else ''} ({per_pass}); "
-            "change one of them"
+            "change one of them, e.g. by --execution micro_batch_sequences=1"
         )
 
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tokenweight.errors import UserError
 from tokenweight.training.metrics import MetricsFile
-
-
-def check_reports(report_to: Sequence[str]) -> None:
-    """Raise UserError where a package that was asked for is missing."""
-    if "wandb" in report_to and importlib.util.find_spec("wandb") is None:
-        raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
 
 
 class StepReports:

@@ -30,7 +30,6 @@ from tokenweight.training.launch import LAUNCH_FOLDER, launch
 from tokenweight.training.launch_check import check_batch, check_launch
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import resolve_device
-from tokenweight.training.reporting import check_reports
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.resharding import reshard
 from tokenweight.training.sequence_parallel import check_sequence_parallel
@@ -78,7 +77,6 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
 
 def check(request: TrainRequest, execution: Execution) -> None:
     """Raise UserError for anything that would fail later."""
-    check_reports(execution.report_to)
     training, scorer = request.training, request.scorer
     tokens = open_tokens(request.chunk_dir)
     if len(tokens) < request.rows and not request.repeat_rows:
