@@ -37,7 +37,7 @@ def test_a_random_base_goes_through_every_stage(tmp_path: Path) -> None:
         if node.stage != "evaluate":
             store.get_or_build(node.identity, maker(node, store, execution, no_progress))
             made.append(node.stage)
-    assert made == ["chunk", "initialize", "score", "extend", "train"]
+    assert made == ["initialize", "chunk", "score", "extend", "train"]
     weights = {path.relative_to(store.root).parts[0] for path in store.root.rglob("*.safetensors")}
     assert weights == {"train"}
     for recipe in recipes:
