@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _QUIET = {
     "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
 }
 
+_LONGER_THAN_THE_END_TAKES = 60  # seconds
 _OWN = "prefect-of-"  # home of a second run at the same time, with its process id
 
 
@@ -68,6 +70,8 @@ def end_at_signal() -> None:
     theirs.setblocking(False)
     signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGINT, lambda signum, frame: None)
+    # Prefect ends its own handling with a SIGTERM to itself: whoever gets it waits for the thread's clean end.
+    signal.signal(signal.SIGTERM, lambda signum, frame: time.sleep(_LONGER_THAN_THE_END_TAKES))
 
     threading.Thread(target=_end_when_told, args=(ours, theirs), name="signals", daemon=True).start()
 
