@@ -215,6 +215,7 @@ def main(
             whole = measure(bench, VARIANTS["scoring alone"], repeats)
         results[f"scoring alone, {weak_scorer}"] = {shape.layers: whole}
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor()
+    model += " (tiny)" if tiny else ""
     settings = {"attention": attention, "checkpointing": checkpointing, "fused": fused, "timed_steps": repeats}
     report(shape, model, name, results, settings, out)
 
