@@ -190,7 +190,8 @@ def report(
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         content = {
-            "model": options.model + (" (tiny)" if options.tiny else ""), "setup": f"{world} x {device}, ZeRO-3, {layers} layers", "layers": layers,
+            "model": options.model + (" (tiny)" if options.tiny else ""),
+            "setup": f"{world} x {device}, ZeRO-3, {layers} layers", "layers": layers,
             "gpus": world, "device": device, "long_tokens": shape.long_tokens, "accumulation": options.accumulation,
             "checkpointing": options.checkpointing, "fused": options.fused, "timed_steps": options.steps - 1,
             "seconds": seconds, "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,

@@ -15,7 +15,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.flows.parameters import inputs_from, store_at
 from tokenweight.flows.run import run_graph
-from tokenweight.planning import Planner
+from tokenweight.graph import Planner
 from tokenweight.recipes import load
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.schema import Scale

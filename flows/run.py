@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from tokenweight.flows.console import one_line_errors
-from tokenweight.planning import Graph, Step, check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.graph import Graph
+from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store

@@ -15,7 +15,8 @@ from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.hub_data import unreachable
 from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.planning import Graph, Planner, schedule
+from tokenweight.graph import Graph, Planner
+from tokenweight.planning import schedule
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
-from tokenweight.planning import Graph, Planner
+from tokenweight.graph import Graph, Planner
 from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report

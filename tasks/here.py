@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from tokenweight.planning import Graph, Step, schedule
+from tokenweight.graph import Graph
+from tokenweight.planning import Step, schedule
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node

@@ -6,7 +6,8 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
-from tokenweight.planning import Graph, Step, schedule
+from tokenweight.graph import Graph
+from tokenweight.planning import Step, schedule
 from tokenweight.stages import EvaluateWork, PrepareWork
 from tokenweight.store import Store
 

@@ -75,6 +75,7 @@ def test_weighting_is_pure_torch() -> None:
     [
         "tokenweight",
         "tokenweight.cli",
+        "tokenweight.graph",
         "tokenweight.planning",
         "tokenweight.inspection.command",
         "tokenweight.tasks.collect",

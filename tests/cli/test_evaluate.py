@@ -19,7 +19,8 @@ from tokenweight.cli import main
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.units import BBH_TASKS, Unit
-from tokenweight.planning import Graph, schedule
+from tokenweight.graph import Graph
+from tokenweight.planning import schedule
 from tokenweight.store import Store
 
 SHIPPED = str(smoke_base_dir())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.planning import Planner
+from tokenweight.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for

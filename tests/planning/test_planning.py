@@ -6,7 +6,8 @@ import pytest
 
 from tokenweight.assets import shipped_config
 from tokenweight.errors import UserError
-from tokenweight.planning import Graph, Planner, check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.graph import Graph, Planner
+from tokenweight.planning import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
 from tokenweight.stages import ScoreWork, TrainWork

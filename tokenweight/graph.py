@@ -1,0 +1,395 @@
+"""From recipes to the artifacts that they need, each with its identity. Loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.errors import UserError
+from tokenweight.evaluation.prepare import data_files, protocol
+from tokenweight.evaluation.units import Unit, units
+from tokenweight.recipes import Loaded
+from tokenweight.recipes.schema import (
+    Base,
+    Chunking,
+    Corpus,
+    Evaluation,
+    FilesCorpus,
+    HubBase,
+    HubCorpus,
+    LocalBase,
+    NovelCorpus,
+    Parity,
+    PretrainBase,
+    RandomBase,
+    Recipe,
+    Scorer,
+    ShippedBase,
+    Weighting,
+)
+from tokenweight.stages import (
+    STAGE_VERSIONS,
+    Checkpoint,
+    ChunkWork,
+    EvaluateWork,
+    ExtendWork,
+    InitializeWork,
+    Node,
+    PrepareWork,
+    PretrainWork,
+    ScoreWork,
+    StageName,
+    TrainWork,
+    Work,
+)
+from tokenweight.store import Digests, Identity, Store, canonical_json
+from tokenweight.training.random_base import config_label, config_values
+
+PROMPTED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand
+
+
+@dataclass
+class Graph:
+    """All artifacts that some recipes need, each once, in the order in which they can be made."""
+
+    nodes: list[Node] = field(default_factory=list)
+    checkpoints: dict[str, Checkpoint] = field(default_factory=dict)  # by recipe name
+    evaluations: dict[str, list[Node]] = field(default_factory=dict)  # by recipe name
+    trained: dict[str, Node] = field(default_factory=dict)  # by recipe name
+    missing: list[str] = field(default_factory=list)  # inputs that are not there, by name
+
+    def wanted_by(self, node: Node) -> list[str]:
+        """Names of the recipes that need an artifact, directly or through others."""
+        return [name for name, leaves in self.evaluations.items() if any(_reaches(leaf, node) for leaf in leaves)]
+
+
+class Planner:
+    """Builds the graph of artifacts of recipes."""
+
+    def __init__(self, store: Store) -> None:
+        self._digests = Digests(store.root)
+        self._nodes: dict[str, Node] = {}
+        self._missing: list[str] = []
+
+    def graph(self, recipes: Iterable[Loaded], benchmarks: Iterable[str]) -> Graph:
+        """Artifacts that evaluating `recipes` on `benchmarks` needs; a benchmark's units follow the recipe's context."""
+        graph = Graph(missing=self._missing)
+        chosen = tuple(benchmarks)
+        for loaded in recipes:
+            recipe = canonical(loaded.recipe)
+            checkpoint, trained = self._checkpoint(recipe)
+            name = loaded.recipe.name
+            graph.checkpoints[name] = checkpoint
+            if trained:
+                graph.trained[name] = trained
+            graph.evaluations[name] = self._evaluations(recipe, checkpoint, chosen)
+        order: list[StageName] = list(STAGE_VERSIONS)
+        graph.nodes = sorted(self._nodes.values(), key=lambda node: order.index(node.stage))
+        self._digests.save()
+        return graph
+
+    def _node(
+        self, stage: StageName, name: str, config: dict[str, Any], work: Work, inputs: dict[str, Node | Checkpoint]
+    ) -> Node:
+        fingerprints = {
+            key: value.fingerprint if isinstance(value, Checkpoint) else value.identity.fingerprint
+            for key, value in inputs.items()
+        }
+        identity = Identity(stage, STAGE_VERSIONS[stage], name, config, fingerprints)
+        parents = [value.node if isinstance(value, Checkpoint) else value for value in inputs.values()]
+        node = Node(identity, work, tuple(parent for parent in parents if parent is not None))
+        return self._nodes.setdefault(identity.fingerprint, node)
+
+    # --- models ---
+
+    def _checkpoint(self, recipe: Recipe) -> tuple[Checkpoint, Node | None]:
+        base, tokenizer = self._base(recipe.base)
+        model = base
+        if recipe.extension:
+            config = recipe.extension.model_dump(mode="json")
+            name = f"{base.label}-{recipe.extension.method}-{recipe.extension.long_tokens}"
+            node = self._node("extend", name, config, ExtendWork(base, recipe.extension), {"model": base})
+            model = Checkpoint(node.identity.name, node.identity.fingerprint, node=node)
+        if not recipe.training:
+            return model, None
+        trained = self._train(recipe, base, tokenizer, model)
+        return Checkpoint(trained.identity.name, trained.identity.fingerprint, node=trained), trained
+
+    def _train(self, recipe: Recipe, base: Checkpoint, tokenizer: Checkpoint, model: Checkpoint) -> Node:
+        if not (recipe.corpus and recipe.chunking and recipe.training):
+            raise ValueError(f"recipe {recipe.name} has nothing to train on")
+        scorer, training = recipe.scorer, recipe.training
+        short_tokens = recipe.base.context_tokens
+        chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, short_tokens, recipe.parity)
+        inputs: dict[str, Node | Checkpoint] = {"model": model, "chunks": chunks}
+        scores = None
+        if scorer and scorer.kind == "frozen":
+            short_model = self._base(scorer.model)[0] if scorer.model else base
+            sequences = training.steps * training.sequences_per_step
+            scores = self._scores(short_model, chunks, scorer, sequences, training.precision, tokenizer, recipe.parity)
+            inputs["scores"] = scores
+        config = {
+            "training": training.model_dump(mode="json"),
+            "weighting": recipe.weighting.model_dump(mode="json"),
+            "scorer": _scorer_identity(scorer) if scorer else None,
+            "seed": recipe.seed,
+            **_divergent(recipe.parity),
+        }
+        name = f"{model.label}-{chunks.identity.name}-{weighting_label(recipe)}"
+        name += "-as-authors" if recipe.parity == "authors" else ""
+        name += f"-seed{recipe.seed}" if recipe.seed else ""
+        work = TrainWork(model, chunks, scores, training, recipe.weighting, scorer, recipe.seed, recipe.parity)
+        return self._node("train", name, config, work, inputs)
+
+    def _scores(
+        self,
+        model: Checkpoint,
+        chunks: Node,
+        scorer: Scorer,
+        sequences: int,
+        precision: Literal["fp32", "bf16"],
+        tokenizer: Checkpoint,
+        parity: Parity = "paper",
+    ) -> Node:
+        windows = {"short_tokens": scorer.short_tokens, "stride_tokens": scorer.stride_tokens}
+        return self._node(
+            "score",
+            f"{model.label}-on-{chunks.identity.name}",
+            {**windows, "sequences": sequences, "precision": precision, **_divergent(parity)},
+            ScoreWork(model, chunks, scorer, sequences, precision, tokenizer, parity),
+            {"model": model, "chunks": chunks},
+        )
+
+    def _base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
+        """The base model and its tokenizer (whose fingerprint outlives training)."""
+        match base:
+            case HubBase():
+                label = base.repo_id.rpartition("/")[2]
+                hub = (base.repo_id, base.revision)
+                model = Checkpoint(label, _digest({"hub": list(hub)}), hub=hub)
+                return model, model
+            case ShippedBase():
+                return self._directory("smoke-base", smoke_base_dir())
+            case LocalBase():
+                return self._directory("", Path(base.path))
+            case PretrainBase():
+                return self._pretrained(base)
+            case RandomBase():
+                return self._random(base)
+
+    def _directory(self, label: str, path: Path) -> tuple[Checkpoint, Checkpoint]:
+        files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in _MODEL_SUFFIXES)
+        if not files:
+            raise UserError(f"base {path}: holds no model files; give a checkpoint directory of transformers")
+        digests = self._digests.digest_all(files)
+        fingerprint = _digest(digests)
+        of_tokenizer = {name: value for name, value in digests.items() if name in _TOKENIZER_FILES}
+        label = label or f"local-{fingerprint[:6]}"
+        return (
+            Checkpoint(label, fingerprint, path=path),
+            Checkpoint(f"tokenizer-{_digest(of_tokenizer)[:6]}", _digest(of_tokenizer), path=path),
+        )
+
+    def _pretrained(self, base: PretrainBase) -> tuple[Checkpoint, Checkpoint]:
+        _, tokenizer = self._directory("", Path(base.tokenizer) if base.tokenizer else smoke_base_dir())
+        chunking = Chunking(
+            long_tokens=base.context_tokens, sequences=base.training.steps * base.training.sequences_per_step
+        )
+        chunks = self._chunks(base.corpus, chunking, tokenizer, base.context_tokens)
+        config = {
+            "architecture": base.architecture.model_dump(mode="json"),
+            "context_tokens": base.context_tokens,
+            "training": base.training.model_dump(mode="json"),
+            "seed": base.seed,
+        }
+        node = self._node(
+            "pretrain",
+            f"llama-{base.architecture.layers}x{base.architecture.hidden_size}-{chunks.identity.name}",
+            config,
+            PretrainWork(base, tokenizer, chunks),
+            {"tokenizer": tokenizer, "chunks": chunks},
+        )
+        return Checkpoint("pretrained", node.identity.fingerprint, node=node), tokenizer
+
+    def _random(self, base: RandomBase) -> tuple[Checkpoint, Checkpoint]:
+        _, tokenizer = self._directory("", Path(base.tokenizer) if base.tokenizer else smoke_base_dir())
+        config = {"config": config_values(base), "seed": base.seed}
+        work, inputs = InitializeWork(base, tokenizer), {"tokenizer": tokenizer}
+        node = self._node("initialize", config_label(base), config, work, {**inputs})
+        return Checkpoint(config_label(base), node.identity.fingerprint, node=node), tokenizer
+
+    # --- data ---
+
+    def _chunks(
+        self,
+        corpus: Corpus,
+        chunking: Chunking,
+        tokenizer: Checkpoint,
+        short_tokens: int,
+        parity: Parity = "paper",
+    ) -> Node:
+        if chunking.mixture != "per_document":
+            parity = "paper"  # the authors' code has no mixtures
+        label, content = self._corpus(corpus)
+        config = {
+            "corpus": content,
+            "chunking": chunking.model_dump(mode="json"),
+            "short_tokens": short_tokens if isinstance(corpus, NovelCorpus) else None,  # only token kinds depend on it
+            **_divergent(parity),
+        }
+        mixture = "-lcde" if chunking.mixture == "lcde" else ""
+        name = f"{label}{mixture}-{chunking.long_tokens}"
+        work = ChunkWork(corpus, chunking, tokenizer, short_tokens, parity)
+        return self._node("chunk", name, config, work, {"tokenizer": tokenizer})
+
+    def _corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
+        """A label and the identity of a corpus: contents, never paths."""
+        match corpus:
+            case NovelCorpus():
+                return f"novel{corpus.seed}", corpus.model_dump(mode="json")
+            case HubCorpus():
+                return corpus.repo_id.rpartition("/")[2], corpus.model_dump(mode="json")
+            case FilesCorpus():
+                root = Path(corpus.path)
+                if not root.exists():
+                    self._note_missing(f"corpus {corpus.path}: no such directory; give one with --corpus")
+                    return "files-missing", {"path": corpus.path}
+                from tokenweight.corpus.sources import corpus_files
+
+                files = self._digests.digest_all(corpus_files(corpus), root=root)
+                content = {
+                    **corpus.model_dump(mode="json", exclude={"path"}),
+                    "files": len(files),
+                    "sha256": _digest(files),
+                }
+                return f"files-{content['sha256'][:6]}", content
+
+    # --- evaluation ---
+
+    def _evaluations(self, recipe: Recipe, checkpoint: Checkpoint, benchmarks: tuple[str, ...]) -> list[Node]:
+        return [
+            self._evaluate(unit, recipe, checkpoint)
+            for benchmark in benchmarks
+            for unit in units(benchmark, recipe.evaluation, recipe.context_tokens)
+        ]
+
+    def _evaluate(self, unit: Unit, recipe: Recipe, checkpoint: Checkpoint) -> Node:
+        evaluation, context_tokens = recipe.evaluation, recipe.context_tokens
+        inputs: dict[str, Node | Checkpoint] = {"checkpoint": checkpoint}
+        config: dict[str, Any] = {"unit": unit.id, "protocol": protocol(unit, evaluation)}
+        prepared: tuple[Node, ...] = ()
+        if unit.benchmark in PROMPTED:
+            prepared = (self._prepare(unit, evaluation, self._base(recipe.base)[1], context_tokens),)
+            inputs["prepared"] = prepared[0]
+        elif unit.benchmark == "planted":
+            prepared = self._planted(recipe)
+            inputs |= {"chunks": prepared[0], "scores": prepared[1]}
+        else:
+            config["data"] = self._data(unit, evaluation)
+        if unit.benchmark != "perplexity":
+            config["context_tokens"] = context_tokens
+        name = f"{checkpoint.label}--{unit.id.replace('/', '-')}"
+        work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens)
+        return self._node("evaluate", name, config, work, inputs)
+
+    def _planted(self, recipe: Recipe) -> tuple[Node, Node]:
+        """The judge's sequences, as long as the recipe's context, and the NLL that the un-extended base gives them."""
+        planted, (base, tokenizer) = recipe.evaluation.planted, self._base(recipe.base)
+        chunking = Chunking(long_tokens=recipe.context_tokens, sequences=planted.sequences)
+        chunks = self._chunks(planted.corpus, chunking, tokenizer, planted.short_tokens)
+        scorer = Scorer(kind="frozen", short_tokens=planted.short_tokens, stride_tokens=planted.stride_tokens)
+        return chunks, self._scores(base, chunks, scorer, planted.sequences, planted.precision, tokenizer)
+
+    def _prepare(self, unit: Unit, evaluation: Evaluation, tokenizer: Checkpoint, context_tokens: int) -> Node:
+        part = getattr(evaluation, unit.benchmark)
+        settings = part.model_dump(mode="json", exclude=_NOT_IN_PROMPTS)
+        config = {"unit": unit.id, "settings": settings, "data": self._data(unit, evaluation)}
+        if unit.benchmark == "longbench":
+            config["context_tokens"] = context_tokens
+        name = unit.id.replace("/", "-") + (f"-{context_tokens}" if unit.benchmark == "longbench" else "")
+        work = PrepareWork(unit, evaluation, tokenizer, context_tokens)
+        return self._node("prepare", name, config, work, {"tokenizer": tokenizer})
+
+    def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        if unit.benchmark == "perplexity":
+            return self._corpus(evaluation.perplexity.corpus)[1]
+        try:
+            files = data_files(unit, evaluation)
+        except UserError as error:
+            self._note_missing(str(error))
+            return {"missing": unit.id}
+        absent = [file for file in files if not file.is_file()]
+        for file in absent:
+            self._note_missing(f"{unit.benchmark} {file}: no such file; give your own (see --help)")
+        return {"missing": unit.id} if absent else self._digests.digest_all(files)
+
+    def _note_missing(self, note: str) -> None:
+        if note not in self._missing:
+            self._missing.append(note)
+
+
+_MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
+_TOKENIZER_FILES = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
+    "merges.txt", "added_tokens.json",
+}  # fmt: skip
+_NOT_IN_PROMPTS = {
+    "lengths_tokens",
+    "haystack",
+    "squad",
+    "hotpotqa",
+    "data",
+    "split_tokens",
+    "length_unit",
+    "first_line",
+}
+
+
+def canonical(recipe: Recipe) -> Recipe:
+    """The recipe by what it does: lambda = 1 and kappa = 1 are uniform weights and need no scorer (Eq. 8)."""
+    weighting = recipe.weighting
+    if weighting.lambda_ == 1 or weighting.kappa == 1:
+        return recipe.model_copy(update={"weighting": Weighting(), "scorer": None})
+    if weighting.postprocessing == "uniform":
+        return recipe.model_copy(update={"weighting": Weighting()})
+    return recipe
+
+
+def weighting_label(recipe: Recipe) -> str:
+    """Readable name of a recipe's weighting, e.g. frozen-sparse-0.4 or unfrozen-dense-0.75-ppmi."""
+    weighting = recipe.weighting
+    if recipe.scorer is None:
+        return "uniform"
+    amount = {"sparse": weighting.kappa, "dense": weighting.lambda_}.get(weighting.postprocessing)
+    parts: list[str] = [recipe.scorer.kind, weighting.postprocessing]
+    if amount is not None:
+        parts.append(f"{amount:g}")
+    if weighting.score != "abs_pmi":
+        parts.append(weighting.score)
+    if recipe.scorer.precision != "training":
+        parts.append(f"{recipe.scorer.precision}-scoring")
+    return "-".join(parts)
+
+
+def _scorer_identity(scorer: Scorer) -> dict[str, Any]:
+    """A scorer by its kind and windows (its model is an input); the precision only where it is not the training's."""
+    usual = {"precision"} if scorer.precision == "training" else set()
+    return scorer.model_dump(mode="json", exclude={"model", *usual})
+
+
+def _divergent(parity: Parity) -> dict[str, Any]:
+    """What parity adds to an identity: nothing for the paper's."""
+    return {} if parity == "paper" else {"parity": parity}
+
+
+def _digest(content: Any) -> str:
+    import hashlib
+
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def _reaches(leaf: Node, node: Node) -> bool:
+    return leaf == node or any(_reaches(parent, node) for parent in leaf.inputs)
