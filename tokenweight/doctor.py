@@ -33,7 +33,16 @@ class Finding:
 
 def examine(store_root: Path) -> list[Finding]:
     """Look at Python, packages, GPUs, disk, shipped assets, hub cache and credentials."""
-    return [_python(), *_packages(), _gpus(), *_disk(store_root), *_assets(), *_credentials(), *_leftovers(store_root)]
+    return [
+        _python(),
+        *_packages(),
+        _gpus(),
+        *_disk(store_root),
+        *_assets(),
+        *_credentials(),
+        *_compiling(),
+        *_leftovers(store_root),
+    ]
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -93,6 +102,14 @@ def _disk(store_root: Path) -> list[Finding]:
     if not os.access(place, os.W_OK):
         findings.append(Finding("store", "missing", f"{place} cannot be written; choose another --store"))
     return findings
+
+
+def _compiling() -> list[Finding]:
+    """Lock files of torch's extensions: one that a killed run left makes the next DeepSpeed run wait without a word."""
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
+    locks = sorted(root.glob("**/lock"))
+    detail = "is compiled now, or was left by a run that was killed: then delete it, for DeepSpeed waits for it"
+    return [Finding("torch extension", "absent", f"{lock} {detail}") for lock in locks]
 
 
 def _assets() -> list[Finding]:

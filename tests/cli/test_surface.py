@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.main
 
 from tokenweight.cli import app
@@ -74,6 +75,17 @@ def test_doctor_names_what_is_here_and_what_is_not(tmp_path: Path) -> None:
     findings = {finding["name"]: finding["status"] for finding in json.loads(done.stdout)}
     assert {findings[name] for name in ("python", "torch", "prefect", "smoke base model", "disk for smoke")} == {"ok"}
     assert "meta-llama/Meta-Llama-3-8B" in findings
+
+
+def test_doctor_names_a_lock_that_would_stall_deepspeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokenweight.doctor import examine
+
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    assert "torch extension" not in {finding.name for finding in examine(tmp_path)}
+    (tmp_path / "py311_cpu" / "shm").mkdir(parents=True)
+    (tmp_path / "py311_cpu" / "shm" / "lock").touch()
+    found = [finding for finding in examine(tmp_path) if finding.name == "torch extension"]
+    assert str(tmp_path / "py311_cpu" / "shm" / "lock") in found[0].detail
 
 
 def test_show_config_gives_value_and_origin(tmp_path: Path) -> None:
