@@ -42,6 +42,7 @@ def initialize(base: RandomBase, tokenizer_dir: Path, out_dir: Path) -> dict[str
     Raises UserError for a configuration that transformers cannot build and for a tokenizer that it has no room for.
     """
     import torch
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from tokenweight.training.models import write_random_base
@@ -52,8 +53,9 @@ def initialize(base: RandomBase, tokenizer_dir: Path, out_dir: Path) -> dict[str
         config = AutoConfig.for_model(**values)
         with torch.device("meta"):  # nothing is held
             parameters = AutoModelForCausalLM.from_config(config).num_parameters()
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"base.config {base.config}: no causal language model can be built of it ({error})") from error
+    except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"base.config {base.config}: no causal language model can be built of it ({reason})") from error
     if len(tokenizer) > config.vocab_size:
         raise UserError(
             f"base.tokenizer: has {len(tokenizer)} tokens, {base.config} room for {config.vocab_size}; give another"
