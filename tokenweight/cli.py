@@ -158,13 +158,22 @@ def _run_flow(**parameters: Any) -> None:
 
 
 def _show(report: Any, files: dict[str, Path]) -> None:
+    _print_markdown(files["md"].read_text())
+    typer.echo()
+    for path in files.values():
+        typer.echo(str(path))
+
+
+def _print_markdown(text: str) -> None:
+    """Markdown as it is in a file or pipe, laid out in a terminal."""
     from rich.console import Console
     from rich.markdown import Markdown
 
     console = Console()
-    console.print(Markdown(files["md"].read_text()) if console.is_terminal else files["md"].read_text(), soft_wrap=True)
-    for path in files.values():
-        typer.echo(str(path))
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        typer.echo(text, nl=False)
 
 
 @app.command()
@@ -319,6 +328,20 @@ def runtimes(
         typer.echo(written["json"].read_text())
     else:
         _show(result, written)
+
+
+@app.command()
+def audit(as_json: JsonOption = False) -> None:
+    """Recompute what derives from other numbers in the paper itself, and list what does not follow."""
+    from tokenweight.reports.audit import audit as audit_cells
+    from tokenweight.reports.audit_markdown import render
+    from tokenweight.reports.paper.numbers import paper_cells
+
+    result = audit_cells(paper_cells())
+    if as_json:
+        typer.echo(result.model_dump_json(indent=1))
+    else:
+        _print_markdown(render(result))
 
 
 @app.command()
