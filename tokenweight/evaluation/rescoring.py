@@ -14,8 +14,8 @@ from typing import Any
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation import bbh, mmlu
-from tokenweight.evaluation.prompted import read_prompts, scored
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
+from tokenweight.evaluation.prompted import read_prompts, scored
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation

@@ -45,7 +45,8 @@ class Sources:
             path = self.path(task.questions)
             if not path.is_file():
                 raise UserError(
-                    f"ruler.{task.questions}: {path} does not exist; give a local copy of the published JSON"
+                    f"ruler.{task.questions}: {path} does not exist; fetch it (`tokenweight data fetch {task.questions}`), or "
+                    "give a local copy of the published JSON"
                 )
             return [path]
         if task.family == "niah" and task.needles.haystack == "essay":
@@ -65,7 +66,10 @@ def haystack_files(path: Path) -> list[Path]:
             raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
         return files
     if not path.exists():
-        raise UserError(f"ruler.haystack: {path} does not exist; give a directory of .txt or a JSON with `text`")
+        raise UserError(
+            f"ruler.haystack: {path} does not exist; fetch the essays (`tokenweight data fetch essays`), or give a "
+            "directory of .txt or a JSON with `text`"
+        )
     return [path]
 
 
