@@ -142,7 +142,10 @@ class Harness:
         """
         ids = self.encode(text)
         if self._adds_bos and ids[:1] != [self._bos]:
-            raise StageError("BOS is missing at the start of a prompt though the tokenizer adds one")
+            raise StageError(
+                "BOS is missing at the start of a prompt though the tokenizer adds one: lm-eval encodes it in another "
+                "way; look at add_bos_token in tokenizer_config.json"
+            )
         if self._bos is not None and ids[:2] == [self._bos] * 2:
             raise StageError("BOS stands twice at the start of a prompt; the prompt text must not contain it")
         return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
