@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tokenweight.evaluation import prepare
+from tokenweight.evaluation import prepare, units
 from tokenweight.evaluation.harness import Harness
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.graph import Graph, Planner
@@ -40,20 +40,18 @@ def model(checkpoint: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def planned(model: Path, data: Path, store: Store) -> Planned:
-    """The graph of one model and UNITS under settings."""
+def planned(model: Path, data: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """The graph of one model and UNITS, as if the benchmarks had no other tasks, under settings."""
+    for names in ("RULER_TASKS", "LONGBENCH_TASKS", "MMLU_SUBJECTS", "BBH_TASKS"):
+        known = getattr(units, names)
+        monkeypatch.setattr(units, names, tuple(unit.split("/")[1] for unit in UNITS if unit.split("/")[1] in known))
 
     def plan(*settings: str, **paths: str) -> Graph:
         inputs = Inputs(**({"mmlu": str(data / "mmlu"), "bbh": str(data / "bbh")} | paths), settings=settings)  # type: ignore[arg-type]
         benchmarks = ("ruler", "longbench", "mmlu", "bbh")
         base = LocalBase(path=str(model), context_tokens=512)
-        recipe = evaluation_recipe(
-            "tiny", base, "smoke", inputs, benchmarks=benchmarks, lengths_tokens=(512,), limit=2
-        )  # fmt: skip
-        graph = Planner(store).graph([recipe], benchmarks)
-        graph.nodes = [node for node in graph.nodes if _unit(node) in UNITS]
-        graph.evaluations = {name: [n for n in nodes if n in graph.nodes] for name, nodes in graph.evaluations.items()}
-        return graph
+        recipe = evaluation_recipe("tiny", base, "smoke", inputs, benchmarks=benchmarks, lengths_tokens=(512,), limit=2)
+        return Planner(store).graph([recipe], benchmarks)
 
     return plan
 
