@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml constraints.txt
 		$(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt && \
 		$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt); \
 	fi
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,data,dev]'
 	@touch $@
 
 reproduce: $(STAMP)
@@ -47,7 +47,7 @@ test: $(STAMP)
 
 # With DeepSpeed, whose first run on a CPU compiles an extension for some minutes (gcc and ninja).
 test-all: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,dev,deepspeed]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,data,dev,deepspeed]'
 	$(BIN)/python -m pytest
 
 mutate: $(STAMP)

@@ -11,6 +11,20 @@ from tokenweight.reports.units import UnitResult
 
 _NAMED = 3  # units that a flag's note spells out
 
+# What the flags of an evaluation mean; the evaluation names them, and may have others.
+FLAG_MEANINGS = {
+    "all_empty": "no output holds a word",
+    "all_equal": "all samples have the same score",
+    "all_zero": "all samples score 0",
+    "double_bos": "prompts begin with two BOS tokens or more",
+    "implausibly_perfect": "the mean is higher than models reach",
+    "left_truncated": "questions lost their beginning",
+    "missing_bos": "prompts begin without the tokenizer's BOS",
+    "mostly_truncated": "more than half of the prompts were cut",
+    "one_answer_to_everything": "all answers are the same",
+    "prompt_echoed": "outputs repeat their prompt",
+}
+
 SCALE_STATEMENTS = {
     "smoke": (
         "Smoke scale: a tiny model on synthetic text, a few samples per task; its numbers are not comparable "
@@ -76,9 +90,13 @@ def flag_notes(units: Mapping[str, list[UnitResult]]) -> tuple[str, ...]:
             for flag in unit.flags:
                 flagged.setdefault(flag, []).append(f"{unit.entry.unit} ({label})")
     return tuple(
-        f"Flagged {flag}: {len(where)} {'unit' if len(where) == 1 else 'units'}, {_listed(where)}."
+        f"Flagged {_meant(flag)}: {len(where)} {'unit' if len(where) == 1 else 'units'}, {_listed(where)}."
         for flag, where in sorted(flagged.items())
     )
+
+
+def _meant(flag: str) -> str:
+    return f"{flag} ({FLAG_MEANINGS[flag]})" if flag in FLAG_MEANINGS else flag
 
 
 def _listed(names: list[str]) -> str:

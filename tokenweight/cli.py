@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.commands import rescore, ruler
+from tokenweight.evaluation.commands import data, rescore, ruler
 from tokenweight.inspection.command import inspect_command
 from tokenweight.recipes.inputs import Inputs
 
@@ -359,6 +359,7 @@ def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
 app.command("inspect")(inspect_command)
 app.add_typer(ruler, name="ruler")
 app.add_typer(rescore, name="rescore")
+app.add_typer(data, name="data")
 
 
 def main() -> None:
