@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +23,7 @@ UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Floats = npt.NDArray[np.float64]
 
 _COLUMNS = ["doc_id", "untruncated_tokens", "length_words", "reference", "metric", "score", "tolerant_score"]
+NOT_EVALUATED = "not evaluated yet"
 _NOTHING: Floats = np.empty(0)
 
 
@@ -36,26 +40,50 @@ class UnitResult:
     untruncated_tokens: Floats = field(default_factory=lambda: _NOTHING)
     length_words: Floats = field(default_factory=lambda: _NOTHING)
     record: dict[str, Any] = field(default_factory=dict)
-    data_digest: str = ""  # sha256 over doc_ids, references and metrics: which questions were asked
+    data_digest: str = ""  # over doc_ids, references, metrics (perplexity: token ids): which questions were asked
     flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
 
 
-def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
-    """One unit from the store. Never raises for what is wrong with an artifact: the result says it."""
+def read_units(entries: Iterable[UnitEntry], store_root: Path) -> list[UnitResult]:
+    """Units from the store, in the order of `entries`; see :func:`read_unit`."""
+    evaluate = store_root / "evaluate"
+    addresses = frozenset(f"evaluate/{path.name}" for path in evaluate.iterdir()) if evaluate.is_dir() else frozenset()
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(partial(read_unit, store_root=store_root, addresses=addresses), entries))
+
+
+def read_unit(entry: UnitEntry, store_root: Path, addresses: frozenset[str] = frozenset()) -> UnitResult:
+    """One unit from the store. Never raises for what is wrong with an artifact: the result says it.
+
+    `addresses`: what the store holds, to tell a unit that another recipe of its name has from one that nobody has.
+    """
     directory = store_root / entry.address
     record = read_record(directory)
     if record is None:
         if directory.exists():
-            return _empty(entry, "refused", "its record cannot be read; run the target again")
-        return _empty(entry, "missing", "not evaluated yet")
+            return _empty(entry, "refused", "its record cannot be read")
+        return _empty(entry, "missing", _absence(entry, addresses))
     if record.get("fingerprint") != entry.fingerprint:
-        return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe; run again")
+        return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe")
     try:
-        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_COLUMNS, use_threads=False)
+        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_columns(entry), use_threads=False)
         summary = _summary(directory / "summary.json")
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-        return _empty(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
+        return _empty(entry, "refused", f"unreadable ({type(error).__name__})")
     return _result(entry, record, table, summary)
+
+
+def _absence(entry: UnitEntry, addresses: frozenset[str]) -> str:
+    name = entry.address.rpartition("-")[0]
+    others = sorted(address for address in addresses if address.rpartition("-")[0] == name)
+    if not others:
+        return NOT_EVALUATED
+    return f"stale: the store has it with another fingerprint only, from other settings, data or code: {others[0]}"
+
+
+def _columns(entry: UnitEntry) -> list[str]:
+    """What is read: of perplexity, which has no reference, the hash of the token ids tells which text it was."""
+    return [*_COLUMNS, "prompt_sha256"] if entry.benchmark == "perplexity" else _COLUMNS
 
 
 def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:
@@ -64,12 +92,12 @@ def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:
 
 def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: dict[str, Any]) -> UnitResult:
     doc_ids = table["doc_id"].to_numpy()
-    order = np.argsort(doc_ids, kind="stable")
-    doc_ids, table = doc_ids[order], table.take(order)
+    if np.any(doc_ids[1:] < doc_ids[:-1]):
+        order = np.argsort(doc_ids, kind="stable")
+        doc_ids, table = doc_ids[order], table.take(order)
     scores = _floats(table["score"])
     n_expected = entry.n_expected or summary.get("n_expected")
     status, reason = _judge(n_expected, doc_ids, scores)
-    questions = (doc_ids.tolist(), table["reference"].to_pylist(), table["metric"].to_pylist())
     return UnitResult(
         entry,
         status,
@@ -80,9 +108,17 @@ def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: 
         untruncated_tokens=_floats(table["untruncated_tokens"]),
         length_words=_floats(table["length_words"]),
         record=record,
-        data_digest=hashlib.sha256(repr(questions).encode()).hexdigest(),
+        data_digest=_questions(doc_ids, table),
         flags=_flags(summary),
     )
+
+
+def _questions(doc_ids: npt.NDArray[np.int64], table: pa.Table) -> str:
+    digest = hashlib.sha256(doc_ids.tobytes())
+    for name in ("reference", "metric", "prompt_sha256"):
+        if name in table.column_names:
+            digest.update("\x1f".join(map(str, table[name].to_pylist())).encode())
+    return digest.hexdigest()
 
 
 def _judge(n_expected: int | None, doc_ids: npt.NDArray[np.int64], scores: Floats) -> tuple[UnitStatus, str]:

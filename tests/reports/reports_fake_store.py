@@ -49,6 +49,7 @@ class FakeStore:
         flags: list[str] | None = None,
         summary_n_expected: int | None = None,
         doc_ids: list[int] | None = None,
+        reference: str = '["ref"]',
     ) -> Path:
         """One unit; scores None leaves it out of the store. `record` overrides parts of record.json."""
         benchmark, task, *rest = unit.split("/")
@@ -68,7 +69,7 @@ class FakeStore:
         directory = self.root / address
         if scores is not None:
             directory.mkdir(parents=True)
-            _write_rows(directory / "rows.parquet", scores, tokens, doc_ids)
+            _write_rows(directory / "rows.parquet", scores, tokens, doc_ids, reference)
             summary = {"n": len(scores), "flags": flags or [], "n_expected": summary_n_expected}
             (directory / "summary.json").write_text(json.dumps(summary))
             (directory / "record.json").write_text(json.dumps(_record(fingerprint, unit) | (record or {})))
@@ -124,7 +125,9 @@ def _record(fingerprint: str, unit: str) -> dict[str, Any]:
     }
 
 
-def _write_rows(path: Path, scores: list[float], tokens: list[int] | None, doc_ids: list[int] | None) -> None:
+def _write_rows(
+    path: Path, scores: list[float], tokens: list[int] | None, doc_ids: list[int] | None, reference: str
+) -> None:
     n = len(scores)
     columns = {
         "doc_id": pa.array(doc_ids or range(n), pa.int64()),
@@ -135,7 +138,7 @@ def _write_rows(path: Path, scores: list[float], tokens: list[int] | None, doc_i
         "length_words": pa.array([None] * n, pa.int64()),
         "output": pa.array(["out"] * n),
         "filtered": pa.array(["out"] * n),
-        "reference": pa.array(['["ref"]'] * n),
+        "reference": pa.array([reference] * n),
         "metric": pa.array(["recall"] * n),
         "score": pa.array(scores, pa.float64()),
         "tolerant_score": pa.array([None] * n, pa.float64()),
