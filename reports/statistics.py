@@ -21,7 +21,7 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     (n - 1) / n, which a mean over many tasks of few samples does not forgive (Rao and Wu, JASA 1988, on strata).
     The draws depend on `key` and n alone, so that rows resample the same items. Scores are in the order of their doc_id.
     """
-    n = scores.shape[1]
+    n: int = scores.shape[1]
     sums: Floats = (_counts(key, n) @ scores.astype(np.float32).T).T.astype(np.float64)
     return sums / (n - 1)
 

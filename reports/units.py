@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +22,13 @@ from tokenweight.store.store import read_record
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Floats = npt.NDArray[np.float64]
 
-_COLUMNS = ["doc_id", "untruncated_tokens", "length_words", "reference", "metric", "score", "tolerant_score"]
+_COLUMNS = ("doc_id", "reference", "metric", "score")
+# What else a benchmark's columns need. Perplexity has no reference: the hash of the token ids tells which text it was.
+_MORE_COLUMNS = {
+    "longbench": ("untruncated_tokens", "length_words"),
+    "bbh": ("tolerant_score",),
+    "perplexity": ("prompt_sha256",),
+}
 NOT_EVALUATED = "not evaluated yet"
 _NOTHING: Floats = np.empty(0)
 
@@ -46,44 +52,45 @@ class UnitResult:
 
 def read_units(entries: Iterable[UnitEntry], store_root: Path) -> list[UnitResult]:
     """Units from the store, in the order of `entries`; see :func:`read_unit`."""
-    evaluate = store_root / "evaluate"
-    addresses = frozenset(f"evaluate/{path.name}" for path in evaluate.iterdir()) if evaluate.is_dir() else frozenset()
+    held = {_name(path.name): f"evaluate/{path.name}" for path in sorted(store_root.glob("evaluate/*"))}
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(partial(read_unit, store_root=store_root, addresses=addresses), entries))
+        return list(pool.map(partial(read_unit, store_root=store_root, held=held), entries))
 
 
-def read_unit(entry: UnitEntry, store_root: Path, addresses: frozenset[str] = frozenset()) -> UnitResult:
+def read_unit(entry: UnitEntry, store_root: Path, held: Mapping[str, str] | None = None) -> UnitResult:
     """One unit from the store. Never raises for what is wrong with an artifact: the result says it.
 
-    `addresses`: what the store holds, to tell a unit that another recipe of its name has from one that nobody has.
+    `held`: an address for each name that the store has, to tell a unit that other settings made from one that is new.
     """
     directory = store_root / entry.address
     record = read_record(directory)
     if record is None:
         if directory.exists():
             return _empty(entry, "refused", "its record cannot be read")
-        return _empty(entry, "missing", _absence(entry, addresses))
+        return _empty(entry, "missing", _absence(entry, held or {}))
     if record.get("fingerprint") != entry.fingerprint:
         return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe")
     try:
-        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_columns(entry), use_threads=False)
+        columns = [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())]
+        # As a memory map: opening a path takes longer than reading so small a file.
+        with pa.memory_map(str(directory / "rows.parquet")) as source:
+            table = pq.ParquetFile(source).read(columns=columns, use_threads=False)
         summary = _summary(directory / "summary.json")
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         return _empty(entry, "refused", f"unreadable ({type(error).__name__})")
     return _result(entry, record, table, summary)
 
 
-def _absence(entry: UnitEntry, addresses: frozenset[str]) -> str:
-    name = entry.address.rpartition("-")[0]
-    others = sorted(address for address in addresses if address.rpartition("-")[0] == name)
-    if not others:
+def _absence(entry: UnitEntry, held: Mapping[str, str]) -> str:
+    other = held.get(_name(entry.address.rpartition("/")[2]))
+    if other is None:
         return NOT_EVALUATED
-    return f"stale: the store has it with another fingerprint only, from other settings, data or code: {others[0]}"
+    return f"stale: the store has it with another fingerprint only, from other settings, data or code: {other}"
 
 
-def _columns(entry: UnitEntry) -> list[str]:
-    """What is read: of perplexity, which has no reference, the hash of the token ids tells which text it was."""
-    return [*_COLUMNS, "prompt_sha256"] if entry.benchmark == "perplexity" else _COLUMNS
+def _name(directory: str) -> str:
+    """An artifact's name without its fingerprint."""
+    return directory.rpartition("-")[0]
 
 
 def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:
@@ -95,7 +102,7 @@ def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: 
     if np.any(doc_ids[1:] < doc_ids[:-1]):
         order = np.argsort(doc_ids, kind="stable")
         doc_ids, table = doc_ids[order], table.take(order)
-    scores = _floats(table["score"])
+    scores = _floats(table, "score")
     n_expected = entry.n_expected or summary.get("n_expected")
     status, reason = _judge(n_expected, doc_ids, scores)
     return UnitResult(
@@ -104,9 +111,9 @@ def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: 
         reason,
         n_expected,
         scores=scores,
-        tolerant_scores=_floats(table["tolerant_score"]),
-        untruncated_tokens=_floats(table["untruncated_tokens"]),
-        length_words=_floats(table["length_words"]),
+        tolerant_scores=_floats(table, "tolerant_score"),
+        untruncated_tokens=_floats(table, "untruncated_tokens"),
+        length_words=_floats(table, "length_words"),
         record=record,
         data_digest=_questions(doc_ids, table),
         flags=_flags(summary),
@@ -123,7 +130,7 @@ def _questions(doc_ids: npt.NDArray[np.int64], table: pa.Table) -> str:
 
 def _judge(n_expected: int | None, doc_ids: npt.NDArray[np.int64], scores: Floats) -> tuple[UnitStatus, str]:
     n = len(scores)
-    if len(np.unique(doc_ids)) != n:
+    if np.any(doc_ids[1:] == doc_ids[:-1]):
         return "refused", "the same sample appears twice"
     if n_expected is not None and n > n_expected:
         return "refused", f"{n} samples where {n_expected} were asked for"
@@ -134,9 +141,11 @@ def _judge(n_expected: int | None, doc_ids: npt.NDArray[np.int64], scores: Float
     return "complete", ""
 
 
-def _floats(column: pa.ChunkedArray) -> Floats:
-    """Numbers as float64, null as NaN; a column of nulls has no type of its own."""
-    values: Floats = column.cast(pa.float64()).to_numpy()
+def _floats(table: pa.Table, name: str) -> Floats:
+    """Numbers as float64, null as NaN, and all NaN where the column was not read."""
+    if name not in table.column_names:
+        return np.full(len(table), np.nan)
+    values: Floats = table[name].cast(pa.float64()).to_numpy()  # a column of nulls has no type of its own
     return values
 
 

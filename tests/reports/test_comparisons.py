@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import CellDifference, Report
 from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.targets.any_model import any_model_target
+from tokenweight.reports.units import read_unit
 
 
 def difference(report: Report, row: str, column: str) -> CellDifference:
@@ -121,10 +123,9 @@ def test_a_difference_column_is_tested_against_its_own_reference(store: FakeStor
     assert report.comparisons == 1
 
 
-@pytest.mark.parametrize("what", ["doc_ids", "references"])
-def test_other_samples_are_not_tested(store: FakeStore, what: str) -> None:
+@pytest.mark.parametrize("changed", [{"doc_ids": [0, 7]}, {"reference": '["other"]'}])
+def test_other_samples_are_not_tested(store: FakeStore, changed: dict[str, Any]) -> None:
     store.add("a", "mmlu/anatomy", [0.0, 1.0])
-    changed = {"doc_ids": [0, 7]} if what == "doc_ids" else {"reference": '["other"]'}
     store.add("b", "mmlu/anatomy", [1.0, 1.0], **changed)
     target = any_model_target("evaluation", {"a": "evaluate/a", "b": "evaluate/b"}, ("mmlu",), "About.")
     rows = tuple(RowEntry(row=row, recipe=f"evaluate/{row}", units=tuple(store.entries[row])) for row in ("a", "b"))
@@ -137,6 +138,16 @@ def test_other_samples_are_not_tested(store: FakeStore, what: str) -> None:
     assert "+50.00 (not tested)" in markdown.render(report)
     assert "Not tested: it rests on other samples than the baseline." in markdown.render(report)
     assert "other samples than the baseline" in delimited.render(report)
+
+
+def test_perplexity_of_other_token_ids_is_other_questions(store: FakeStore) -> None:
+    unit = f"perplexity/validation/{LENGTHS[0]}"
+    store.add("a", unit, [1.0, 2.0])
+    store.add("b", unit, [1.0, 2.0], prompt_sha256="1")
+    store.add("a", "mmlu/anatomy", [1.0, 2.0])
+    store.add("b", "mmlu/anatomy", [1.0, 2.0], prompt_sha256="1")  # a prompt that is cut elsewhere
+    first, second = ([read_unit(entry, store.root).data_digest for entry in store.entries[row]] for row in "ab")
+    assert [a == b for a, b in zip(first, second, strict=True)] == [False, True]
 
 
 def test_baselines_are_rows_of_their_targets() -> None:
