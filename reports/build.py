@@ -34,7 +34,7 @@ from tokenweight.reports.statistics import interval_95, pearson, spearman
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import tokens_label
 from tokenweight.reports.targets.model import Column, Row, Target
-from tokenweight.reports.units import NOT_EVALUATED, UnitResult, read_units
+from tokenweight.reports.units import UnitResult, read_units
 
 Run = tuple[str, int]  # row and seed
 RunUnits = Mapping[Run, list[UnitResult]]
@@ -119,8 +119,8 @@ def _from_samples(column: Column, target: Target, units: RunUnits, manifest: Man
         held = units.get(run, [])
         if not held:
             made[run] = Estimate("missing", reasons=(Reason(label, "not in this run"),))
-        elif all(unit.reason == NOT_EVALUATED for unit in held):
-            made[run] = Estimate("missing", reasons=(Reason(label, NOT_EVALUATED),))
+        elif {unit.status for unit in held} == {"missing"} and len({unit.reason for unit in held}) == 1:
+            made[run] = Estimate("missing", reasons=(Reason(label, held[0].reason),))
         else:
             made[run] = estimate_from_units(column.measure, units_of(column.measure, held), label, manifest)
     return made

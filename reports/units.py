@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +30,7 @@ _MORE_COLUMNS = {
     "perplexity": ("prompt_sha256",),
 }
 NOT_EVALUATED = "not evaluated yet"
+OUTDATED = "stale, the store has it with another fingerprint only (other settings, data or code)"
 _NOTHING: Floats = np.empty(0)
 
 
@@ -52,22 +53,22 @@ class UnitResult:
 
 def read_units(entries: Iterable[UnitEntry], store_root: Path) -> list[UnitResult]:
     """Units from the store, in the order of `entries`; see :func:`read_unit`."""
-    held = {_name(path.name): f"evaluate/{path.name}" for path in sorted(store_root.glob("evaluate/*"))}
+    held = frozenset(_name(path.name) for path in store_root.glob("evaluate/*"))
     with ThreadPoolExecutor() as pool:
         return list(pool.map(partial(read_unit, store_root=store_root, held=held), entries))
 
 
-def read_unit(entry: UnitEntry, store_root: Path, held: Mapping[str, str] | None = None) -> UnitResult:
+def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozenset()) -> UnitResult:
     """One unit from the store. Never raises for what is wrong with an artifact: the result says it.
 
-    `held`: an address for each name that the store has, to tell a unit that other settings made from one that is new.
+    `held`: names of the artifacts in the store, to tell a unit that other settings made from one that is new.
     """
     directory = store_root / entry.address
     record = read_record(directory)
     if record is None:
         if directory.exists():
             return _empty(entry, "refused", "its record cannot be read")
-        return _empty(entry, "missing", _absence(entry, held or {}))
+        return _empty(entry, "missing", OUTDATED if _name(directory.name) in held else NOT_EVALUATED)
     if record.get("fingerprint") != entry.fingerprint:
         return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe")
     try:
@@ -79,13 +80,6 @@ def read_unit(entry: UnitEntry, store_root: Path, held: Mapping[str, str] | None
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         return _empty(entry, "refused", f"unreadable ({type(error).__name__})")
     return _result(entry, record, table, summary)
-
-
-def _absence(entry: UnitEntry, held: Mapping[str, str]) -> str:
-    other = held.get(_name(entry.address.rpartition("/")[2]))
-    if other is None:
-        return NOT_EVALUATED
-    return f"stale: the store has it with another fingerprint only, from other settings, data or code: {other}"
 
 
 def _name(directory: str) -> str:

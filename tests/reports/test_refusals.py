@@ -116,15 +116,17 @@ def test_a_stale_record_is_refused_and_the_repair_is_named(store: FakeStore) -> 
     assert latex.escape(repair) in latex.render(report)
 
 
-def test_a_unit_that_an_earlier_recipe_left_is_called_stale(store: FakeStore) -> None:
-    directory = store.add("uniform", "mmlu/anatomy", [0.0, 1.0])
-    name = directory.name.rpartition("-")[0]
-    directory.rename(directory.with_name(f"{name}-00000000"))
+def test_units_that_an_earlier_recipe_left_are_called_stale_in_one_footnote(store: FakeStore) -> None:
+    for row in ("uniform", "lcde"):
+        for unit in ("mmlu/anatomy", "mmlu/virology", "longbench/lcc"):
+            directory = store.add(row, unit, [0.0, 1.0])
+            directory.rename(directory.with_name(f"{directory.name.rpartition('-')[0]}-00000000"))
     report = build_report(store.manifest(), store.root)
     assert report.cell("uniform", "mmlu").status == "missing"
-    text = said(report, "uniform", "mmlu")
-    assert "stale: the store has it with another fingerprint only" in text
-    assert f"evaluate/{name}-00000000" in text
+    for row, column in (("uniform", "mmlu"), ("lcde", "mmlu"), ("lcde", "longbench")):
+        text = said(report, row, column)
+        assert text.startswith("LCDE, Uniform: stale, the store has it with another fingerprint only")
+    assert "tokenweight reproduce table-3" in markdown.render(report)
 
 
 def test_partial_and_missing_units_print_a_dash_and_a_note(store: FakeStore) -> None:
