@@ -129,7 +129,7 @@ def run_models(
     missing = [*_shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))
-    execution = evaluation_execution(planned.scale, device, processes, planned.limit)
+    execution = evaluation_execution(planned.scale, device, processes)
     embedded.end_at_signal()
     with console_progress() as progress:
         run_here(planned.graph, store, execution, progress, _say)

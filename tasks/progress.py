@@ -19,7 +19,7 @@ def reporter(label: str) -> Progress:
     started = last = time.monotonic()
     artifact: UUID | None = None
 
-    def report(done: int, total: int, what: str) -> None:
+    def report(done: float, total: int, what: str) -> None:
         nonlocal last, artifact
         now = time.monotonic()
         if now - last < INTERVAL_SECONDS or total <= 0:

@@ -28,7 +28,7 @@ def console_progress() -> Iterator[Progress]:
     with Bars(*columns, console=console) as bars:
         tasks = {}
 
-        def report(done: int, total: int, what: str) -> None:
+        def report(done: float, total: int, what: str) -> None:
             if what not in tasks:
                 tasks[what] = bars.add_task(what, total=total)
             bars.update(tasks[what], completed=done, total=total)
@@ -37,10 +37,10 @@ def console_progress() -> Iterator[Progress]:
 
 
 def _lines(console: Console) -> Progress:
-    began: dict[str, tuple[float, int]] = {}  # when the first number came, and which it was
+    began: dict[str, tuple[float, float]] = {}  # when the first number came, and which it was
     last = time.monotonic()
 
-    def report(done: int, total: int, what: str) -> None:
+    def report(done: float, total: int, what: str) -> None:
         nonlocal last
         now = time.monotonic()
         start, before = began.setdefault(what, (now, done))
@@ -48,6 +48,6 @@ def _lines(console: Console) -> Progress:
             return
         last = now
         left = f", about {(now - start) / (done - before) * (total - done):.0f} s left" if done > before else ""
-        console.print(f"{what}: {done} of {total}{left}", highlight=False, soft_wrap=True)
+        console.print(f"{what}: {int(done)} of {total}{left}", highlight=False, soft_wrap=True)
 
     return report

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-Progress = Callable[[int, int, str], None]  # (done, total, what is counted)
+Progress = Callable[[float, int, str], None]  # (done, total, what is counted); part of a thing may be done
 
 
-def no_progress(done: int, total: int, what: str) -> None:
+def no_progress(done: float, total: int, what: str) -> None:
     """Report to nobody."""

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.devices import evaluation_execution
-from tokenweight.evaluation.harness import Harness
-from tokenweight.evaluation.isolation import _shares, visible_devices
+from tokenweight.evaluation.harness import EvaluatedModel, Harness
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.run import Job, evaluate
 from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.workers import grouped, visible_devices
 from tokenweight.recipes.schema import Evaluation, Execution
 
 PROMPTS = {
@@ -136,17 +137,6 @@ def test_missing_data_is_named_before_the_model_loads(
         list(evaluate(tmp_path / "no-checkpoint", jobs, broken, context_tokens, execution))
 
 
-def test_processes_of_their_own_give_the_same_rows(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
-) -> None:
-    list(evaluate(checkpoint, jobs[2:3], evaluation, context_tokens, execution))
-    isolated = [replace(job, out_dir=tmp_path / "isolated" / job.unit.id) for job in jobs[2:3]]
-    alone = execution.model_copy(update={"isolate_evaluation": True})
-    done = list(evaluate(checkpoint, isolated, evaluation, context_tokens, alone))
-    assert {unit.id for unit in done} == {job.unit.id for job in isolated}
-    assert _all_rows(jobs[2:3]) == _all_rows(isolated)
-
-
 def test_two_processes_share_the_units(
     checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
 ) -> None:
@@ -157,57 +147,98 @@ def test_two_processes_share_the_units(
     done = list(evaluate(checkpoint, shared, evaluation, context_tokens, two, lambda *given: told.append(given)))
     assert sorted(unit.id for unit in done) == sorted(job.unit.id for job in jobs)
     assert _all_rows(jobs) == _all_rows(shared)
-    assert told == [(number, len(jobs), "units") for number in range(len(jobs) + 1)]
+    assert told[0] == (0, len(jobs), "units")
+    assert told[-1] == (len(jobs), len(jobs), "units")
+    assert {int(done) for done, _, _ in told} == set(range(len(jobs) + 1))
 
 
-def test_shares_are_even_and_one_pass_is_never_split(tmp_path: Path) -> None:
-    units = [Unit("perplexity", "validation", n) for n in (1024, 2048)]
-    units += [Unit("ruler", task, n) for n in (1024, 2048) for task in ("vt", "cwe")]
+def test_the_longest_units_are_taken_first_and_one_pass_is_never_split(tmp_path: Path) -> None:
+    units = [Unit("bbh", "navigate"), Unit("ruler", "vt", 1024), Unit("longbench", "lcc"), Unit("ruler", "cwe", 2048)]
     units += [Unit("mmlu", "anatomy"), Unit("mmlu", "virology")]
-    shares = _shares([Job(unit, (), tmp_path) for unit in units], 2)
-    assert sorted(job.unit.id for share in shares for job in share) == sorted(unit.id for unit in units)
-    assert [sum(job.unit.benchmark == "perplexity" for job in share) for share in shares] == [2, 0]
-    assert [sum(job.unit.benchmark == "mmlu" for job in share) for share in shares] == [1, 1]
-    assert len(_shares([Job(units[-1], (), tmp_path)], 4)) == 1
+    units += [Unit("perplexity", "validation", n) for n in (1024, 2048)]
+    groups = grouped([Job(unit, (), tmp_path) for unit in units], 1500)
+    assert [[job.unit.id for job in group] for group in groups] == [
+        ["perplexity/validation/1024", "perplexity/validation/2048"],
+        ["mmlu/anatomy", "mmlu/virology"],
+        ["ruler/cwe/2048"],
+        ["longbench/lcc"],
+        ["ruler/vt/1024"],
+        ["bbh/navigate"],
+    ]
 
 
-def test_gpus_of_shared_and_of_isolated_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert visible_devices(Execution(device="cuda", evaluation_processes=2)) == ["0", "1"]
-    assert visible_devices(Execution(device="cuda", isolate_evaluation=True)) == ["0", "1", "2"]
+    assert visible_devices(Execution(device="cuda", evaluation_processes="gpus")) == ["0", "1", "2"]
+    assert visible_devices(Execution(device="cpu", evaluation_processes="gpus")) == [None]
     assert visible_devices(Execution(device="cpu", evaluation_processes=2)) == [None, None]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    assert visible_devices(Execution(device="cuda", evaluation_processes=2)) == ["5", "7"]
+    assert visible_devices(Execution(device="cuda", evaluation_processes="gpus")) == ["5", "7"]
 
 
 @pytest.mark.parametrize(
-    ("scale", "device", "processes", "limit", "expected"),
+    ("scale", "device", "processes", "expected"),
     [
-        ("paper", None, None, None, ("cuda", True, 1)),
-        ("paper", None, None, 5, ("cuda", False, 4)),
-        ("paper", None, 2, None, ("cuda", False, 2)),
-        ("smoke", None, None, 1, ("auto", False, 4)),
-        ("smoke", "cpu", None, 1, ("cpu", False, 1)),
-        ("paper", "cpu", 2, None, ("cpu", False, 2)),
+        ("paper", None, None, ("cuda", "gpus")),
+        ("paper", None, 2, ("cuda", 2)),
+        ("smoke", None, None, ("auto", "gpus")),
+        ("smoke", "cpu", None, ("cpu", 1)),
+        ("paper", "cpu", 2, ("cpu", 2)),
     ],
 )
 def test_what_a_machine_with_four_gpus_does(
-    scale: Any, device: Any, processes: Any, limit: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+    scale: Any, device: Any, processes: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    chosen = evaluation_execution(scale, device, processes, limit)
-    assert (chosen.device, chosen.isolate_evaluation, chosen.evaluation_processes) == expected
+    chosen = evaluation_execution(scale, device, processes)
+    assert (chosen.device, chosen.evaluation_processes) == expected
     with pytest.raises(UserError, match="--processes 5: torch sees 4 GPUs"):
-        evaluation_execution("paper", None, 5, None)
+        evaluation_execution("paper", None, 5)
+
+
+def test_a_batch_that_fills_the_gpu_is_asked_in_parts(
+    checkpoint: Path,
+    jobs: list[Job],
+    evaluation: Evaluation,
+    execution: Execution,
+    context_tokens: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    sizes: list[int] = []
+    original = EvaluatedModel._model_generate
+
+    def full_from_two_on(self: EvaluatedModel, context: torch.Tensor, *given: Any, **arguments: Any) -> Any:
+        sizes.append(len(context))
+        if len(context) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, context, *given, **arguments)
+
+    monkeypatch.setattr(EvaluatedModel, "_model_generate", full_from_two_on)
+    parted = [replace(job, out_dir=tmp_path / "parted" / job.unit.id) for job in jobs]
+    list(evaluate(checkpoint, parted, evaluation, context_tokens, execution))
+    assert max(sizes) > 1
+    assert _all_rows(jobs) == _all_rows(parted)
+    monkeypatch.setattr(EvaluatedModel, "_model_generate", _full)
+    with pytest.raises(StageError, match=r"a prompt of \d+ tokens does not fit the GPU's memory"):
+        list(
+            evaluate(checkpoint, [replace(jobs[2], out_dir=tmp_path / "never")], evaluation, context_tokens, execution)
+        )
+
+
+def _full(*_: Any, **__: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_a_failing_process_says_why(
     jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
 ) -> None:
-    alone = execution.model_copy(update={"isolate_evaluation": True})
+    alone = execution.model_copy(update={"evaluation_processes": 2})
     with pytest.raises(StageError, match="ruler/niah_single_1/256: its process ended with 1"):
         list(evaluate(tmp_path / "no-checkpoint", jobs[2:3], evaluation, context_tokens, alone))
 

@@ -10,13 +10,12 @@ from tokenweight.recipes.schema import Execution, Scale
 
 
 def evaluation_execution(
-    scale: Scale, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None, limit: int | None
+    scale: Scale, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None
 ) -> Execution:
     """The scale's execution on the devices that are here.
 
-    All visible GPUs work side by side: at scale `paper` with a process for each unit (its prompts alone would fill the
-    memory of one), under a `limit` with one process a GPU, which loads the model once. `processes` is their number in
-    place of that.
+    All visible GPUs work side by side, each with a process that loads the model once; `processes` is their number in
+    place of that, and on a CPU.
 
     Raises:
         UserError: no GPU, or fewer than processes.
@@ -30,10 +29,8 @@ def evaluation_execution(
     on_gpus = wanted != "cpu" and gpus > 0
     if on_gpus and processes and processes > gpus:
         raise UserError(f"--processes {processes}: torch sees {gpus} GPUs, and each process needs one; give fewer")
-    isolated = scale == "paper" and limit is None and processes is None
     return Execution(
         device=wanted,
         eval_batch_sequences=default_execution(scale).eval_batch_sequences,
-        isolate_evaluation=isolated,
-        evaluation_processes=processes or (gpus if on_gpus and not isolated else 1),
+        evaluation_processes=processes or ("gpus" if on_gpus else 1),
     )

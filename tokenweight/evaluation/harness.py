@@ -25,7 +25,9 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import causal_lm
 from tokenweight.training.quiet import quiet_transformers
 
-MAX_BATCH_SEQUENCES = 64
+MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 256}
+CPU_BATCH_SEQUENCES = 8
+CACHE_SHARE = 0.4  # of a GPU's free memory: attention repeats a layer's keys and values beside the cache
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
 
 
@@ -105,16 +107,17 @@ class Harness:
             tokenizer.eos_token = end_of_text(tokenizer, str(checkpoint_dir))
         model.generation_config = _greedy(model, tokenizer)
         self.context_tokens = context_tokens
-        self.batch_tokens = execution.eval_batch_sequences * context_tokens
+        self.batch_tokens = _batch_tokens(model, device, context_tokens, execution.eval_batch_sequences)
         with quiet_harness():
             self.lm = EvaluatedModel(
                 pretrained=model.eval(),
                 tokenizer=tokenizer,
                 max_length=context_tokens,
-                batch_size=execution.eval_batch_sequences,
+                batch_size=1,  # set for each batch
                 softmax_dtype="float32",
             )
         self._logits_elements = LOGITS_ELEMENTS[device]
+        self._max_sequences = MAX_BATCH_SEQUENCES[device]
         self._bos = tokenizer.bos_token_id
         self._adds_bos = self._bos is not None and self.encode("a")[:1] == [self._bos]
 
@@ -170,26 +173,58 @@ class Harness:
         return Prompt(text, n_tokens, untruncated)
 
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
-        """How many sequences of at most `longest_tokens` go together: as many tokens as the recipe's batch at full
-        context; log-likelihoods (`new_tokens` 0) also need logits for every token."""
+        """How many sequences of at most `longest_tokens` go together: as many tokens as the batch has at full context;
+        log-likelihoods (`new_tokens` 0) also need logits for every token."""
         tokens = self.batch_tokens
         if new_tokens == 0:
             tokens = min(tokens, self._logits_elements // self.lm.model.config.get_text_config().vocab_size)
-        return max(1, min(MAX_BATCH_SEQUENCES, tokens // longest_tokens))
+        return max(1, min(self._max_sequences, tokens // longest_tokens))
 
     def generate(self, instances: list[Instance]) -> list[str]:
-        """Greedy continuations by lm-eval, as one batch of requests with equal generation arguments."""
+        """Greedy continuations by lm-eval, as one batch of requests with equal generation arguments.
+
+        Raises:
+            MemoryError: the GPU's memory does not hold the batch.
+        """
         self.lm.batch_size_per_gpu = len(instances)
-        with quiet_harness():
+        with quiet_harness(), _memory_error():
             outputs: list[str] = self.lm.generate_until(instances, disable_tqdm=True)
         return outputs
 
     def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
-        """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ."""
+        """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ.
+
+        Raises:
+            MemoryError: the GPU's memory does not hold the batch.
+        """
         self.lm.batch_size_per_gpu = contexts
-        with quiet_harness():
+        with quiet_harness(), _memory_error():
             answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
         return answers
+
+
+def _batch_tokens(model: Any, device: str, context_tokens: int, sequences: int | None) -> int:
+    """Tokens of a batch whose keys and values fit: of `sequences` at full context, or what the GPU has room for."""
+    if sequences is None and device == "cuda":
+        config = model.config.get_text_config()
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        cache_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
+        return max(context_tokens, int(CACHE_SHARE * torch.cuda.mem_get_info()[0] / cache_bytes))
+    return (sequences or CPU_BATCH_SEQUENCES) * context_tokens
+
+
+@contextlib.contextmanager
+def _memory_error() -> Iterator[None]:
+    """A full GPU as a MemoryError, raised when what filled it is gone."""
+    full = False
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        full = True
+    if full:
+        torch.cuda.empty_cache()
+        raise MemoryError("GPU")
 
 
 def evaluation_device(execution: Execution) -> str:

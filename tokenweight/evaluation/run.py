@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenweight.errors import StageError
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.prepare import data_files
 from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, Row, read_rows, write_json, write_rows
@@ -95,16 +96,22 @@ def evaluate(
             left.append(job)
     if not left:
         return
-    if execution.isolate_evaluation or execution.evaluation_processes > 1:
-        from tokenweight.evaluation.isolation import evaluate_isolated
+    from tokenweight.evaluation.workers import evaluate_in_workers, visible_devices
 
-        yield from evaluate_isolated(checkpoint_dir, left, evaluation, context_tokens, execution, progress)
+    if execution.evaluation_processes != 1 and visible_devices(execution) != [None]:
+        yield from evaluate_in_workers(checkpoint_dir, left, evaluation, context_tokens, execution, progress)
         return
     from tokenweight.evaluation.harness import Harness
 
-    harness = Harness(checkpoint_dir, context_tokens, execution)
+    yield from evaluate_with(Harness(checkpoint_dir, context_tokens, execution), left, evaluation, progress)
+
+
+def evaluate_with(
+    harness: Harness, jobs: Sequence[Job], evaluation: Evaluation, progress: Progress = no_progress
+) -> Iterator[Unit]:
+    """Evaluate a loaded checkpoint on jobs that are not complete; otherwise as :func:`evaluate`."""
     for benchmark in BENCHMARKS:
-        open_units = [OpenUnit(job) for job in left if job.unit.benchmark == benchmark]
+        open_units = [OpenUnit(job) for job in jobs if job.unit.benchmark == benchmark]
         if open_units:
             yield from _RUN.get(benchmark, _run_prompts)(open_units, evaluation, harness, progress)
 
@@ -190,10 +197,16 @@ def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: Harness) -> Iterat
 def _ask(samples: list[Sample], harness: Harness) -> list[Row]:
     instances = [instance for sample in samples for instance in sample.instances]
     answers: list[Any]
-    if samples[0].max_new_tokens:
-        answers = list(harness.generate(instances))
-    else:
-        answers = list(harness.log_likelihoods(instances, contexts=len(samples)))
+    try:
+        if samples[0].max_new_tokens:
+            answers = list(harness.generate(instances))
+        else:
+            answers = list(harness.log_likelihoods(instances, contexts=len(samples)))
+    except MemoryError:  # of a GPU
+        if len(samples) == 1:
+            raise StageError(f"a prompt of {samples[0].n_prompt_tokens} tokens does not fit the GPU's memory") from None
+        half = len(samples) // 2
+        return _ask(samples[:half], harness) + _ask(samples[half:], harness)
     rows, start = [], 0
     for sample in samples:
         rows.append(sample.row(answers[start : start + len(sample.instances)]))

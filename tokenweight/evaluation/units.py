@@ -15,6 +15,7 @@ from tokenweight.recipes.schema import Evaluation
 
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "planted"]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
+ONE_PASS = ("perplexity", "planted")  # whose units all come from the same pass over the texts
 
 RULER_TASKS = tuple(ruler.TASKS)
 LONGBENCH_TASKS = tuple(longbench.TASKS)

@@ -1,39 +1,57 @@
-"""The process of an isolated evaluation: `python -m tokenweight.evaluation.worker job.json`."""
+"""One of the processes of :mod:`.workers`: `python -m tokenweight.evaluation.worker order.json`.
+
+It loads the model once, reads jobs from its input, a JSON list a line, and answers with lines of its own: a unit that is
+complete, how far the present units are, and that it is ready for the next line. It ends where its input does.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.isolation import USER_ERROR_EXIT_CODE
-from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.run import Job, evaluate_with
 from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.workers import USER_ERROR_EXIT_CODE
 from tokenweight.recipes.schema import Evaluation, Execution
 from tokenweight.training.parent_death import end_with_parent
 
 
 def main(order_file: Path) -> int:
-    """Evaluate what the file asks for; returns the exit code."""
+    """Evaluate what comes; returns the exit code."""
     order = json.loads(order_file.read_text())
     end_with_parent(order["parent_pid"])
-    jobs = [
-        Job(Unit(**job["unit"]), tuple(map(Path, job["prepared_dirs"])), Path(job["out_dir"])) for job in order["jobs"]
-    ]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints does not belong among the answers
+
+    def say(**message: Any) -> None:
+        print(json.dumps(message), file=answers, flush=True)
+
+    from tokenweight.evaluation.harness import Harness
+
+    evaluation = Evaluation.model_validate(order["evaluation"])
+    execution = Execution.model_validate(order["execution"])
+    harness = Harness(Path(order["checkpoint_dir"]), order["context_tokens"], execution)
     try:
-        for _ in evaluate(
-            Path(order["checkpoint_dir"]),
-            jobs,
-            Evaluation.model_validate(order["evaluation"]),
-            order["context_tokens"],
-            Execution.model_validate(order["execution"]),
-        ):
-            pass
+        for line in sys.stdin:
+            jobs = [_job(job) for job in json.loads(line)]
+            for unit in evaluate_with(
+                harness, jobs, evaluation, lambda done, total, what: say(done=done, total=total, what=what)
+            ):
+                say(unit=asdict(unit))
+            say(ready=True)
     except UserError as error:
         print(error, file=sys.stderr)
         return USER_ERROR_EXIT_CODE
     return 0
+
+
+def _job(job: dict[str, Any]) -> Job:
+    return Job(Unit(**job["unit"]), tuple(map(Path, job["prepared_dirs"])), Path(job["out_dir"]))
 
 
 if __name__ == "__main__":

@@ -14,19 +14,18 @@ from tokenweight.training.launch_check import check_launch
 
 _DEFAULTS: dict[Scale, Execution] = {
     "smoke": Execution(micro_batch_sequences=2, eval_batch_sequences=16, save_every_steps=8),
-    "mini": Execution(micro_batch_sequences=16, eval_batch_sequences=32, save_every_steps=50),
+    "mini": Execution(micro_batch_sequences=16, save_every_steps=50),
     # Appendix B: 8 A100-80GB, DeepSpeed level 3, one sequence a GPU
     "paper": Execution(
         launcher="torchrun",
         processes=8,
         device="cuda",
         micro_batch_sequences=1,
-        eval_batch_sequences=1,
         save_every_steps=20,
         deepspeed_stage=3,
         checkpointing="keep_projections",
         fused=True,
-        isolate_evaluation=True,
+        evaluation_processes="gpus",
     ),
 }
 

@@ -363,15 +363,14 @@ class Execution(Frozen):
     sequence_parallel: PositiveInt = 1  # processes that share each training sequence, an equal part of its tokens each
     device: Literal["auto", "cpu", "cuda"] = "auto"
     micro_batch_sequences: PositiveInt = 1
-    eval_batch_sequences: PositiveInt = 8
+    eval_batch_sequences: PositiveInt | None = None  # of the longest input; None: what the GPU holds, 8 on a CPU
     save_every_steps: PositiveInt = 40
     deepspeed_stage: Literal[0, 2, 3] = 0
     convert_checkpoints: bool = False  # go on from a cut run's checkpoint that was split otherwise, up to rounding
     checkpointing: Checkpointing = "none"
     fused: bool = False  # compile the elementwise parts of Llama layers
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
-    isolate_evaluation: bool = False  # one process per unit (full scale), on all visible GPUs; smoke shares one
-    evaluation_processes: PositiveInt = 1  # that share the units where they are not isolated; on CUDA one a GPU
+    evaluation_processes: PositiveInt | Literal["gpus"] = 1  # that share the units, on CUDA one a GPU; all GPUs
 
     @property
     def processes_per_node(self) -> int:

@@ -68,7 +68,7 @@ def _score(arguments: dict[str, str], out_dir: Path, execution: Execution) -> No
     )
 
 
-def _report(done: int, total: int, what: str) -> None:
+def _report(done: float, total: int, what: str) -> None:
     print(f"{PROGRESS_PREFIX}{done} {total} {what}", flush=True)
 
 
