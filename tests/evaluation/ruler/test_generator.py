@@ -115,13 +115,13 @@ def test_same_bytes_in_any_process_order_and_hash_seed(smoke_tokenizer: Path) ->
 
 @pytest.mark.parametrize("task", TASKS)
 def test_too_short_a_length_is_one_error_within_seconds(task: str, smoke_tokenizer: Path, sources: Sources) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     if task in ("vt", "cwe"):  # a demonstration of up to 500 tokens; two lists of 100 words
         with pytest.raises(UserError, match=f"{task} at 512 cannot fit .* use a longer length"):
             generate(task, 512, 3, 42, smoke_tokenizer, sources)
     else:
         assert all(sample["length"] <= 512 for sample in generate(task, 512, 3, 42, smoke_tokenizer, sources))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5  # of the processor: others may be at work
 
 
 def test_bad_arguments_are_named(smoke_tokenizer: Path, sources: Sources, tmp_path: Path) -> None:
