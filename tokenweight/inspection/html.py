@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from tokenweight.inspection import palette
 from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
+from tokenweight.webpage import page_environment, script_json
 
 _NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where the package is not installed
-_IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}  # nothing that ends the element or a line
 
 
 def render(content: dict[str, Any]) -> str:
     """The page of an inspection's report."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    return environment.get_template("page.html.jinja").render(
+    return page_environment(Path(__file__).parent).get_template("page.html.jinja").render(
         content=content,
         data=script_json(_page_data(content["tokens"])),
         palette=palette,
@@ -40,11 +28,6 @@ def render(content: dict[str, Any]) -> str:
             "nll": palette.bound_labels(palette.NLL_BOUNDS),
         },
     )
-
-
-def script_json(value: Any) -> Markup:
-    """JSON for a script element: no text in it can end the element."""
-    return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_IN_SCRIPT))
 
 
 def _page_data(tokens: dict[str, Any]) -> dict[str, Any]:
