@@ -26,12 +26,12 @@ def render(audit: Audit) -> str:
         _PREAMBLE,
         _summary(audit),
         f"## {len(wrong)} values that do not follow",
-        _table(("value", "printed", "recomputed", "what it means"), map(_value, wrong)),
+        _table(("value", "printed", "recomputed", "what it means"), map(value_words, wrong)),
         f"## {len(marks)} marks (bold, italic, underline) that do not follow",
-        _table(("cell", "printed", "recomputed"), map(_mark, marks)) if marks else _all_marks_follow(audit.emphasis),
+        _table(("cell", "printed", "recomputed"), map(mark_words, marks)) if marks else _all_marks_follow(audit.emphasis),
         f"## {len(partly)} sentences with exceptions",
         "Held against the cells as read here; a gentler reading may hold.",
-        _table(("place", "words", "read as", "exceptions", "what it means"), map(_exceptions, partly)),
+        _table(("place", "words", "read as", "exceptions", "what it means"), map(claim_words, partly)),
         f"## {len(whole)} sentences that hold",
         _table(("place", "words", "read as"), map(_claim, whole)),
         "## Relations",
@@ -55,7 +55,8 @@ def _summary(audit: Audit) -> str:
     return _table(("kind", "checked", "follow", "do not"), rows)
 
 
-def _value(check: ValueCheck) -> tuple[str, ...]:
+def value_words(check: ValueCheck) -> tuple[str, ...]:
+    """A value that does not follow: its name, printed, recomputed, what it means."""
     sign, decimals = "+" if check.cell.endswith("-difference") else "", _decimals(check.printed) + 1
     recomputed, low, high = (f"{v:{sign}.{decimals}f}" for v in (check.recomputed, check.low, check.high))
     span = f" ({low} to {high})" if low != high else ""
@@ -73,7 +74,8 @@ def _decimals(printed: str) -> int:
     return len(printed.partition(".")[2])
 
 
-def _mark(check: EmphasisCheck) -> tuple[str, ...]:
+def mark_words(check: EmphasisCheck) -> tuple[str, ...]:
+    """A cell's marks: its name, printed, recomputed."""
     return place_name(check.cell), " ".join(check.printed) or "none", " ".join(check.recomputed) or "none"
 
 
@@ -87,7 +89,8 @@ def _claim(check: ClaimCheck) -> tuple[str, ...]:
     return check.place, f"“{check.quote}”", check.reading
 
 
-def _exceptions(check: ClaimCheck) -> tuple[str, ...]:
+def claim_words(check: ClaimCheck) -> tuple[str, ...]:
+    """A sentence with exceptions: place, words, how it is read, the exceptions, what they mean."""
     listed = "; ".join(
         f"{comparison.text} is within rounding" if comparison.outcome == "within rounding" else f"not {comparison.text}"
         for comparison in check.exceptions

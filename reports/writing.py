@@ -28,6 +28,15 @@ def write_report(report: Report, out_dir: Path) -> dict[str, Path]:
     return paths
 
 
+def write_text(path: Path, text: str) -> None:
+    """One file, in a directory that is made where it is not there. UserError where it cannot write."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
+
+
 def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

@@ -240,12 +240,13 @@ def show_config(
 @app.command()
 @_with_inputs
 def report(
-    target: TargetArgument,
+    target: Annotated[str, typer.Argument(help='A table or figure of the paper, e.g. table-3; with --html also "all".')],
     inputs: Inputs,
     scale: ScaleOption = "smoke",
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
+    html: Annotated[Path | None, typer.Option(help="Write one page, with what is behind each number, instead.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
@@ -256,6 +257,12 @@ def report(
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
+    if html is not None:
+        from tokenweight.tasks.html_page import write_html
+
+        write_html(target, scale, inputs, place, html.expanduser().resolve(), out_dir=out.expanduser(), seeds=seeds)
+        typer.echo(str(html))
+        return
     result, files = collect(plan_target(target, scale, inputs, place, seeds), place, out.expanduser().resolve())
     if as_json:
         typer.echo(files["json"].read_text())

@@ -1,0 +1,61 @@
+"""Artifacts behind numbers: their records, and the artifacts that those were made from."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tokenweight.store.store import read_record
+
+_PREFIX = 8  # digits of a fingerprint that end an artifact's address
+
+
+class Artifacts:
+    """Records of a store by address, each read once, and their numbers on the page."""
+
+    def __init__(self, store_root: Path) -> None:
+        self.root = store_root
+        self.records: dict[str, dict[str, Any]] = {}
+        self._without_record: set[str] = set()
+        self._by_prefix = _addresses(store_root)
+
+    def add(self, address: str) -> bool:
+        """Read an artifact's record and those of all that it was made from; False where it has none."""
+        if address in self.records:
+            return True
+        if address in self._without_record:
+            return False
+        record = read_record(self.root / address) if _is_inside(address) else None
+        if record is None:
+            self._without_record.add(address)
+            return False
+        self.records[address] = record
+        for fingerprint in mapping(record.get("inputs")).values():
+            self.address_of(str(fingerprint))
+        return True
+
+    def address_of(self, fingerprint: str) -> str | None:
+        """Address of what an artifact was made from; None where no artifact in the store has that fingerprint."""
+        for address in self._by_prefix.get(fingerprint[:_PREFIX], ()):
+            if self.add(address) and self.records[address].get("fingerprint") == fingerprint:
+                return address
+        return None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A record's field that should be a mapping; {} where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _addresses(store_root: Path) -> dict[str, list[str]]:
+    """Addresses of all artifacts but evaluations (nothing is made from those), by the end of their name."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(store_root.glob("*/*-*")):
+        if path.parent.name != "evaluate" and path.is_dir() and not path.name.startswith("."):
+            found.setdefault(path.name.rpartition("-")[2], []).append(f"{path.parent.name}/{path.name}")
+    return found
+
+
+def _is_inside(address: str) -> bool:
+    path = PurePosixPath(address)
+    return not path.is_absolute() and ".." not in path.parts

@@ -1,0 +1,163 @@
+"""What the page's script reads: cells, the artifacts behind them, recipes. Equal parts are written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tokenweight.recipes.cited import resolved
+from tokenweight.reports.display import (
+    NO_NUMBER,
+    NOT_IN_PAPER,
+    difference_text,
+    interval_text,
+    n_text,
+    value_text,
+)
+from tokenweight.reports.html.artifacts import Artifacts, mapping
+from tokenweight.reports.html.samples import Samples, choose_samples
+from tokenweight.reports.html.section import RecipeShown, Section
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+
+
+class Parts:
+    """Values that several places share: each is kept once, and named by its number."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, value: Any) -> int:
+        """The number of an equal value, which is new where there was none."""
+        key = json.dumps(value, sort_keys=True, default=str)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return self._numbers[key]
+
+
+def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, Any]:
+    """All data of a page. Cells are numbered as :func:`opening_cells` gives them, through all sections."""
+    opening = [(section, row, column, cell) for section in sections for row, column, cell in opening_cells(section.report)]
+    units = dict.fromkeys(address for *_, cell in opening for address in cell.addresses)
+    known = [address for address in units if artifacts.add(address)]
+    samples = choose_samples(known, artifacts)
+    numbers = {address: number for number, address in enumerate(artifacts.records)}
+    parts = Parts()
+    recipes = {name: recipe for section in sections for name, recipe in section.recipes.items()}
+    return {
+        "commands": [section.command for section in sections],
+        "cells": [
+            _cell(sections.index(section), section.report, row, column, cell, numbers)
+            for section, row, column, cell in opening
+        ],
+        "artifacts": [
+            _artifact(address, record, artifacts, numbers, parts, samples) for address, record in artifacts.records.items()
+        ],
+        "prompts": samples.prompts,
+        "samplesLeftOut": samples.left_out,
+        **_recipes(recipes),
+        "parts": parts.values,
+    }
+
+
+def opening_cells(report: Report) -> Iterable[tuple[ReportRow, ReportColumn, Cell]]:
+    """Cells that open a panel: all but those that the paper leaves empty."""
+    for row in report.rows:
+        for column, cell in zip(report.columns, row.cells, strict=True):
+            if cell.status != "not_in_paper":
+                yield row, column, cell
+
+
+def row_name(row: ReportRow) -> str:
+    """Both labels of a row as one."""
+    return " ".join(part for part in (row.group, row.label) if part not in ("", "-"))
+
+
+def column_name(column: ReportColumn) -> str:
+    """Both headings of a column as one."""
+    return " ".join(filter(None, (column.group, column.label)))
+
+
+def _cell(
+    section: int, report: Report, row: ReportRow, column: ReportColumn, cell: Cell, numbers: Mapping[str, int]
+) -> dict[str, Any]:
+    labels = {other.key: row_name(other) for other in report.rows}
+    notes = {note.mark: note.text for note in report.notes if note.mark is not None}
+    difference = cell.difference
+    facts = {
+        "95 % interval": interval_text(cell, column),
+        "Samples": n_text(cell).removeprefix("n "),
+        "Status": cell.status,
+        "The paper": _paper(cell, column),
+    }
+    if difference:
+        facts[f"Difference to {labels.get(difference.baseline, difference.baseline)}"] = difference_text(cell, column).replace(", p ", ", p\u00a0")
+        if difference.p is not None:
+            facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
+        if difference.reason:
+            facts["Test"] = difference.reason
+    return {
+        "section": section,
+        "row": row_name(row),
+        "column": column_name(column),
+        "value": value_text(cell, column),
+        "samples": cell.n if report.seeds == 1 and not column.signed else None,
+        "facts": {name: text for name, text in facts.items() if text not in ("", NO_NUMBER, NOT_IN_PAPER)},
+        "notes": [notes[mark] for mark in cell.marks if mark in notes],
+        "recipe": row.recipe,
+        "units": [numbers[address] for address in cell.addresses if address in numbers],
+        "unread": sum(address not in numbers for address in cell.addresses),
+    }
+
+
+def _paper(cell: Cell, column: ReportColumn) -> str:
+    if cell.paper is None:
+        return ""
+    where = f" (its column {column.paper_label})" if column.paper_label not in (None, column.label) else ""
+    return cell.paper.printed + where
+
+
+def _artifact(
+    address: str,
+    record: Mapping[str, Any],
+    artifacts: Artifacts,
+    numbers: Mapping[str, int],
+    parts: Parts,
+    samples: Samples,
+) -> dict[str, Any]:
+    config = mapping(record.get("config"))
+    inputs = {name: (artifacts.address_of(str(value)), value) for name, value in mapping(record.get("inputs")).items()}
+    return {
+        "address": address,
+        "stage": record.get("stage"),
+        "version": record.get("stage_version"),
+        "unit": config.get("unit"),
+        "fingerprint": record.get("fingerprint"),
+        "config": parts.number({key: value for key, value in config.items() if key != "unit"}),
+        "inputs": {name: numbers[found] if found else str(value) for name, (found, value) in inputs.items()},
+        "outputs": {name: mapping(value).get("sha256") for name, value in mapping(record.get("outputs")).items()},
+        "facts": record.get("facts"),
+        "versions": parts.number(record.get("versions")),
+        "git": parts.number(record.get("git")),
+        "devices": parts.number(record.get("devices")),
+        "memory": parts.number(record.get("peak_memory_bytes")),
+        "started": record.get("started"),
+        "seconds": record.get("wall_seconds"),
+        "samples": samples.by_unit.get(address, []),
+    }
+
+
+def _recipes(recipes: Mapping[str, RecipeShown]) -> dict[str, Any]:
+    settings = Parts()
+    listed = {
+        name: {
+            "command": recipe.command,
+            "settings": [
+                settings.number(list(setting)) for setting in resolved(recipe.loaded.recipe, recipe.loaded.settings)
+            ],
+        }
+        for name, recipe in recipes.items()
+    }
+    return {"recipes": listed, "settings": settings.values}

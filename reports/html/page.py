@@ -1,0 +1,85 @@
+"""The page: tables, notes, findings, the audit of the paper's own numbers; its script opens what is behind a number."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenweight.reports.display import (
+    difference_legend,
+    finding_texts,
+    has_differences,
+    interval_legend,
+    legend,
+    statistic_texts,
+)
+from tokenweight.reports.html.artifacts import Artifacts
+from tokenweight.reports.html.audit import findings_about
+from tokenweight.reports.html.data import page_data
+from tokenweight.reports.html.section import NotRun, Section
+from tokenweight.reports.html.table import column_groups, column_sizes, numbering, row_views
+from tokenweight.reports.html.text import plain, shown
+from tokenweight.reports.model import Report
+from tokenweight.webpage import page_environment, script_json
+
+
+def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotRun] = ()) -> str:
+    """One page of all sections, whole in itself; `not_run` is listed with the commands that run it."""
+    environment = page_environment(Path(__file__).parent, finalize=shown)
+    artifacts = Artifacts(store_root)
+    numbers = numbering()
+    data = plain(page_data(sections, artifacts))
+    return environment.get_template("page.html.jinja").render(
+        title=_title(sections),
+        sections=[
+            {
+                "report": section.report,
+                "command": section.command,
+                "heading": heading(section.report),
+                "groups": column_groups(section.report),
+                "sizes": column_sizes(section.report),
+                "rows": row_views(section.report, numbers),
+                "about": about(section),
+                "divergences": section.divergences,
+                "legend": _legend(section.report),
+                "statistics": statistic_texts(section.report),
+                "findings": finding_texts(section.report),
+                "audit": findings_about(section.report.target),
+                "figures": [b64encode(svg.encode()).decode() for svg in section.figures],
+            }
+            for section in sections
+        ],
+        not_run=not_run,
+        summary=_summary(artifacts),
+        data=script_json(data),
+    )
+
+
+def heading(report: Report) -> str:
+    """ "Table 3: Main results", or the title alone of what the paper does not have."""
+    return ": ".join(filter(None, (report.paper_place, report.title)))
+
+
+def about(section: Section) -> list[str]:
+    """The report's notes about the whole table, without its divergences."""
+    return [
+        note.text for note in section.report.notes if note.mark is None and note.text not in section.divergences
+    ]
+
+
+def _title(sections: Sequence[Section]) -> str:
+    return heading(sections[0].report) if len(sections) == 1 else "Token weighting: tables and figures from records"
+
+
+def _legend(report: Report) -> list[str]:
+    lines = [legend(report, "The paper's number"), f"Interval: {interval_legend()}"]
+    if has_differences(report):
+        lines += [difference_legend(report), "↑ ↓: the corrected p is below 0.05; the arrow is the difference's direction."]
+    return lines
+
+
+def _summary(artifacts: Artifacts) -> dict[str, object]:
+    records = list(artifacts.records.values())
+    evaluations = [record for record in records if record.get("stage") == "evaluate"]
+    return {"evaluations": len(evaluations), "others": len(records) - len(evaluations)}

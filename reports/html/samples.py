@@ -1,0 +1,126 @@
+"""A few samples of each unit: what was asked, what the model said, what it got for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokenweight.reports.html.artifacts import Artifacts, mapping
+from tokenweight.reports.html.text import excerpt
+
+PAGE_CHARACTERS = 2_000_000  # of samples on a page; a unit's second sample is the first to be left out
+_PROMPT = (600, 600)  # characters of its beginning and end
+_OUTPUT = (400, 200)
+_SHORT = (300, 0)  # filtered output and reference
+_COLUMNS = (
+    "doc_id", "prompt_sha256", "n_prompt_tokens", "truncated", "output", "filtered", "reference", "metric", "score",
+)  # fmt: skip
+
+Excerpt = list[str | int]
+Place = tuple[str, int]  # address of prepared prompts, doc_id
+
+
+@dataclass
+class Samples:
+    """Chosen samples by the unit's address, the prompts that they share, and how many the page had no room for."""
+
+    by_unit: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    prompts: list[Excerpt] = field(default_factory=list)
+    left_out: int = 0
+
+
+def choose_samples(addresses: Iterable[str], artifacts: Artifacts) -> Samples:
+    """Of each unit the first sample with the lowest score and the first with the highest; one where all are equal."""
+    rows = {address: chosen for address in addresses if (chosen := _extremes(artifacts.root / address))}
+    prepared = {address: _prepared(address, artifacts) for address in rows}
+    prompts = _read_prompts(rows, prepared, artifacts.root)
+    samples, numbers, spent = Samples(), dict[Place, int](), 0
+    for rank in range(2):
+        for address, chosen in rows.items():
+            for row in chosen[rank : rank + 1]:
+                place = (prepared[address] or "", row["doc"])
+                prompt = prompts.get(place)
+                is_same = prompt is not None and prompt[0] == row["sha256"]
+                cost = sum(len(str(part)) for key in ("output", "filtered", "reference") for part in row[key])
+                if prompt and is_same and place not in numbers:
+                    cost += sum(len(str(part)) for part in prompt[1])
+                if spent + cost > PAGE_CHARACTERS:
+                    samples.left_out += 1
+                    continue
+                spent += cost
+                if prompt and is_same:
+                    if place not in numbers:
+                        numbers[place] = len(samples.prompts)
+                        samples.prompts.append(prompt[1])
+                    row = {**row, "prompt": numbers[place]}
+                samples.by_unit.setdefault(address, []).append(row)
+    return samples
+
+
+def _extremes(directory: Path) -> list[dict[str, Any]]:
+    """The chosen rows of one unit; [] where there are none, none can be read, or the unit has no outputs."""
+    try:
+        table = pq.read_table(directory / "rows.parquet", columns=list(_COLUMNS), use_threads=False)
+        scores = table["score"].cast(pa.float64()).to_numpy()
+        if not len(table) or not np.all(np.isfinite(scores)):
+            return []
+        table = table.take(order := np.argsort(table["doc_id"].to_numpy(), kind="stable"))
+        scores = scores[order]
+        lowest, highest = int(np.argmin(scores)), int(np.argmax(scores))
+        rows = table.take(list(dict.fromkeys((lowest, highest)))).to_pylist()
+        return [_shown(row) for row in rows if row["output"] or row["filtered"] or row["reference"] != "[]"]
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
+        return []
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "doc": int(row["doc_id"]),
+        "score": float(row["score"]),
+        "metric": str(row["metric"]),
+        "tokens": row["n_prompt_tokens"],
+        "truncated": bool(row["truncated"]),
+        "sha256": str(row["prompt_sha256"]),
+        "output": excerpt(str(row["output"]), *_OUTPUT),
+        "filtered": excerpt(str(row["filtered"]), *_SHORT),
+        "reference": excerpt(str(row["reference"]), *_SHORT),
+    }
+
+
+def _prepared(address: str, artifacts: Artifacts) -> str | None:
+    """Address of the artifact that holds the unit's prompts, where the store has it."""
+    fingerprint = mapping(artifacts.records[address].get("inputs")).get("prepared")
+    return artifacts.address_of(str(fingerprint)) if fingerprint else None
+
+
+def _read_prompts(
+    rows: Mapping[str, list[dict[str, Any]]], prepared: Mapping[str, str | None], root: Path
+) -> dict[Place, tuple[str, Excerpt]]:
+    """(SHA-256, excerpt) of each prompt that a chosen sample was asked; every file is read once, to the last one needed."""
+    wanted: dict[str, set[int]] = {}
+    for address, chosen in rows.items():
+        if source := prepared[address]:
+            wanted.setdefault(source, set()).update(row["doc"] for row in chosen)
+    found = {}
+    for source, doc_ids in wanted.items():
+        try:
+            with (root / source / "prompts.jsonl").open("rb") as lines:
+                for number, line in enumerate(lines):
+                    if number in doc_ids:  # prompts lie in the order of their doc_id
+                        entry = json.loads(line)
+                        text = entry["prompt"]
+                        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+                        found[source, number] = (digest, excerpt(text, *_PROMPT))
+                    if number >= max(doc_ids):
+                        break
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+    return found

@@ -1,0 +1,82 @@
+"""A report's table as the template draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, groupby
+
+from tokenweight.reports.display import (
+    column_n_text,
+    difference_text,
+    interval_text,
+    is_significant,
+    value_text,
+)
+from tokenweight.reports.html.data import row_name
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+
+
+@dataclass(frozen=True)
+class CellView:
+    """One cell. `number`: of the cell in the page's data; None: it opens nothing."""
+
+    number: int | None
+    sort: str  # "" sorts last
+    value: str
+    interval: str
+    difference: str
+    arrow: str  # direction of a significant difference
+    paper: str
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class RowView:
+    """One row with its name as text, by which rows are sorted."""
+
+    row: ReportRow
+    name: str
+    cells: tuple[CellView, ...]
+
+
+def column_groups(report: Report) -> list[tuple[str, int]]:
+    """(name, columns) of the headings above the headings; [] where no column has one."""
+    groups = [(name, len(list(members))) for name, members in groupby(report.columns, key=lambda column: column.group)]
+    return groups if any(name for name, _ in groups) else []
+
+
+def column_sizes(report: Report) -> list[str]:
+    """Samples behind each column."""
+    return [column_n_text(report, index) for index in range(len(report.columns))]
+
+
+def row_views(report: Report, numbers: Iterator[int]) -> list[RowView]:
+    """All rows; `numbers` goes on through the tables of a page, in the order of `opening_cells`."""
+    return [
+        RowView(
+            row,
+            row_name(row),
+            tuple(_view(cell, column, numbers) for cell, column in zip(row.cells, report.columns, strict=True)),
+        )
+        for row in report.rows
+    ]
+
+
+def numbering() -> Iterator[int]:
+    """Numbers of the page's cells."""
+    return count()
+
+
+def _view(cell: Cell, column: ReportColumn, numbers: Iterator[int]) -> CellView:
+    difference = cell.difference.value if cell.difference else None
+    return CellView(
+        number=None if cell.status == "not_in_paper" else next(numbers),
+        sort="" if cell.value is None else repr(cell.value),
+        value=value_text(cell, column),
+        interval="" if cell.ci_low is None else interval_text(cell, column),
+        difference="" if difference is None else difference_text(cell, column).replace(" [", "\n["),
+        arrow="" if not is_significant(cell) or not difference else "↑" if difference > 0 else "↓",
+        paper=cell.paper.printed if cell.paper and cell.paper.value is not None else "",
+        cell=cell,
+    )
