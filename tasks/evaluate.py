@@ -37,6 +37,8 @@ def evaluate_units(
             work = _work(node)
             held[work.unit.id] = (holder, build)
             prepared = tuple(store.path(node.identity) for node in work.prepared)
+            if work.scorer:
+                prepared = (*prepared, model_directory(work.scorer, store))
             jobs.append(Job(unit=work.unit, prepared_dirs=prepared, out_dir=build.directory))
         count = len(jobs)
         if jobs:

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.rows import Row
+from tokenweight.evaluation.units import ONE_PASS
 
 MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
 # By the beginning of a unit's id. Needles are really solved; questions about real text are not.
@@ -25,7 +26,7 @@ def flags(rows: Sequence[Row], unit_id: str, prompts: dict[int, str] | None = No
     found = set()
     if 2 * sum(row.truncated for row in rows) > len(rows):
         found.add("mostly_truncated")
-    if benchmark in ("perplexity", "planted"):  # no answers, no task to solve by a trick
+    if benchmark in ONE_PASS:  # no answers, no task to solve by a trick
         return sorted(found)
     if benchmark != "mmlu" and all(not row.output.strip() for row in rows):
         found.add("all_empty")

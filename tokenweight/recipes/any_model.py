@@ -13,7 +13,7 @@ from tokenweight.recipes.schema import HubBase, LocalBase
 AnyModelScale = Literal["paper", "smoke"]
 SAMPLES = (
     "evaluation.ruler.samples", "evaluation.longbench.samples", "evaluation.mmlu.samples", "evaluation.bbh.samples",
-    "evaluation.perplexity.documents",
+    "evaluation.perplexity.documents", "evaluation.pmi.documents",
 )  # fmt: skip
 LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
 
