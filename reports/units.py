@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +37,7 @@ class UnitResult:
     length_words: Floats = field(default_factory=lambda: _NOTHING)
     record: dict[str, Any] = field(default_factory=dict)
     data_digest: str = ""  # sha256 over doc_ids, references and metrics: which questions were asked
+    directory: Path = Path()  # of the artifact, where there is one
     flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
 
 
@@ -55,7 +56,7 @@ def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
         summary = _summary(directory / "summary.json")
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         return _empty(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
-    return _result(entry, record, table, summary)
+    return replace(_result(entry, record, table, summary), directory=directory)
 
 
 def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:

@@ -181,6 +181,8 @@ class Planner:
                 return self._random(base)
 
     def _directory(self, label: str, path: Path) -> tuple[Checkpoint, Checkpoint]:
+        if not path.is_dir():
+            raise UserError(f"base {path}: no such directory; give a checkpoint directory of transformers")
         files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in _MODEL_SUFFIXES)
         if not files:
             raise UserError(f"base {path}: holds no model files; give a checkpoint directory of transformers")
