@@ -27,7 +27,9 @@ from tokenweight.reports.units import read_unit
 
 TARGET = get_target("figure-3")
 CHUNK_TOKENS, FIRST = 4000, 1000
-ENTRY = UnitEntry(unit="pmi/validation", benchmark="pmi", task="validation", address="evaluate/uniform", fingerprint="f")
+ENTRY = UnitEntry(
+    unit="pmi/validation", benchmark="pmi", task="validation", address="evaluate/uniform", fingerprint="f"
+)
 VARIANTS = ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi")
 
 
