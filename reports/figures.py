@@ -21,7 +21,7 @@ COLUMN_INCHES = 3.35  # width of a column of the ACL's style
 # Okabe and Ito 2008: told apart by colour-blind readers. In grey the line styles tell curves apart.
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.linewidth": 0.6,

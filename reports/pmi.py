@@ -117,7 +117,7 @@ def quantile(distribution: Distribution, share: float, tokens: PmiTokens) -> flo
 def scott_bandwidth(distribution: Distribution, tokens: PmiTokens) -> float:
     """Scott's rule, as scipy.stats.gaussian_kde takes it: standard deviation times n^(-1/5), in nats."""
     n, total, squares = (distribution.total(name, tokens) for name in ("tokens", "sum", "squares"))
-    return math.sqrt((squares - total**2 / n) / (n - 1)) * n**-0.2
+    return math.sqrt((squares - total**2 / n) / (n - 1)) * math.pow(n, -0.2)
 
 
 def density(distribution: Distribution, grid: Floats, bandwidth: float, tokens: PmiTokens) -> Floats:

@@ -23,8 +23,7 @@ from tokenweight.reports.pmi import (
     scott_bandwidth,
     selected,
 )
-from tokenweight.reports.statistics import Floats
-from tokenweight.reports.units import read_unit
+from tokenweight.reports.units import Floats, read_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
