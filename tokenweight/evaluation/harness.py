@@ -25,7 +25,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import causal_lm
 from tokenweight.training.quiet import quiet_transformers
 
-MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 256}
+MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
 CACHE_SHARE = 0.4  # of a GPU's free memory: attention repeats a layer's keys and values beside the cache
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB

@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
+from tokenweight.errors import UserError
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -58,11 +60,14 @@ def _share_of_numbers(prediction: str, expected: str) -> float:
     return numbers.count(expected) / len(numbers) if numbers else 0.0
 
 
+PARAGRAPH = re.compile(r"Paragraph (\d+)")
+
+
 def retrieval(prediction: str, reference: str) -> float:
     """Share of the prediction's numbers that are the paragraph's number."""
-    paragraph = re.search(r"Paragraph (\d+)", reference)
+    paragraph = PARAGRAPH.search(reference)
     if paragraph is None:
-        raise ValueError(f"a reference of passage_retrieval_en must read 'Paragraph N', not {reference!r}")
+        raise UserError(f"passage_retrieval_en: a reference must read 'Paragraph N', not {reference!r}")
     return _share_of_numbers(prediction, paragraph.group(1))
 
 
