@@ -93,8 +93,8 @@ def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats |
     value = scale * float(counted.sum() / tokens.sum())
     if len(tokens) < 2:
         return value, None
-    key = "pmi/documents"
-    return value, scale * bootstrap_means(key, counted) / bootstrap_means(key, tokens)
+    drawn, drawn_tokens = bootstrap_means("pmi/documents", np.stack([counted, tokens]))
+    return value, scale * drawn / drawn_tokens
 
 
 def _counted(measure: Pmi, distribution: Distribution) -> tuple[Floats, float]:
