@@ -103,6 +103,7 @@ reproduce_planted = _flow_of("planted")
 reproduce_table_8 = _flow_of("table-8")
 reproduce_table_9 = _flow_of("table-9")
 reproduce_table_10 = _flow_of("table-10")
+reproduce_figure_3 = _flow_of("figure-3")
 
 
 @flow(name="train-and-evaluate", flow_run_name="{recipe} {scale}", persist_result=False)

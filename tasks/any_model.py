@@ -22,6 +22,7 @@ from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import HubBase
 from tokenweight.reports.build import build_report
+from tokenweight.reports.figures import write_figure
 from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
@@ -32,6 +33,7 @@ from tokenweight.tasks.collect import unit_entry
 from tokenweight.tasks.here import run_here
 
 OFFERED = tuple(COLUMNS)
+DEFAULT = tuple(name for name in OFFERED if name != "pmi")  # reads whole documents twice, for no table: on request
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,12 @@ class PlannedModels:
 
 
 def chosen_benchmarks(text: str | None) -> tuple[str, ...]:
-    """Comma-separated names in the benchmarks' own order, the same for all runs; None: all. UserError for others."""
+    """Comma-separated names in the benchmarks' own order, the same for all runs; None: all but pmi.
+
+    UserError for others.
+    """
     if text is None:
-        return tuple(name for name in BENCHMARKS if name in OFFERED)
+        return tuple(name for name in BENCHMARKS if name in DEFAULT)
     given = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in given if name not in OFFERED]
     if unknown or not given:
@@ -75,10 +80,11 @@ def subjects(
     """The models by name. Raises UserError for one that cannot be evaluated on these benchmarks."""
     found = [find(name, revision, context_tokens) for name in names]
     for subject in found:
-        if "perplexity" in benchmarks and (field := subject.no_perplexity_because):
+        wanted = [name for name in ("perplexity", "pmi") if name in benchmarks]
+        if wanted and (field := subject.no_perplexity_because):
             raise UserError(
-                f"--model {subject.name}: changes its logits after the head ({field}), which perplexity here does not "
-                "follow; choose --benchmarks without perplexity"
+                f"--model {subject.name}: changes its logits after the head ({field}), which {wanted[0]} here does not "
+                f"follow; choose --benchmarks without {' and '.join(wanted)}"
             )
     return found
 
@@ -183,11 +189,13 @@ def manifest(planned: PlannedModels) -> Manifest:
 
 
 def collect_models(planned: PlannedModels, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON."""
+    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON; the figure of pmi."""
     names = {label: loaded.recipe.name for label, loaded in planned.recipes.items()}
     target = any_model_target(_name(planned), names, planned.benchmarks, _about(planned))
-    report = build_report(manifest(planned), store.root, target)
-    return report, write_report(report, out_dir)
+    described = manifest(planned)
+    report = build_report(described, store.root, target)
+    files = write_report(report, out_dir)
+    return report, files | write_figure(target.figure, report, described, store.root, out_dir)
 
 
 def _name(planned: PlannedModels) -> str:
@@ -203,7 +211,7 @@ def _about(planned: PlannedModels) -> str:
         "nothing of a model."
     )
     limit = f" Limited to {planned.limit} of each task's samples: not the whole protocol." if planned.limit else ""
-    left_out = [name for name in OFFERED if name not in planned.benchmarks]
+    left_out = [name for name in DEFAULT if name not in planned.benchmarks]
     return scale + limit + (f" Not run: {', '.join(left_out)}." if left_out else "")
 
 

@@ -11,8 +11,9 @@ from tokenweight.graph import Graph, Planner
 from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
+from tokenweight.reports.figures import write_figure
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
-from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean, UnitMean
+from tokenweight.reports.measures import Perplexity, Pmi, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
@@ -63,6 +64,8 @@ def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:
             used.add(measure.benchmark)
         elif isinstance(measure, Perplexity):
             used.add("perplexity")
+        elif isinstance(measure, Pmi):
+            used.add("pmi")
     return tuple(name for name in BENCHMARKS if name in used)
 
 
@@ -94,9 +97,11 @@ def manifest(planned: Planned) -> Manifest:
 
 
 def collect(planned: Planned, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json."""
-    report = build_report(manifest(planned), store.root)
-    return report, write_report(report, out_dir)
+    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json, and its figure."""
+    described = manifest(planned)
+    report = build_report(described, store.root)
+    files = write_report(report, out_dir)
+    return report, files | write_figure(planned.target.figure, report, described, store.root, out_dir)
 
 
 def unit_entry(node: Node) -> UnitEntry:

@@ -50,7 +50,7 @@ INPUT_OPTIONS = {
 }
 EVALUATION_OPTIONS = {
     name: option for name, option in INPUT_OPTIONS.items() if name not in ("corpus", "base", "tokenizer")
-} | {"corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet for perplexity. Default: PG-19 of the hub.")}
+} | {"corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet for perplexity and pmi. Default: PG-19 of the hub.")}
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recipe; default: the target's own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
@@ -268,7 +268,7 @@ def _evaluate(
     inputs: Inputs,
     revision: Annotated[str | None, typer.Option(help="Of a hub id. Default: its main branch.")] = None,
     benchmarks: Annotated[
-        str | None, typer.Option(help="Of ruler,longbench,mmlu,bbh,perplexity. Default: all.")
+        str | None, typer.Option(help="Of ruler,longbench,mmlu,bbh,perplexity,pmi. Default: all but pmi.")
     ] = None,
     scale: Annotated[
         Literal["paper", "smoke"], typer.Option(help="paper: the whole protocol; smoke: shipped miniatures.")

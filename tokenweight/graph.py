@@ -181,6 +181,8 @@ class Planner:
                 return self._random(base)
 
     def _directory(self, label: str, path: Path) -> tuple[Checkpoint, Checkpoint]:
+        if not path.is_dir():
+            raise UserError(f"base {path}: no such directory; give a checkpoint directory of transformers")
         files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in _MODEL_SUFFIXES)
         if not files:
             raise UserError(f"base {path}: holds no model files; give a checkpoint directory of transformers")
@@ -289,11 +291,19 @@ class Planner:
             inputs |= {"chunks": prepared[0], "scores": prepared[1]}
         else:
             config["data"] = self._data(unit, evaluation)
+        scorer = self._pmi_scorer(recipe) if unit.benchmark == "pmi" else None
+        if scorer:
+            inputs["scorer"] = scorer
         if unit.benchmark != "perplexity":
             config["context_tokens"] = context_tokens
         name = f"{checkpoint.label}--{unit.id.replace('/', '-')}"
-        work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens)
+        work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens, scorer)
         return self._node("evaluate", name, config, work, inputs)
+
+    def _pmi_scorer(self, recipe: Recipe) -> Checkpoint | None:
+        """The frozen model that reads the short windows, if the recipe has one: by default its base, un-extended."""
+        pmi = recipe.evaluation.pmi
+        return None if pmi.scorer == "unfrozen" else self._base(pmi.scorer_model or recipe.base)[0]
 
     def _planted(self, recipe: Recipe) -> tuple[Node, Node]:
         """The judge's sequences, as long as the recipe's context, and the NLL that the un-extended base gives them."""
@@ -315,7 +325,7 @@ class Planner:
         return self._node("prepare", name, config, work, {"tokenizer": tokenizer})
 
     def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        if unit.benchmark == "perplexity":
+        if unit.benchmark in ("perplexity", "pmi"):
             return self._corpus(evaluation.perplexity.corpus)[1]
         try:
             files = data_files(unit, evaluation)

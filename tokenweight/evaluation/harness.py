@@ -109,6 +109,7 @@ class Harness:
         if tokenizer.eos_token is None:
             tokenizer.eos_token = end_of_text(tokenizer, str(checkpoint_dir))
         model.generation_config = _greedy(model, tokenizer)
+        self.checkpoint_dir = checkpoint_dir
         self.context_tokens = context_tokens
         self.batch_tokens = _batch_tokens(model, device, context_tokens, execution.eval_batch_sequences)
         with quiet_harness():

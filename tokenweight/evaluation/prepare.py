@@ -11,9 +11,9 @@ from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation
 
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
-TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
+TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "planted": 1}
 _TASK_TEMPLATE_VERSION = {("ruler", "fwe"): 2}  # 2: fuller samples
-METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
+METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "planted": 1}
 _METRIC_PACKAGES = {"longbench": ("rouge",)}
 
 
@@ -57,7 +57,7 @@ def data_files(unit: Unit, evaluation: Evaluation) -> list[Path]:
             return mmlu.subject_files(evaluation.mmlu, unit.task)
         case "bbh":
             return bbh.task_file(evaluation.bbh, unit.task)
-        case "perplexity":
+        case "perplexity" | "pmi":
             from tokenweight.corpus.sources import corpus_files
 
             return corpus_files(evaluation.perplexity.corpus)
@@ -126,6 +126,11 @@ def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
             return {
                 "metric": "nll", "template_version": TEMPLATE_VERSION["perplexity"],
                 "metric_version": METRIC_VERSION["perplexity"], "documents": evaluation.perplexity.documents,
+            }  # fmt: skip
+        case "pmi":
+            return {
+                "metric": "pmi", "template_version": TEMPLATE_VERSION["pmi"], "metric_version": METRIC_VERSION["pmi"],
+                **evaluation.pmi.model_dump(mode="json", exclude={"scorer_model"}),  # which is an input
             }  # fmt: skip
         case "planted":
             return {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokenweight.corpus.sources import document_count
 from tokenweight.errors import StageError
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.prepare import data_files
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 class Job:
     """A unit to evaluate: where what was prepared for it is, and where its rows go.
 
-    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; else nothing.
+    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; PMI with a frozen scorer:
+    that model; else nothing.
     """
 
     unit: Unit
@@ -235,6 +237,32 @@ def _run_perplexity(
         yield unit.finish(n_expected=seen - too_short[length], notes=notes)
 
 
+# --- The distribution of the PMI ---------------------------------------------------------------
+
+
+def _run_pmi(
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+) -> Iterator[Unit]:
+    from tokenweight.evaluation.pmi import chunk_rows
+    from tokenweight.evaluation.pmi_histogram import resume, totals
+
+    (open_unit,) = open_units
+    out_dir, journal = open_unit.job.out_dir, open_unit.journal
+    histogram, journal.rows = resume(out_dir, journal.rows)
+    scorer_dir = next(iter(open_unit.job.prepared_dirs), None)
+    total = evaluation.pmi.documents or document_count(evaluation.perplexity.corpus, "validation")
+    started = time.monotonic()
+    for document, row, values in chunk_rows(evaluation, harness, scorer_dir, journal.rows):
+        open_unit.add([row], time.monotonic() - started)
+        histogram.add(values)
+        histogram.write(out_dir)  # behind the row: a row that it does not count is made again
+        progress(document + 1, max(total, document + 1), "pmi documents")
+        started = time.monotonic()
+    if not journal.rows:
+        histogram.write(out_dir)
+    yield open_unit.finish(n_expected=histogram.chunks, notes=totals(journal.rows.values()))
+
+
 # --- The planted judge -------------------------------------------------------------------------
 
 
@@ -259,4 +287,4 @@ def _run_planted(
         yield open_unit.finish(n_expected=len(open_unit.journal.rows), notes={"sequences": total})
 
 
-_RUN = {"perplexity": _run_perplexity, "planted": _run_planted}
+_RUN = {"perplexity": _run_perplexity, "pmi": _run_pmi, "planted": _run_planted}

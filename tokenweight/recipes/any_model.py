@@ -13,7 +13,7 @@ from tokenweight.recipes.schema import HubBase, LocalBase
 AnyModelScale = Literal["paper", "smoke"]
 SAMPLES = (
     "evaluation.ruler.samples", "evaluation.longbench.samples", "evaluation.mmlu.samples", "evaluation.bbh.samples",
-    "evaluation.perplexity.documents",
+    "evaluation.perplexity.documents", "evaluation.pmi.documents",
 )  # fmt: skip
 LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
 
@@ -35,7 +35,7 @@ def evaluation_recipe(
     samples of a task, subject or length, and the most documents of perplexity.
 
     Raises:
-        UserError: the context is too short for a length, or for all of them.
+        UserError: the context is too short for a length, for all of them, or for a far context.
     """
     settings = replace(paper.EVALUATION, smoke.EVALUATION) if scale == "smoke" else dict(paper.EVALUATION)
     longest = max((*lengths_tokens, *(n for key in LENGTHS.values() for n in settings[key].value)))
@@ -51,7 +51,15 @@ def evaluation_recipe(
     settings, known = apply(inputs, replace(settings, changes), scale)
     if unknown := sorted(set(inputs.assignments()) - known):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
-    return Loaded(build(f"evaluate/{label}", scale, settings), settings)
+    recipe = build(f"evaluate/{label}", scale, settings)
+    if "pmi" in benchmarks and context_tokens <= recipe.evaluation.pmi.short_tokens:
+        short = context_tokens // 4
+        raise UserError(
+            f"--model {label}: is read with {context_tokens} tokens, which leaves pmi no far context beside a short one of "
+            f"{recipe.evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
+            f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
+        )
+    return Loaded(recipe, settings)
 
 
 def _least(limit: int, cited: object) -> int:

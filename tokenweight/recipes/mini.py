@@ -63,6 +63,8 @@ EVALUATION: Settings = {
     }),
     **cite(_SIXTEENTH, {
         "evaluation.longbench.split_tokens": 512,
+        "evaluation.pmi.short_tokens": 512,
+        "evaluation.pmi.stride_tokens": 384,
         "evaluation.planted.short_tokens": 512,
         "evaluation.planted.stride_tokens": 384,
     }),

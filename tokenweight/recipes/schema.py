@@ -279,6 +279,31 @@ class Perplexity(Frozen):
     documents: PositiveInt | None = None
 
 
+class Pmi(Frozen):
+    """Distribution of the PMI (Figure 3) over the whole validation documents of `perplexity.corpus`.
+
+    Chunks are as long as the model's context; windows are those of training. `scorer` unfrozen: the model itself reads
+    the windows; frozen: `scorer_model`, or where that is None the recipe's own base before extension.
+    """
+
+    short_tokens: PositiveInt
+    stride_tokens: PositiveInt
+    shift_k: float = Field(default=2.0, gt=1)  # of sppmi and snpmi, whose zero scores are counted
+    scorer: Literal["unfrozen", "frozen"] = "unfrozen"
+    scorer_model: Base | None = None
+    documents: PositiveInt | None = None  # None: all
+
+    @model_validator(mode="after")
+    def _windows(self) -> Pmi:
+        if self.stride_tokens >= self.short_tokens:
+            raise ValueError(
+                f"stride_tokens ({self.stride_tokens}) must be smaller than short_tokens ({self.short_tokens})"
+            )
+        if self.scorer == "unfrozen" and self.scorer_model is not None:
+            raise ValueError("an unfrozen scorer is the model itself: leave `scorer_model` out")
+        return self
+
+
 class Planted(Frozen):
     """The synthetic novel as a judge of scores and models (not in the paper): unseen sequences of known kinds.
 
@@ -300,6 +325,7 @@ class Evaluation(Frozen):
     mmlu: Mmlu
     bbh: Bbh
     perplexity: Perplexity
+    pmi: Pmi
     planted: Planted
 
 

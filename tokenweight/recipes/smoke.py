@@ -60,6 +60,8 @@ EVALUATION: Settings = {
         "evaluation.ruler.lengths_tokens": (1024, 2048, 3072, 4096),
         "evaluation.longbench.split_tokens": 1024,
         "evaluation.perplexity.lengths_tokens": (1024, 2048, 3072, 4096),
+        "evaluation.pmi.short_tokens": 1024,
+        "evaluation.pmi.stride_tokens": 768,
         "evaluation.planted.short_tokens": 1024,
         "evaluation.planted.stride_tokens": 768,
         "evaluation.planted.precision": "fp32",
@@ -72,6 +74,7 @@ EVALUATION: Settings = {
         "evaluation.bbh.samples": 1,
         "evaluation.bbh.max_new_tokens": 48,
         "evaluation.perplexity.documents": 8,
+        "evaluation.pmi.documents": 8,
         "evaluation.planted.corpus": JUDGE.model_copy(update={"document_tokens": 12_000}).model_dump(),
     }),
     **cite("smoke: shipped files", {
