@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.graph import Graph
 from tokenweight.recipes.schema import Execution, FilesCorpus
-from tokenweight.stages import ChunkWork, Node, PretrainWork, TrainWork
+from tokenweight.stages import ChunkWork, EvaluateWork, Node, PretrainWork, TrainWork
 from tokenweight.store import Store
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
 from tokenweight.training.launch_check import check_batch
@@ -64,7 +65,7 @@ def check_texts(steps: Iterable[Step]) -> None:
 
 
 def check_execution(steps: Iterable[Step], execution: Execution) -> None:
-    """Raise UserError where an execution cannot train what would run: told before anything is started."""
+    """Raise UserError where what would run cannot: training as the execution says, or evaluation by vllm, where it is not."""
     for step in steps:
         if step.action != "run":
             continue
@@ -73,6 +74,8 @@ def check_execution(steps: Iterable[Step], execution: Execution) -> None:
                 check_batch(work.training, execution)
             case PretrainWork() as work:
                 check_batch(work.base.training, execution, "base.training")
+            case EvaluateWork() as work if work.evaluation.backend == "vllm":
+                check_vllm()
 
 
 def check_checkpoints(steps: Iterable[Step], store: Store, execution: Execution) -> None:
