@@ -22,7 +22,11 @@ def normalize_answer(text: str) -> str:
 
 def qa_f1(prediction: str, reference: str) -> float:
     """F1 of the words of both, normalised."""
-    predicted, expected = normalize_answer(prediction).split(), normalize_answer(reference).split()
+    return word_f1(normalize_answer(prediction).split(), normalize_answer(reference).split())
+
+
+def word_f1(predicted: list[str], expected: list[str]) -> float:
+    """F1 of two lists of words, each counted as often as it is there."""
     common = sum((Counter(predicted) & Counter(expected)).values())
     if not common:
         return 0.0
@@ -76,14 +80,19 @@ def count(prediction: str, reference: str) -> float:
     return _share_of_numbers(prediction, str(reference))
 
 
+def code_line(prediction: str) -> str:
+    """The first line that is no comment or markup, leading line breaks left out; empty if there is none."""
+    lines = prediction.lstrip("\n").split("\n")
+    return next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
+
+
 def code_similarity(prediction: str, reference: str) -> float:
     """Edit similarity of the first line that is no comment or markup, in whole percent.
 
     The ratio is fuzzywuzzy 0.18's on difflib. That package silently takes python-Levenshtein's, which differs,
     where it is installed; difflib is called directly here so that installed packages cannot change a score.
     """
-    lines = prediction.lstrip("\n").split("\n")
-    line = next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
+    line = code_line(prediction)
     if line == reference:
         return 1.0
     if not line or not reference:
