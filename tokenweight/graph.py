@@ -296,7 +296,7 @@ class Planner:
             inputs["scorer"] = scorer
         if unit.benchmark != "perplexity":
             config["context_tokens"] = context_tokens
-        name = f"{checkpoint.label}--{unit.id.replace('/', '-')}"
+        name = f"{checkpoint.label}--{unit.id.replace('/', '-')}" + ("" if evaluation.backend == "hf" else "-vllm")
         work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens, scorer)
         return self._node("evaluate", name, config, work, inputs)
 

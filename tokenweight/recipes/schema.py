@@ -317,9 +317,13 @@ class Planted(Frozen):
     precision: Literal["fp32", "bf16"] = "bf16"  # of the scorer
 
 
-class Evaluation(Frozen):
-    """What every recipe of a scale is measured on."""
+Backend = Literal["hf", "vllm"]
 
+
+class Evaluation(Frozen):
+    """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
+
+    backend: Backend = "hf"
     ruler: Ruler
     longbench: LongBench
     mmlu: Mmlu
@@ -397,6 +401,7 @@ class Execution(Frozen):
     fused: bool = False  # compile the elementwise parts of Llama layers
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
     evaluation_processes: PositiveInt | Literal["gpus"] = 1  # that share the units, on CUDA one a GPU; all GPUs
+    tensor_parallel: PositiveInt = 1  # GPUs of each evaluation process; backend vllm
 
     @property
     def processes_per_node(self) -> int:
