@@ -5,7 +5,10 @@ PYTHON ?= python3
 VENV ?= .venv
 STORE ?= store
 OUT ?= results
+WORKERS ?= 2
 BIN = $(VENV)/bin
+# A file's tests stay together; --no-loadscope-reorder keeps the order of tests/conftest.py, long work first.
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 STAMP = $(VENV)/.installed
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -35,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 		$(PYTHON) -m venv $(VENV) && cp constraints.txt $(VENV)/constraints.txt && \
 		$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt); \
 	fi
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,dev]'
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,data,dev]'
 	@touch $@
 
 reproduce: $(STAMP)
@@ -43,12 +46,13 @@ reproduce: $(STAMP)
 	@echo "Table 3: $(abspath $(OUT))/table-3.md"
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
 
 # With DeepSpeed, whose first run on a CPU compiles an extension for some minutes (gcc and ninja).
 test-all: $(STAMP)
-	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,dev,deepspeed]'
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,data,dev,deepspeed]'
+	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
+	$(BIN)/python -m pytest -m slow
 
 mutate: $(STAMP)
 	$(BIN)/python scripts/mutate.py

@@ -1,9 +1,14 @@
-"""Two protocols never share a column: compare the records behind it, and say where they disagree."""
+"""Two protocols never share a column: compare the records behind it, and say where they disagree.
+
+The identity of code is the stage's version, which is raised whenever a change of code changes what the stage writes and
+is part of every fingerprint. Commits are not compared, since most of them change nothing here: where records come from
+several, or from uncommitted changes, a note says so (`origins`).
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokenweight.reports.units import UnitResult
@@ -11,36 +16,72 @@ from tokenweight.reports.units import UnitResult
 # Row -> that row's units of one column.
 ColumnUnits = Mapping[str, list[UnitResult]]
 
+# What a protocol says of one task alone; all else is the benchmark's.
+_OF_A_TASK = ("metric", "generation", "fewshot", "fewshot_order")
+# Inputs that all rows share where they answer the same questions. LongBench's prompts are cut to each model's context.
+_SHARED_INPUTS = {"ruler": ("prepared",), "planted": ("chunks", "scores")}
+_NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
+
 
 def disagreement(column: ColumnUnits, *, same_questions: bool = True) -> str | None:
     """Why the rows of a column cannot be compared, or None where they can.
 
-    Compared for each unit over all rows that hold it: protocol, stage version, digests of raw data,
-    and, with `same_questions`, between complete units which questions were asked. The harness must be one over the whole column.
+    The harness and the stage's version must be one over the whole column, within a row too; a benchmark's protocol over
+    all its units. For each unit, compared over all rows that hold it: the whole protocol, digests of raw data, and,
+    with `same_questions`, shared inputs and, between complete units, which questions were asked.
     """
     by_unit: dict[str, dict[str, UnitResult]] = {}
+    by_benchmark: dict[str, dict[str, Any]] = {}
     for row, units in column.items():
         for unit in units:
             if unit.record:
                 by_unit.setdefault(unit.entry.unit, {})[row] = unit
-    harness = {
-        f"{row}, {name}": unit.record.get("versions", {}).get("lm-eval")
-        for name, rows in by_unit.items()
-        for row, unit in rows.items()
-    }
-    return _first_difference("harness version lm-eval", harness) or next(
-        (text for name, rows in by_unit.items() if (text := _unit_disagreement(name, rows, same_questions))), None
-    )
+                protocol = {k: v for k, v in (_config(unit).get("protocol") or {}).items() if k not in _OF_A_TASK}
+                by_benchmark.setdefault(unit.entry.benchmark, {})[f"{row}, {unit.entry.unit}"] = protocol
+    everywhere = {f"{row}, {name}": unit.record for name, rows in by_unit.items() for row, unit in rows.items()}
+    return (
+        _first_difference("harness version lm-eval", {w: r.get("versions", {}).get("lm-eval") for w, r in everywhere.items()})
+        or _first_difference("code: stage version", {w: r.get("stage_version") for w, r in everywhere.items()})
+        or next((text for name, rows in by_unit.items() if (text := _unit_disagreement(name, rows, same_questions))), None)
+        or next((text for name, all_of in by_benchmark.items() if (text := _first_difference(f"{name}: protocol", all_of))), None)
+    )  # fmt: skip
+
+
+def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
+    """Notes on what is not refused: several commits, uncommitted changes, several versions of what runs the models."""
+    records = [unit.record for unit in units if unit.record]
+    gits = [record.get("git") or {} for record in records]
+    commits = sorted({str(git["commit"])[:8] for git in gits if git.get("commit")})
+    dirty = sum(bool(git.get("dirty")) for git in gits)
+    notes = []
+    if len(commits) > 1:
+        notes.append(
+            f"Evaluated at {len(commits)} commits: {', '.join(commits)}; a stage's version tells where its code changed."
+        )
+    if dirty:
+        notes.append(f"{dirty} of {len(records)} evaluations ran with uncommitted changes in the checkout.")
+    for package in _NOTED_VERSIONS:
+        versions = sorted({str(record.get("versions", {}).get(package)) for record in records} - {"None"})
+        if len(versions) > 1:
+            notes.append(f"Evaluated with {len(versions)} versions of {package}: {', '.join(versions)}.")
+    return tuple(notes)
+
+
+def _config(unit: UnitResult) -> dict[str, Any]:
+    config: dict[str, Any] = unit.record.get("config", {})
+    return config
 
 
 def _unit_disagreement(name: str, rows: Mapping[str, UnitResult], same_questions: bool) -> str | None:
-    configs = {row: unit.record.get("config", {}) for row, unit in rows.items()}
+    configs = {row: _config(unit) for row, unit in rows.items()}
+    shared = _SHARED_INPUTS.get(name.partition("/")[0], ()) if same_questions else ()
+    inputs = {row: {key: unit.record.get("inputs", {}).get(key) for key in shared} for row, unit in rows.items()}
     complete = {row: unit for row, unit in rows.items() if unit.status == "complete"}
     questions = {row: unit.data_digest[:8] for row, unit in complete.items()} if same_questions else {}
     return (
         _first_difference(f"{name}: protocol", {row: config.get("protocol") for row, config in configs.items()})
         or _first_difference(f"{name}: data digest", {row: config.get("data") for row, config in configs.items()})
-        or _first_difference(f"{name}: code", {row: unit.record.get("stage_version") for row, unit in rows.items()})
+        or _first_difference(f"{name}: data digest", inputs)
         or _first_difference(f"{name}: questions asked", questions)
     )
 

@@ -10,27 +10,31 @@ from pathlib import Path
 import numpy as np
 
 from tokenweight.errors import UserError
-from tokenweight.reports.agreement import disagreement
-from tokenweight.reports.emphasis import emphasise
+from tokenweight.reports.agreement import disagreement, origins
+from tokenweight.reports.comparisons import Pair, compare
+from tokenweight.reports.emphasis import emphasis_words, emphasise
 from tokenweight.reports.estimates import (
     Estimate,
+    Reason,
     difference_of_rows,
     estimate_from_units,
     mean_of_columns,
     mean_of_seeds,
+    resampled,
+    resampling_moves,
     units_of,
 )
 from tokenweight.reports.findings import judge
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import ColumnMean, Difference
-from tokenweight.reports.model import Cell, Mark, Report, ReportColumn, ReportRow, Statistic
-from tokenweight.reports.notes import Notes, flag_notes, general_notes, several_seeds
+from tokenweight.reports.manifest import Manifest, UnitEntry
+from tokenweight.reports.measures import ColumnMean, Difference, Measure
+from tokenweight.reports.model import Cell, CellDifference, Mark, Report, ReportColumn, ReportRow, Statistic
+from tokenweight.reports.notes import FEW_SAMPLES, Notes, few_samples, flag_notes, general_notes, repair, several_seeds
 from tokenweight.reports.paper.numbers import paper_number
 from tokenweight.reports.statistics import interval_95, pearson, spearman
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import tokens_label
 from tokenweight.reports.targets.model import Column, Row, Target
-from tokenweight.reports.units import UnitResult, read_unit
+from tokenweight.reports.units import UnitResult, read_units
 
 Run = tuple[str, int]  # row and seed
 RunUnits = Mapping[Run, list[UnitResult]]
@@ -47,7 +51,7 @@ def build_report(manifest: Manifest, store_root: Path, target: Target | None = N
     target = target or get_target(manifest.target)
     _check_rows(target, manifest)
     columns = target.columns(manifest)
-    units = _read_units(columns, manifest, store_root)
+    units = _read_all(columns, manifest, store_root)
     runs = _estimate_all(target, columns, units, manifest)
     return _assemble(target, columns, runs, units, manifest)
 
@@ -72,15 +76,18 @@ def _seeds(manifest: Manifest) -> list[int]:
     return sorted({entry.seed for entry in manifest.rows}) or [0]
 
 
-def _read_units(columns: Iterable[Column], manifest: Manifest, store_root: Path) -> RunUnits:
-    """The units of each row and seed, read where a column of the target needs them."""
+def _read_all(columns: Iterable[Column], manifest: Manifest, store_root: Path) -> RunUnits:
+    """The units of each row and seed, read where a column of the target needs them; a shared one is read once."""
     measures = [column.measure for column in columns]
-    found: dict[Run, list[UnitResult]] = {}
+    needed: dict[Run, dict[str, UnitEntry]] = {}
     for row in manifest.rows:
         unread = [UnitResult(entry, "missing") for entry in row.units]
-        needed = {unit.entry.unit: unit.entry for measure in measures for unit in units_of(measure, unread)}
-        found[row.row, row.seed] = [read_unit(entry, store_root) for entry in needed.values()]
-    return found
+        needed[row.row, row.seed] = {
+            unit.entry.unit: unit.entry for measure in measures for unit in units_of(measure, unread)
+        }
+    entries = {entry: None for entries in needed.values() for entry in entries.values()}
+    read = dict(zip(entries, read_units(entries, store_root), strict=True))
+    return {run: [read[entry] for entry in entries.values()] for run, entries in needed.items()}
 
 
 def _estimate_all(target: Target, columns: tuple[Column, ...], units: RunUnits, manifest: Manifest) -> RunEstimates:
@@ -89,11 +96,14 @@ def _estimate_all(target: Target, columns: tuple[Column, ...], units: RunUnits, 
     estimates: RunEstimates = {(row.key, seed): {} for row in target.rows for seed in seeds}
     for column in columns:
         if not isinstance(column.measure, ColumnMean | Difference):
-            _estimate_from_samples(column, target, units, manifest, estimates)
+            made = _refused(column, columns, target, units, manifest, _from_samples(column, target, units, manifest))
+            for run, estimate in resampled(made).items():
+                estimates[run][column.key] = estimate
     for column in columns:
         if isinstance(column.measure, ColumnMean):
-            for cells in estimates.values():
-                cells[column.key] = mean_of_columns(column.measure, cells)
+            means = {run: mean_of_columns(column.measure, cells) for run, cells in estimates.items()}
+            for run, estimate in _refused(column, columns, target, units, manifest, means).items():
+                estimates[run][column.key] = estimate
     for column in columns:
         if isinstance(column.measure, Difference):
             for row, seed in product(target.rows, seeds):
@@ -103,36 +113,67 @@ def _estimate_all(target: Target, columns: tuple[Column, ...], units: RunUnits, 
     return estimates
 
 
-def _estimate_from_samples(
+def _from_samples(column: Column, target: Target, units: RunUnits, manifest: Manifest) -> dict[Run, Estimate]:
+    made = {}
+    for run, label in _run_labels(target, manifest).items():
+        held = units.get(run, [])
+        if not held:
+            made[run] = Estimate("missing", reasons=(Reason(label, "not in this run"),))
+        elif {unit.status for unit in held} == {"missing"} and len({unit.reason for unit in held}) == 1:
+            made[run] = Estimate("missing", reasons=(Reason(label, held[0].reason),))
+        else:
+            made[run] = estimate_from_units(column.measure, units_of(column.measure, held), label, manifest)
+    return made
+
+
+def _refused(
     column: Column,
+    columns: Iterable[Column],
     target: Target,
     units: RunUnits,
     manifest: Manifest,
-    estimates: RunEstimates,
-) -> None:
-    seeds = _seeds(manifest)
-    runs = {(row.key, seed): row for row in target.rows for seed in seeds}
-    chosen = {run: units_of(column.measure, units.get(run, [])) for run in runs}
+    made: Mapping[Run, Estimate],
+) -> dict[Run, Estimate]:
+    """The column's estimates without values where the records behind it disagree, in one row or between rows."""
+    measures = {column.key: column.measure for column in columns}
+    read = _samples_behind(column.measure, measures)
     labels = {
-        run: row_label(row, manifest) + (f", seed {run[1]}" if len(seeds) > 1 else "") for run, row in runs.items()
+        run: run[0] if len(_seeds(manifest)) == 1 else label for run, label in _run_labels(target, manifest).items()
     }
+    filled = {row.key for row in target.rows if _is_filled(row, column)}
     refusal = disagreement(
         {
-            row.key if len(seeds) == 1 else labels[run]: chosen[run]
-            for run, row in runs.items()
-            if _is_filled(row, column)
+            labels[run]: [unit for measure in read for unit in units_of(measure, units.get(run, []))]
+            for run in made
+            if run[0] in filled
         },
         same_questions=target.same_questions,
     )
-    for run, label in labels.items():
-        if not units.get(run):
-            estimates[run][column.key] = Estimate("missing", reasons=(f"{label}: not in this run",))
-            continue
-        estimate = estimate_from_units(column.measure, chosen[run], label, manifest)
-        if refusal and estimate.status != "missing":
-            reason = f"the rows of this column cannot be compared: {refusal}"
-            estimate = replace(estimate, status="refused", value=None, draws=None, reasons=(reason,))
-        estimates[run][column.key] = estimate
+    if refusal is None:
+        return dict(made)
+    reason = Reason("", f"the records of this column cannot be compared: {refusal}")
+    return {
+        run: estimate
+        if estimate.status == "missing"
+        else replace(estimate, status="refused", value=None, draws=None, terms={}, reasons=(reason,))
+        for run, estimate in made.items()
+    }
+
+
+def _samples_behind(measure: Measure, measures: Mapping[str, Measure]) -> list[Measure]:
+    """The measures that read samples, of a column or of those that it is the mean of."""
+    if isinstance(measure, ColumnMean):
+        return [leaf for key in measure.columns for leaf in _samples_behind(measures[key], measures)]
+    return [measure]
+
+
+def _run_labels(target: Target, manifest: Manifest) -> dict[Run, str]:
+    seeds = _seeds(manifest)
+    return {
+        (row.key, seed): row_label(row, manifest) + (f", seed {seed}" if len(seeds) > 1 else "")
+        for row in target.rows
+        for seed in seeds
+    }
 
 
 def _is_filled(row: Row, column: Column) -> bool:
@@ -179,9 +220,11 @@ def _assemble(
         for row in target.rows
     }
     notes = Notes(general_notes(target, manifest))
+    notes.extend(origins(unit for held in units.values() for unit in held))
     if len(seeds) > 1:
         notes.extend([several_seeds(len(seeds))])
     marks = {column.key: _column_marks(column, rows, target, estimates, manifest, notes) for column in shown}
+    differences = compare(_pairs(target, rows, shown, runs, estimates, seeds))
     report_rows = [
         ReportRow(
             key=row.key,
@@ -191,7 +234,16 @@ def _assemble(
             recipe=row.recipe,
             rule_below=row.rule_below,
             cells=tuple(
-                _cell(target, row, column, estimates, marks[column.key].get(row.key, ()), notes) for column in shown
+                _cell(
+                    target,
+                    row,
+                    column,
+                    estimates,
+                    marks[column.key].get(row.key, ()),
+                    differences.get((row.key, column.key)),
+                    notes,
+                )
+                for column in shown
             ),
         )
         for row in rows
@@ -201,6 +253,11 @@ def _assemble(
         for row in target.rows
     }
     notes.extend(flag_notes(flagged))
+    if any(cell.status in ("missing", "partial", "refused") for row in report_rows for cell in row.cells):
+        notes.extend([repair(target, manifest)])
+    if few := _fewest(estimates[row.key][column.key] for row in rows for column in shown if _is_filled(row, column)):
+        notes.extend([few_samples(few)])
+    labels = {row.key: row_label(row, manifest) for row in target.rows}
     paper_labels = _paper_labels(target)
     return Report(
         target=target.name,
@@ -211,13 +268,44 @@ def _assemble(
         columns=tuple(_report_column(column, paper_labels.get(column.paper)) for column in shown),
         rows=tuple(report_rows),
         seeds=len(seeds),
+        baseline=labels[target.baseline] if target.baseline else None,
+        emphasis=emphasis_words(target, columns, labels),
         notes=notes.all(),
         statistics=_correlations(target, rows, estimates),
-        findings=tuple(
-            judge(finding, columns, {row.key: row_label(row, manifest) for row in target.rows}, runs, seeds)
-            for finding in target.findings
-        ),
+        findings=tuple(judge(finding, columns, labels, runs, seeds) for finding in target.findings),
     )
+
+
+def _pairs(
+    target: Target,
+    rows: Iterable[Row],
+    columns: Iterable[Column],
+    runs: RunEstimates,
+    estimates: Estimates,
+    seeds: Iterable[int],
+) -> dict[tuple[str, str], Pair]:
+    """Each filled cell with its baseline: the target's, or for a difference column the row's reference."""
+    pairs = {}
+    for row, column in product(rows, columns):
+        is_difference = isinstance(column.measure, Difference)
+        measured = column.measure.column if isinstance(column.measure, Difference) else column.key
+        baseline = row.reference if is_difference else target.baseline
+        if baseline is None or baseline == row.key or not _is_filled(row, column):
+            continue
+        pairs[row.key, column.key] = Pair(
+            baseline=baseline,
+            cell=estimates[row.key][measured],
+            reference=estimates[baseline][measured],
+            cell_by_seed=[runs[row.key, seed][measured] for seed in seeds],
+            reference_by_seed=[runs[baseline, seed][measured] for seed in seeds],
+        )
+    return pairs
+
+
+def _fewest(estimates: Iterable[Estimate]) -> int | None:
+    """Samples of the smallest task behind any value, where they are few."""
+    sizes = [len(term.scores) for estimate in estimates for term in estimate.terms.values()]
+    return min(sizes) if sizes and min(sizes) < FEW_SAMPLES else None
 
 
 def _report_column(column: Column, paper_label: str | None) -> ReportColumn:
@@ -246,13 +334,19 @@ def _column_marks(
 
 
 def _cell(
-    target: Target, row: Row, column: Column, estimates: Estimates, emphasis: tuple[Mark, ...], notes: Notes
+    target: Target,
+    row: Row,
+    column: Column,
+    estimates: Estimates,
+    emphasis: tuple[Mark, ...],
+    difference: CellDifference | None,
+    notes: Notes,
 ) -> Cell:
     paper = paper_number(target.name, row.key, column.paper)
     if not _is_filled(row, column):
         return Cell(status="not_in_paper", paper=paper)
     estimate = estimates[row.key][column.key]
-    low, high = interval_95(estimate.draws) if estimate.draws is not None else (None, None)
+    low, high = _interval(estimate, column, difference)
     return Cell(
         status=estimate.status,
         value=estimate.value,
@@ -263,9 +357,21 @@ def _cell(
         n_expected=estimate.n_expected,
         emphasis=emphasis,
         marks=tuple(sorted(notes.mark(reason) for reason in estimate.reasons)),
+        difference=difference,
         paper=paper,
         addresses=estimate.addresses,
     )
+
+
+def _interval(
+    estimate: Estimate, column: Column, difference: CellDifference | None
+) -> tuple[float | None, float | None]:
+    """None where all samples of each task have the same score: resampling cannot show how uncertain the value is."""
+    if isinstance(column.measure, Difference) and difference:
+        return difference.ci_low, difference.ci_high
+    if estimate.draws is None or (estimate.terms and not resampling_moves(estimate)):
+        return None, None
+    return interval_95(estimate.draws)
 
 
 def _correlations(target: Target, rows: list[Row], estimates: Estimates) -> tuple[Statistic, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from tokenweight.reports.model import Cell, Report
+from tokenweight.reports.model import Cell, CellDifference, Report
 
 HEADER = (
     "row",
@@ -17,6 +17,14 @@ HEADER = (
     "n",
     "n_expected",
     "status",
+    "baseline",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+    "p_corrected",
+    "test",
+    "pairs",
     "paper_value",
     "paper_emphasis",
     "note",
@@ -45,8 +53,22 @@ def _numbers(cell: Cell) -> tuple[str, ...]:
         str(cell.n),
         "" if cell.n_expected is None else str(cell.n_expected),
         cell.status,
+        *(_difference(cell.difference) if cell.difference else ("",) * 8),
         paper.printed if paper else "",
         " ".join(paper.emphasis) if paper else "",
+    )
+
+
+def _difference(difference: CellDifference) -> tuple[str, ...]:
+    return (
+        _text(difference.baseline),
+        _number(difference.value),
+        _number(difference.ci_low),
+        _number(difference.ci_high),
+        "" if difference.p is None else f"{difference.p:.3g}",
+        "" if difference.p_corrected is None else f"{difference.p_corrected:.3g}",
+        _text(difference.test or difference.reason or ""),
+        str(difference.n),
     )
 
 

@@ -6,6 +6,8 @@ from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn
 
 NOT_IN_PAPER = "-"
 NO_NUMBER = "—"
+SIGNIFICANT = 0.05
+_LEAST_P = 0.001  # smaller ones are printed as "<0.001"
 
 
 def value_text(cell: Cell, column: ReportColumn) -> str:
@@ -33,6 +35,74 @@ def interval_text(cell: Cell, column: ReportColumn) -> str:
     if cell.ci_low is None or cell.ci_high is None:
         return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
     return f"[{number_text(cell.ci_low, column)}, {number_text(cell.ci_high, column)}]"
+
+
+def difference_text(cell: Cell, column: ReportColumn) -> str:
+    """ "+1.20 [+0.30, +2.10], p 0.012" with p corrected; a dash without a baseline's value to compare with."""
+    difference = cell.difference
+    if difference is None or difference.value is None:
+        return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
+    signed = column.model_copy(update={"signed": True})
+    text = number_text(difference.value, signed)
+    if difference.p_corrected is None:
+        return f"{text} (not tested)"
+    if difference.ci_low is not None and difference.ci_high is not None:
+        text += f" [{number_text(difference.ci_low, signed)}, {number_text(difference.ci_high, signed)}]"
+    return f"{text}, p {p_text(difference.p_corrected)}"
+
+
+def p_text(p: float) -> str:
+    """Three decimals, "<0.001" below."""
+    return f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
+
+
+def is_significant(cell: Cell) -> bool:
+    """Whether the cell's difference to its baseline holds after correction."""
+    p = cell.difference.p_corrected if cell.difference else None
+    return p is not None and p < SIGNIFICANT
+
+
+def difference_legend(report: Report) -> str:
+    """What the differences and their intervals are, then :func:`test_legend`."""
+    columns = " (of a difference column: to the row's own reference)" if any(c.signed for c in report.columns) else ""
+    return (
+        f"Difference to {report.baseline}{columns}, its 95 % interval by paired bootstrap, and p of a paired test. "
+        f"{test_legend(report)}"
+    )
+
+
+def test_legend(report: Report) -> str:
+    """Which tests were made, on what, and how p is corrected."""
+    differences = [cell.difference for row in report.rows for cell in row.cells if cell.difference]
+    tests = {difference.test for difference in differences if difference.test}
+    flips = "a randomization test that flips the signs of samples' differences"
+    mcnemar = f"McNemar's exact test where a cell is one accuracy of 0/1 scores, else {flips}"
+    names = mcnemar if any("McNemar" in test for test in tests) else flips
+    over_seeds = (
+        " Over several seeds each sample's scores are averaged, and of this test's p and that of a t-test of the seeds' "
+        "differences the larger counts; intervals are over samples alone."
+        if any("over seeds" in test for test in tests)
+        else ""
+    )
+    reasons = sorted({difference.reason for difference in differences if difference.reason})
+    return (
+        f"Tests are two-sided, on the same samples: {names}; p is corrected for the table's {report.comparisons} tests "
+        f"(Holm).{over_seeds}" + "".join(f" {reason[0].upper()}{reason[1:]}." for reason in reasons)
+    )
+
+
+def interval_legend() -> str:
+    """What is resampled, and where there is no interval."""
+    return (
+        "Bootstrap over samples: within each task for a mean over tasks (the tasks themselves are fixed), over all samples "
+        "for MMLU, BBH and perplexity. No interval where a task has a single sample, or where all samples of each task "
+        "have the same score: resampling cannot show how uncertain such a value is."
+    )
+
+
+def has_differences(report: Report) -> bool:
+    """Whether any cell was compared with a baseline."""
+    return any(cell.difference is not None for row in report.rows for cell in row.cells)
 
 
 def n_text(cell: Cell) -> str:
@@ -78,7 +148,8 @@ def _finding_text(finding: FindingResult) -> str:
 
 def legend(report: Report, paper_is: str) -> str:
     """How to read the table; `paper_is` says where the paper's numbers stand ("In brackets")."""
-    ours_alone = f"{NO_NUMBER}: no number, the note says why. n: samples behind a value."
+    emphasis = f"{report.emphasis} " if report.emphasis else ""
+    ours_alone = f"{emphasis}{NO_NUMBER}: no number, the note says why. n: samples behind a value."
     if not report.paper_place:
         return f"The paper has no such table. {ours_alone}"
     beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]

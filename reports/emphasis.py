@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tokenweight.reports.model import Mark
-from tokenweight.reports.targets.model import Emphasis
+from tokenweight.reports.targets.model import Column, Emphasis, Target
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,21 @@ def emphasise(
         {row: tuple(found) for row, found in marks.items() if found},
         missing if judged and printed else (),
     )
+
+
+def emphasis_words(target: Target, columns: Iterable[Column], labels: Mapping[str, str]) -> str:
+    """The target's rule as a sentence for the caption, "" where nothing stands out; `labels` names the rows."""
+    rule = target.emphasis
+    headings = {column.paper: " ".join(filter(None, (column.group, column.label))) for column in columns}
+    apart = (f"{headings.get(column, column)} of {labels[row]}" for row, column in sorted(rule.set_apart))
+    parts = [
+        f"bold: {rule.bold} of a column" if rule.bold else "",
+        f"italic: {rule.italic} of a column" if rule.italic else "",
+        f"italic: not considered for bold ({', '.join(apart)})" if rule.set_apart else "",
+        f"underlined: larger than {labels[rule.underline_above_row]}" if rule.underline_above_row else "",
+    ]
+    text = "; ".join(filter(None, parts))
+    return f"{text[0].upper()}{text[1:]}, by our values as printed." if text else ""
 
 
 def _compare(rule: Emphasis, printed: Mapping[str, float], marks: Mapping[str, list[Mark]]) -> None:

@@ -1,10 +1,12 @@
-"""From a row's units to one number: each measure as arithmetic, with its bootstrap draws."""
+"""From a row's units to one number: each measure as arithmetic on tasks' means, then its bootstrap draws."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+import hashlib
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -19,16 +21,46 @@ _NAMED = 3  # unit names that a note spells out
 _SEVERITY: tuple[Status, ...] = ("complete", "partial", "missing", "refused")
 
 
+Run = TypeVar("Run", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why there is no value: in which row, and what is wrong."""
+
+    row: str  # its label; "" where it concerns the whole column
+    text: str
+
+
+@dataclass(frozen=True)
+class Term:
+    """A task's share of a value: weight times the mean of `scores` [n], which are in the order of their doc_id."""
+
+    scores: Floats
+    items: str  # digest of which samples these are
+    weight: float
+
+    @property
+    def contributions(self) -> Floats:
+        """Each sample's share of the value: [n], their sum is the term."""
+        return self.scores * (self.weight / len(self.scores))
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """A cell in the making. `draws` is None where a task has a single sample: no interval then."""
+    """A cell in the making. `draws` is None where a task has a single sample: no interval then.
+
+    The value is the sum of its terms, or exp of it (perplexity).
+    """
 
     status: Status
     value: float | None = None
     draws: Floats | None = None
+    terms: Mapping[str, Term] = field(default_factory=dict)  # by what seeds the resampling of their items
+    exponential: bool = False
     n: int = 0
     n_expected: int | None = None
-    reasons: tuple[str, ...] = ()  # why there is no value
+    reasons: tuple[Reason, ...] = ()  # why there is no value
     remarks: tuple[str, ...] = ()  # what to know about the column's value, whichever row
     addresses: tuple[str, ...] = ()
     spread: float | None = None  # over seeds
@@ -65,20 +97,17 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
         case SampleMean(benchmark, tolerant):
             scores = np.concatenate([unit.tolerant_scores if tolerant else unit.scores for unit in units])
             if np.any(np.isnan(scores)):
-                return Estimate("refused", n=len(scores), reasons=(f"{label}: {benchmark} has no tolerant scores",))
-            estimate = _mean_of_tasks({benchmark: scores}, PERCENT)
+                reason = Reason(label, f"{benchmark} has no tolerant scores")
+                return Estimate("refused", n=len(scores), reasons=(reason,))
+            estimate = _mean_of_tasks({benchmark: (scores, _items(units))}, PERCENT)
         case UnitMean():
-            estimate = _mean_of_tasks({unit.entry.unit: unit.scores for unit in units}, 1.0)
+            estimate = _mean_of_tasks({unit.entry.unit: (unit.scores, _items([unit])) for unit in units}, 1.0)
         case Perplexity(length_tokens):
             scores = np.concatenate([unit.scores for unit in units])
-            mean = _mean_of_tasks({f"perplexity/{length_tokens}": scores}, 1.0)
-            estimate = replace(
-                mean,
-                value=None if mean.value is None else float(np.exp(mean.value)),
-                draws=None if mean.draws is None else np.exp(mean.draws),
-            )
+            estimate = _mean_of_tasks({f"perplexity/{length_tokens}": (scores, _items(units))}, 1.0)
+            estimate = replace(estimate, value=float(np.exp(estimate.value or 0.0)), exponential=True)
         case TaskMean():
-            estimate = _task_mean(measure, units, manifest)
+            estimate = _task_mean(measure, units, label, manifest)
         case _:
             raise TypeError(f"{type(measure).__name__} reads columns, not samples")
     expected = [unit.n_expected for unit in units]
@@ -90,6 +119,26 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
     )
 
 
+def resampled(estimates: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
+    """The estimates of one column with their draws: all rows resample the same items, task by task."""
+    together: dict[tuple[str, int], list[tuple[Run, Term]]] = defaultdict(list)
+    for run, estimate in estimates.items():
+        if estimate.terms and all(len(term.scores) > 1 for term in estimate.terms.values()):
+            for key, term in estimate.terms.items():
+                together[key, len(term.scores)].append((run, term))
+    draws: dict[Run, Floats] = {}
+    for (key, _), terms in together.items():
+        means = bootstrap_means(key, np.stack([term.scores for _, term in terms]))
+        for (run, term), drawn in zip(terms, means, strict=True):
+            draws[run] = draws.get(run, 0.0) + term.weight * drawn
+    return {
+        run: replace(estimate, draws=np.exp(draws[run]) if estimate.exponential else draws[run])
+        if run in draws
+        else estimate
+        for run, estimate in estimates.items()
+    }
+
+
 def mean_of_columns(measure: ColumnMean, columns: Mapping[str, Estimate]) -> Estimate:
     """Plain mean of other cells of the row; incomplete where any of them is, for the same reasons."""
     return _combine([columns[key] for key in measure.columns], "mean")
@@ -99,7 +148,36 @@ def difference_of_rows(
     measure: Difference, columns: Mapping[str, Estimate], reference: Mapping[str, Estimate]
 ) -> Estimate:
     """A cell less the reference row's, on the same resampled items."""
-    return _combine([columns[measure.column], reference[measure.column]], "difference")
+    return less(columns[measure.column], reference[measure.column])
+
+
+def less(estimate: Estimate, reference: Estimate) -> Estimate:
+    """The difference of two cells; rows with equal scores on the same samples differ by exactly nothing."""
+    difference = _combine([estimate, reference], "difference")
+    if difference.draws is not None and equal_scores(estimate, reference):
+        return replace(difference, draws=np.zeros_like(difference.draws))
+    return difference
+
+
+def same_samples(estimate: Estimate, reference: Estimate) -> bool:
+    """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
+    first, second = ({key: term.items for key, term in side.terms.items()} for side in (estimate, reference))
+    return bool(first) and first == second
+
+
+def equal_scores(estimate: Estimate, reference: Estimate) -> bool:
+    """Whether each sample has the same score in both."""
+    return same_samples(estimate, reference) and all(
+        np.array_equal(term.scores, reference.terms[key].scores) for key, term in estimate.terms.items()
+    )
+
+
+def resampling_moves(estimate: Estimate, reference: Estimate | None = None) -> bool:
+    """Whether some task's samples differ in score (or in the difference to the reference): else an interval has no width."""
+    return any(
+        np.ptp(term.scores - (reference.terms[key].scores if reference else 0.0)) > 0
+        for key, term in estimate.terms.items()
+    )
 
 
 def mean_of_seeds(seeds: Sequence[Estimate]) -> Estimate:
@@ -113,8 +191,11 @@ def mean_of_seeds(seeds: Sequence[Estimate]) -> Estimate:
         return distinct[0]
     mean = _combine(distinct, "mean")
     values = [estimate.value for estimate in distinct if estimate.value is not None]
+    shared = all(same_samples(estimate, distinct[0]) for estimate in distinct)
     return replace(
         mean,
+        terms=_mean_terms(distinct) if shared else {},
+        exponential=distinct[0].exponential,
         n=distinct[0].n,
         n_expected=distinct[0].n_expected,
         spread=None if mean.value is None else float(np.std(values, ddof=1)),
@@ -142,7 +223,28 @@ def _combine(parts: list[Estimate], how: Literal["mean", "difference"]) -> Estim
         whole,
         value=float(weights @ np.array(values)),
         draws=weights @ np.stack(draws) if len(draws) == len(parts) else None,
+        terms=_scaled_terms(parts) if how == "mean" else {},
     )
+
+
+def _scaled_terms(columns: Sequence[Estimate]) -> dict[str, Term]:
+    """Terms of a mean of columns, each with its share of the weight; {} where columns share samples."""
+    keys = [key for column in columns for key in column.terms]
+    if len(set(keys)) != len(keys):
+        return {}
+    return {
+        key: replace(term, weight=term.weight / len(columns))
+        for column in columns
+        for key, term in column.terms.items()
+    }
+
+
+def _mean_terms(seeds: Sequence[Estimate]) -> dict[str, Term]:
+    """Terms of a mean over seeds: each sample's mean score."""
+    return {
+        key: replace(term, scores=np.mean([seed.terms[key].scores for seed in seeds], axis=0))
+        for key, term in seeds[0].terms.items()
+    }
 
 
 def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate | None:
@@ -150,7 +252,7 @@ def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate 
     n = sum(len(unit.scores) for unit in units)
     absent = _absent_tasks(measure, units)
     if absent:
-        return Estimate("missing", n=n, reasons=(f"{label}: {absent}",))
+        return Estimate("missing", n=n, reasons=(Reason(label, absent),))
     for status in ("refused", "missing", "partial"):
         bad = [unit for unit in units if unit.status == status]
         if bad:
@@ -161,7 +263,7 @@ def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate 
                 status,
                 n=n,
                 n_expected=sum(e for e in expected if e) if all(expected) else None,
-                reasons=(f"{label}: {len(bad)} of {len(units)} units {status}, {_names(bad)} ({detail})",),
+                reasons=(Reason(label, f"{len(bad)} of {len(units)} units {status}, {_names(bad)} ({detail})"),),
                 addresses=tuple(unit.entry.address for unit in units if unit.record),
             )
     return None
@@ -189,36 +291,38 @@ def _names(units: Sequence[UnitResult]) -> str:
     return ", ".join(names) + (" and others" if len(units) > _NAMED else "")
 
 
-def _task_mean(measure: TaskMean, units: Sequence[UnitResult], manifest: Manifest) -> Estimate:
+def _task_mean(measure: TaskMean, units: Sequence[UnitResult], label: str, manifest: Manifest) -> Estimate:
     if measure.side is None:
-        return _mean_of_tasks({unit.entry.unit: unit.scores for unit in units}, PERCENT)
+        return _mean_of_tasks({unit.entry.unit: (unit.scores, _items([unit])) for unit in units}, PERCENT)
     by_tokens = manifest.longbench_length_unit == "tokens"
-    scores: dict[str, Floats] = {}
+    scores: dict[str, tuple[Floats, str]] = {}
     left_out: list[str] = []
     for unit in units:
         lengths = unit.untruncated_tokens if by_tokens else unit.length_words
         if np.any(np.isnan(lengths)):
-            reason = f"{unit.entry.unit}: samples without a length in {manifest.longbench_length_unit}"
+            reason = Reason(label, f"{unit.entry.unit}: samples without a length in {manifest.longbench_length_unit}")
             return Estimate("refused", n=len(unit.scores), reasons=(reason,))
         short = lengths <= manifest.longbench_split_tokens
-        chosen = unit.scores[short if measure.side == "short" else ~short]
-        if len(chosen):
-            scores[f"{unit.entry.unit}/{measure.side}"] = chosen
+        chosen = short if measure.side == "short" else ~short
+        if np.any(chosen):
+            scores[f"{unit.entry.unit}/{measure.side}"] = unit.scores[chosen], _items([unit], chosen.tobytes())
         else:
             left_out.append(unit.entry.task)
     border = f"{'≤' if measure.side == 'short' else '>'}{manifest.longbench_split_tokens}"
     where = f"LongBench {border} {manifest.longbench_length_unit}"
     if not scores:
-        return Estimate("missing", reasons=(f"{where}: no task has a sample there",))
+        return Estimate("missing", reasons=(Reason(label, f"{where}: no task has a sample there"),))
     remarks = (f"{where}: no sample there, left out of the mean: {', '.join(sorted(left_out))}",) if left_out else ()
     return replace(_mean_of_tasks(scores, PERCENT), remarks=remarks)
 
 
-def _mean_of_tasks(scores: Mapping[str, Floats], scale: float) -> Estimate:
-    """Mean over tasks of each task's mean; keys seed the draws, so they must be the same in every row."""
-    value = scale * float(np.mean([np.mean(task) for task in scores.values()]))
-    n = sum(len(task) for task in scores.values())
-    if any(len(task) < 2 for task in scores.values()):
-        return Estimate("complete", value, None, n)
-    draws = scale * np.mean([bootstrap_means(key, task) for key, task in scores.items()], axis=0)
-    return Estimate("complete", value, draws, n)
+def _items(units: Sequence[UnitResult], chosen: bytes = b"") -> str:
+    """Digest of which samples: the questions of all units, and which of them are used."""
+    return hashlib.sha256("|".join(unit.data_digest for unit in units).encode() + chosen).hexdigest()
+
+
+def _mean_of_tasks(tasks: Mapping[str, tuple[Floats, str]], scale: float) -> Estimate:
+    """Mean over tasks of each task's mean score; keys seed the draws, so they must be the same in every row."""
+    terms = {key: Term(scores, items, scale / len(tasks)) for key, (scores, items) in tasks.items()}
+    value = scale * float(np.mean([np.mean(term.scores) for term in terms.values()]))
+    return Estimate("complete", value, terms=terms, n=sum(len(term.scores) for term in terms.values()))

@@ -12,12 +12,16 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tokenweight.reports.display import (
+    SIGNIFICANT,
     column_n_text,
     finding_texts,
+    has_differences,
+    is_significant,
     legend,
     number_text,
     spread_text,
     statistic_texts,
+    test_legend,
     value_text,
 )
 from tokenweight.reports.model import Cell, Mark, PaperNumber, Report, ReportColumn, ReportRow
@@ -94,8 +98,16 @@ def render(report: Report) -> str:
             legend=legend(report, "Lower part"),
             statistics=(*statistic_texts(report), *finding_texts(report)),
             notes=report.notes,
+            significance=_significance(report),
         )
     )
+
+
+def _significance(report: Report) -> str | None:
+    """What a dagger means, where rows are compared with a baseline."""
+    if not has_differences(report):
+        return None
+    return f"differs from {report.baseline} with a corrected p below {SIGNIFICANT}. {test_legend(report)}"
 
 
 def standalone(*reports: Report) -> str:
@@ -185,8 +197,9 @@ def _our_cell(cell: Cell, column: ReportColumn) -> str:
         text = f"${number_text(cell.value, column)}$" + escape(spread_text(cell, column))
     for mark in cell.emphasis:
         text = f"{_COMMANDS[mark]}{{{text}}}"
-    if cell.marks:
-        text += rf"\textsuperscript{{{','.join(map(str, cell.marks))}}}"
+    marks = [*map(str, cell.marks), *([r"$\dagger$"] if is_significant(cell) else [])]
+    if marks:
+        text += rf"\textsuperscript{{{','.join(marks)}}}"
     return text
 
 

@@ -6,9 +6,14 @@ import re
 from collections.abc import Iterable
 
 from tokenweight.reports.display import (
+    SIGNIFICANT,
     column_n_text,
+    difference_legend,
+    difference_text,
     finding_texts,
+    interval_legend,
     interval_text,
+    is_significant,
     legend,
     n_text,
     statistic_texts,
@@ -39,19 +44,39 @@ def render(report: Report) -> str:
         _list(note.text for note in report.notes if note.mark is None),
         *(f"{_superscript(note.mark)} {escape(note.text)}" for note in report.notes if note.mark is not None),
         *_intervals(report),
+        *_differences(report),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _intervals(report: Report) -> list[str]:
-    """A second table with the cells' intervals, where there are any."""
-    if all(cell.ci_low is None for row in report.rows for cell in row.cells):
+    """A second table with the cells' intervals, where there are any or a test makes up for them."""
+    if all(cell.ci_low is None and cell.difference is None for row in report.rows for cell in row.cells):
         return []
     return [
         "### 95 % intervals and samples",
-        "Bootstrap over samples within each task; no interval where a task has a single sample.",
+        escape(interval_legend()),
         _table(report, [[_interval(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=False),
     ]
+
+
+def _differences(report: Report) -> list[str]:
+    """A third table with the cells' differences to their baseline, of the rows that have any."""
+    compared = tuple(row for row in report.rows if any(cell.difference for cell in row.cells))
+    if not compared:
+        return []
+    report = report.model_copy(update={"rows": compared})
+    body = [[_difference(*pair) for pair in _cells(report, row)] for row in compared]
+    return [
+        f"### Differences to {escape(report.baseline or '')}: difference [95 % interval], p corrected",
+        f"{escape(difference_legend(report))} **Bold**: p below {SIGNIFICANT}.",
+        _table(report, body, with_n=False),
+    ]
+
+
+def _difference(cell: Cell, column: ReportColumn) -> str:
+    text = escape(difference_text(cell, column))
+    return f"**{text}**" if is_significant(cell) else text
 
 
 def _cells(report: Report, row: ReportRow) -> list[tuple[Cell, ReportColumn]]:

@@ -19,18 +19,33 @@ class PaperNumber(Frozen):
     emphasis: tuple[Mark, ...] = ()
 
 
+class CellDifference(Frozen):
+    """A cell less its baseline on the same samples; without a test (`p`) where `reason` says why."""
+
+    baseline: str  # key of the baseline's row
+    value: float | None = None
+    ci_low: float | None = None  # 95 % paired bootstrap interval
+    ci_high: float | None = None
+    p: float | None = None  # two-sided
+    p_corrected: float | None = None  # Holm's, over all tests of the table
+    test: str | None = None
+    n: int = 0  # pairs of samples
+    reason: str | None = None
+
+
 class Cell(Frozen):
     """One number, or the reason why there is none. Only a complete cell has a value."""
 
     status: Status
     value: float | None = None
-    ci_low: float | None = None  # 95 % bootstrap interval; None where a task has a single sample
+    ci_low: float | None = None  # 95 % bootstrap interval; None where a task has one sample, or all of each task agree
     ci_high: float | None = None
     spread: float | None = None  # standard deviation over the seeds' values, whose mean `value` is; None: one seed
     n: int = 0  # samples that the value rests on, or that there are so far
     n_expected: int | None = None
     emphasis: tuple[Mark, ...] = ()
     marks: tuple[int, ...] = ()  # numbers of the notes that belong to this cell
+    difference: CellDifference | None = None  # to the target's baseline; of a difference column, to the row's reference
     paper: PaperNumber | None = None
     addresses: tuple[str, ...] = ()  # artifacts below the store that the value was computed from
 
@@ -86,7 +101,7 @@ class FindingResult(Frozen):
 class Report(Frozen):
     """A target filled from records. `version` counts changes of this structure."""
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     target: str
     title: str
     paper_place: str
@@ -95,9 +110,17 @@ class Report(Frozen):
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]
     seeds: int = 1
+    baseline: str | None = None  # label of the row that the others are compared with
+    emphasis: str = ""  # what bold, italic and underlined numbers are
     notes: tuple[Note, ...]
     statistics: tuple[Statistic, ...] = ()
     findings: tuple[FindingResult, ...] = ()
+
+    @property
+    def comparisons(self) -> int:
+        """Tests against a baseline, over which p-values are corrected."""
+        cells = (cell for row in self.rows for cell in row.cells)
+        return sum(cell.difference is not None and cell.difference.p is not None for cell in cells)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell at two keys; KeyError where the table has no such row or column."""

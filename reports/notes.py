@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tokenweight.reports.estimates import Reason
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Note
 from tokenweight.reports.targets.model import Target
 from tokenweight.reports.units import UnitResult
 
+FEW_SAMPLES = 20  # of a task; with fewer its bootstrap interval holds the mean less often than it says
 _NAMED = 3  # units that a flag's note spells out
+
+# What the flags of an evaluation mean; the evaluation names them, and may have others.
+FLAG_MEANINGS = {
+    "all_empty": "no output holds a word",
+    "all_equal": "all samples have the same score",
+    "all_zero": "all samples score 0",
+    "double_bos": "prompts begin with two BOS tokens or more",
+    "implausibly_perfect": "the mean is higher than models reach",
+    "left_truncated": "questions lost their beginning",
+    "missing_bos": "prompts begin without the tokenizer's BOS",
+    "mostly_truncated": "more than half of the prompts were cut",
+    "one_answer_to_everything": "all answers are the same",
+    "prompt_echoed": "outputs repeat their prompt",
+}
 
 SCALE_STATEMENTS = {
     "smoke": (
@@ -37,12 +53,13 @@ class Notes:
 
     def __init__(self, general: Iterable[str]) -> None:
         self._general: dict[str, None] = dict.fromkeys(general)
-        self._numbered: dict[str, int] = {}
+        self._numbered: dict[str, dict[str, None]] = {}  # text -> rows that it is said of
         self._withheld: dict[str, list[str]] = {}
 
-    def mark(self, text: str) -> int:
-        """The number of a note, which is new where the text is."""
-        return self._numbered.setdefault(text, len(self._numbered) + 1)
+    def mark(self, reason: Reason) -> int:
+        """The number of a note, which is new where the text is; rows with equal reasons share a note."""
+        self._numbered.setdefault(reason.text, {})[reason.row] = None
+        return list(self._numbered).index(reason.text) + 1
 
     def extend(self, texts: Iterable[str]) -> None:
         """Add notes about the whole table; a text that is there already is not repeated."""
@@ -59,13 +76,30 @@ class Notes:
             for rows, columns in self._withheld.items()
         )
         whole = (Note(mark=None, text=text) for text in (*self._general, *withheld))
-        numbered = (Note(mark=mark, text=text) for text, mark in self._numbered.items())
+        numbered = (
+            Note(mark=mark, text=": ".join(filter(None, (", ".join(filter(None, rows)), text))))
+            for mark, (text, rows) in enumerate(self._numbered.items(), start=1)
+        )
         return (*whole, *numbered)
 
 
 def general_notes(target: Target, manifest: Manifest) -> tuple[str, ...]:
     """What the table is, or the scale's statement, and divergences from the paper."""
     return (target.about or SCALE_STATEMENTS[manifest.scale], *target.divergences, *manifest.divergences)
+
+
+def repair(target: Target, manifest: Manifest) -> str:
+    """Which command fills what is missing and makes again what is stale or cannot be read."""
+    command = target.command or f"tokenweight reproduce {target.name} --scale {manifest.scale}"
+    return (
+        f"What is missing, partial, stale or unreadable is made by running {command} with this run's other options; what "
+        "is whole is kept. Records that cannot be compared: remove one side from the store, then run the same."
+    )
+
+
+def few_samples(fewest: int) -> str:
+    """A warning where a task has few samples, the least of all tasks."""
+    return f"A task has only {fewest} {'sample' if fewest == 1 else 'samples'}: intervals are rough."
 
 
 def flag_notes(units: Mapping[str, list[UnitResult]]) -> tuple[str, ...]:
@@ -76,9 +110,13 @@ def flag_notes(units: Mapping[str, list[UnitResult]]) -> tuple[str, ...]:
             for flag in unit.flags:
                 flagged.setdefault(flag, []).append(f"{unit.entry.unit} ({label})")
     return tuple(
-        f"Flagged {flag}: {len(where)} {'unit' if len(where) == 1 else 'units'}, {_listed(where)}."
+        f"Flagged {_meant(flag)}: {len(where)} {'unit' if len(where) == 1 else 'units'}, {_listed(where)}."
         for flag, where in sorted(flagged.items())
     )
+
+
+def _meant(flag: str) -> str:
+    return f"{flag} ({FLAG_MEANINGS[flag]})" if flag in FLAG_MEANINGS else flag
 
 
 def _listed(names: list[str]) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +22,15 @@ from tokenweight.store.store import read_record
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Floats = npt.NDArray[np.float64]
 
-_COLUMNS = ["doc_id", "untruncated_tokens", "length_words", "reference", "metric", "score", "tolerant_score"]
+_COLUMNS = ("doc_id", "reference", "metric", "score")
+# What else a benchmark's columns need. Perplexity has no reference: the hash of the token ids tells which text it was.
+_MORE_COLUMNS = {
+    "longbench": ("untruncated_tokens", "length_words"),
+    "bbh": ("tolerant_score",),
+    "perplexity": ("prompt_sha256",),
+}
+NOT_EVALUATED = "not evaluated yet"
+OUTDATED = "stale, the store has it with another fingerprint only (other settings, data or code)"
 _NOTHING: Floats = np.empty(0)
 
 
@@ -36,26 +47,44 @@ class UnitResult:
     untruncated_tokens: Floats = field(default_factory=lambda: _NOTHING)
     length_words: Floats = field(default_factory=lambda: _NOTHING)
     record: dict[str, Any] = field(default_factory=dict)
-    data_digest: str = ""  # sha256 over doc_ids, references and metrics: which questions were asked
+    data_digest: str = ""  # over doc_ids, references, metrics (perplexity: token ids): which questions were asked
     flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
 
 
-def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
-    """One unit from the store. Never raises for what is wrong with an artifact: the result says it."""
+def read_units(entries: Iterable[UnitEntry], store_root: Path) -> list[UnitResult]:
+    """Units from the store, in the order of `entries`; see :func:`read_unit`."""
+    held = frozenset(_name(path.name) for path in store_root.glob("evaluate/*"))
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(partial(read_unit, store_root=store_root, held=held), entries))
+
+
+def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozenset()) -> UnitResult:
+    """One unit from the store. Never raises for what is wrong with an artifact: the result says it.
+
+    `held`: names of the artifacts in the store, to tell a unit that other settings made from one that is new.
+    """
     directory = store_root / entry.address
     record = read_record(directory)
     if record is None:
         if directory.exists():
-            return _empty(entry, "refused", "its record cannot be read; run the target again")
-        return _empty(entry, "missing", "not evaluated yet")
+            return _empty(entry, "refused", "its record cannot be read")
+        return _empty(entry, "missing", OUTDATED if _name(directory.name) in held else NOT_EVALUATED)
     if record.get("fingerprint") != entry.fingerprint:
-        return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe; run again")
+        return _empty(entry, "refused", "stale: its record has another fingerprint than the recipe")
     try:
-        table = pq.ParquetFile(directory / "rows.parquet").read(columns=_COLUMNS, use_threads=False)
+        columns = [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())]
+        # As a memory map: opening a path takes longer than reading so small a file.
+        with pa.memory_map(str(directory / "rows.parquet")) as source:
+            table = pq.ParquetFile(source).read(columns=columns, use_threads=False)
         summary = _summary(directory / "summary.json")
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-        return _empty(entry, "refused", f"unreadable ({type(error).__name__}); run the target again")
+        return _empty(entry, "refused", f"unreadable ({type(error).__name__})")
     return _result(entry, record, table, summary)
+
+
+def _name(directory: str) -> str:
+    """An artifact's name without its fingerprint."""
+    return directory.rpartition("-")[0]
 
 
 def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:
@@ -64,30 +93,38 @@ def _empty(entry: UnitEntry, status: UnitStatus, reason: str) -> UnitResult:
 
 def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: dict[str, Any]) -> UnitResult:
     doc_ids = table["doc_id"].to_numpy()
-    order = np.argsort(doc_ids, kind="stable")
-    doc_ids, table = doc_ids[order], table.take(order)
-    scores = _floats(table["score"])
+    if np.any(doc_ids[1:] < doc_ids[:-1]):
+        order = np.argsort(doc_ids, kind="stable")
+        doc_ids, table = doc_ids[order], table.take(order)
+    scores = _floats(table, "score")
     n_expected = entry.n_expected or summary.get("n_expected")
     status, reason = _judge(n_expected, doc_ids, scores)
-    questions = (doc_ids.tolist(), table["reference"].to_pylist(), table["metric"].to_pylist())
     return UnitResult(
         entry,
         status,
         reason,
         n_expected,
         scores=scores,
-        tolerant_scores=_floats(table["tolerant_score"]),
-        untruncated_tokens=_floats(table["untruncated_tokens"]),
-        length_words=_floats(table["length_words"]),
+        tolerant_scores=_floats(table, "tolerant_score"),
+        untruncated_tokens=_floats(table, "untruncated_tokens"),
+        length_words=_floats(table, "length_words"),
         record=record,
-        data_digest=hashlib.sha256(repr(questions).encode()).hexdigest(),
+        data_digest=_questions(doc_ids, table),
         flags=_flags(summary),
     )
 
 
+def _questions(doc_ids: npt.NDArray[np.int64], table: pa.Table) -> str:
+    digest = hashlib.sha256(doc_ids.tobytes())
+    for name in ("reference", "metric", "prompt_sha256"):
+        if name in table.column_names:
+            digest.update("\x1f".join(map(str, table[name].to_pylist())).encode())
+    return digest.hexdigest()
+
+
 def _judge(n_expected: int | None, doc_ids: npt.NDArray[np.int64], scores: Floats) -> tuple[UnitStatus, str]:
     n = len(scores)
-    if len(np.unique(doc_ids)) != n:
+    if np.any(doc_ids[1:] == doc_ids[:-1]):
         return "refused", "the same sample appears twice"
     if n_expected is not None and n > n_expected:
         return "refused", f"{n} samples where {n_expected} were asked for"
@@ -98,9 +135,11 @@ def _judge(n_expected: int | None, doc_ids: npt.NDArray[np.int64], scores: Float
     return "complete", ""
 
 
-def _floats(column: pa.ChunkedArray) -> Floats:
-    """Numbers as float64, null as NaN; a column of nulls has no type of its own."""
-    values: Floats = column.cast(pa.float64()).to_numpy()
+def _floats(table: pa.Table, name: str) -> Floats:
+    """Numbers as float64, null as NaN, and all NaN where the column was not read."""
+    if name not in table.column_names:
+        return np.full(len(table), np.nan)
+    values: Floats = table[name].cast(pa.float64()).to_numpy()  # a column of nulls has no type of its own
     return values
 
 

@@ -20,11 +20,16 @@ Held = tuple[AbstractContextManager[Build | None], Build]
 def evaluate_units(
     nodes: list[Node], store: Store, execution: Execution, progress: Progress, note: Note
 ) -> tuple[int, int]:
-    """Evaluate those units that the store does not hold; all `nodes` share a checkpoint. Returns (run, reused)."""
+    """Evaluate those units that the store does not hold; all `nodes` share a checkpoint. Returns (made, reused).
+
+    Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked.
+    """
+    from tokenweight.evaluation.rescoring import StoredOutputs, rescore_unit
     from tokenweight.evaluation.run import Job, evaluate
 
     held: dict[str, Held] = {}
     jobs: list[Job] = []
+    outputs, made = StoredOutputs(store), 0
     try:
         for node in nodes:
             if store.state(node.identity).kind == "whole":
@@ -36,16 +41,19 @@ def evaluate_units(
                 continue
             work = _work(node)
             held[work.unit.id] = (holder, build)
+            made += 1
             prepared = tuple(store.path(node.identity) for node in work.prepared)
+            if scored := outputs.of(node.identity):
+                classes = prepared[0] if work.unit.benchmark == "longbench" else None
+                rescore_unit(scored, work.unit, work.evaluation, classes, build.directory)
+                _publish(held.pop(work.unit.id))
+                continue
             jobs.append(Job(unit=work.unit, prepared_dirs=prepared, out_dir=build.directory))
-        count = len(jobs)
         if jobs:
             work = _work(nodes[0])
             checkpoint_dir = model_directory(work.checkpoint, store)
             for unit in evaluate(checkpoint_dir, jobs, work.evaluation, work.context_tokens, execution, progress):
-                finished, build = held.pop(unit.id)
-                build.facts.update(_summary(build))
-                finished.__exit__(None, None, None)
+                _publish(held.pop(unit.id))
     except BaseException as error:
         _abandon(held, error)
         raise
@@ -53,7 +61,14 @@ def evaluate_units(
         unfinished = StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
         _abandon(held, unfinished)
         raise unfinished
-    return count, len(nodes) - count
+    return made, len(nodes) - made
+
+
+def _publish(finished: Held) -> None:
+    """Put a unit's summary into its record and its directory into the store."""
+    holder, build = finished
+    build.facts.update(_summary(build))
+    holder.__exit__(None, None, None)
 
 
 def _work(node: Node) -> EvaluateWork:

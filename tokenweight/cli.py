@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.commands import rescore, ruler
+from tokenweight.evaluation.commands import data, rescore, ruler
 from tokenweight.inspection.command import inspect_command
 from tokenweight.recipes.inputs import Inputs
 
@@ -164,13 +164,22 @@ def _run_flow(**parameters: Any) -> None:
 
 
 def _show(report: Any, files: dict[str, Path]) -> None:
+    _print_markdown(files["md"].read_text())
+    typer.echo()
+    for path in files.values():
+        typer.echo(str(path))
+
+
+def _print_markdown(text: str) -> None:
+    """Markdown as it is in a file or pipe, laid out in a terminal."""
     from rich.console import Console
     from rich.markdown import Markdown
 
     console = Console()
-    console.print(Markdown(files["md"].read_text()) if console.is_terminal else files["md"].read_text(), soft_wrap=True)
-    for path in files.values():
-        typer.echo(str(path))
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        typer.echo(text, nl=False)
 
 
 @app.command()
@@ -342,6 +351,20 @@ def runtimes(
 
 
 @app.command()
+def audit(as_json: JsonOption = False) -> None:
+    """Recompute what derives from other numbers in the paper itself, and list what does not follow."""
+    from tokenweight.reports.audit import audit as audit_cells
+    from tokenweight.reports.audit_markdown import render
+    from tokenweight.reports.paper.numbers import paper_cells
+
+    result = audit_cells(paper_cells())
+    if as_json:
+        typer.echo(result.model_dump_json(indent=1))
+    else:
+        _print_markdown(render(result))
+
+
+@app.command()
 def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
     """Say what is here and what is missing: Python, packages, GPUs, disk, data, credentials."""
     from tokenweight.doctor import examine, print_findings
@@ -356,6 +379,7 @@ def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
 app.command("inspect")(inspect_command)
 app.add_typer(ruler, name="ruler")
 app.add_typer(rescore, name="rescore")
+app.add_typer(data, name="data")
 
 
 def main() -> None:

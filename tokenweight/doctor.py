@@ -39,6 +39,7 @@ def examine(store_root: Path) -> list[Finding]:
         _gpus(),
         *_disk(store_root),
         *_assets(),
+        *_ruler_sources(),
         *_credentials(),
         *_compiling(),
         *_leftovers(store_root),
@@ -117,6 +118,17 @@ def _assets() -> list[Finding]:
 
     whole = (smoke_base_dir() / "model.safetensors").is_file()
     return [Finding("smoke base model", "ok" if whole else "missing", "shipped" if whole else "reinstall the package")]
+
+
+def _ruler_sources() -> list[Finding]:
+    from tokenweight.evaluation.ruler.downloads import NAMES, source_file
+
+    return [
+        Finding(f"RULER's {name}", "ok", str(source_file(name)))
+        if source_file(name).is_file()
+        else Finding(f"RULER's {name}", "absent", f"for scale paper; tokenweight data fetch {name}")
+        for name in NAMES
+    ]
 
 
 def _credentials() -> list[Finding]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
-from tokenweight.evaluation.prepare import data_files, protocol
+from tokenweight.evaluation.prepare import data_files, prompt_identity, protocol
 from tokenweight.evaluation.units import Unit, units
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.schema import (
@@ -324,6 +324,7 @@ class Planner:
         part = getattr(evaluation, unit.benchmark)
         settings = part.model_dump(mode="json", exclude=_NOT_IN_PROMPTS)
         config = {"unit": unit.id, "settings": settings, "data": self._data(unit, evaluation)}
+        config |= prompt_identity(unit, evaluation)
         if unit.benchmark == "longbench":
             config["context_tokens"] = context_tokens
         name = unit.id.replace("/", "-") + (f"-{context_tokens}" if unit.benchmark == "longbench" else "")

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.rescoring import StoredOutputs
 from tokenweight.graph import Graph
 from tokenweight.recipes.schema import Execution, FilesCorpus
-from tokenweight.stages import ChunkWork, Node, PretrainWork, TrainWork
+from tokenweight.stages import ChunkWork, EvaluateWork, Node, PretrainWork, TrainWork
 from tokenweight.store import Store
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
 from tokenweight.training.launch_check import check_batch
@@ -28,6 +29,7 @@ def schedule(graph: Graph, store: Store) -> list[Step]:
     """For each artifact whether it would be made now, and why; one that nothing to be made needs is left alone."""
     leaves = {node for nodes in graph.evaluations.values() for node in nodes}
     needed: dict[Node, bool] = dict.fromkeys(graph.nodes, False)
+    outputs = StoredOutputs(store)
     steps = []
     for node in reversed(graph.nodes):
         state = store.state(node.identity)
@@ -37,10 +39,14 @@ def schedule(graph: Graph, store: Store) -> list[Step]:
         if node not in leaves and not needed[node]:
             steps.append(Step(node, "reuse", "nothing that runs needs it"))
             continue
-        for parent in node.inputs:
-            needed[parent] = True
         action: Literal["run", "wait"] = "wait" if state.kind == "held" else "run"
         reason = f"damaged: {state.reason}" if state.kind == "damaged" else state.reason
+        parents = node.inputs
+        if isinstance(node.work, EvaluateWork) and outputs.of(node.identity):
+            parents = node.work.prepared if node.work.unit.benchmark == "longbench" else ()  # trec's classes
+            reason = "its outputs are in the store: scored again, without the model"
+        for parent in parents:
+            needed[parent] = True
         steps.append(Step(node, action, reason))
     return steps[::-1]
 

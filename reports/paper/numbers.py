@@ -2,7 +2,9 @@
 
 `by_row.json` holds the cells as the source prints them, one string a row, separated by blanks:
 `**bold**`, `*italic*`, `__underlined__`, `-` for a cell left empty. `by_column.json` is the second,
-independent transcription.
+independent transcription. Two entries are of sentences, not of a table: `prose` (rounded numbers) and
+`counts` (exact ones). Table 1's `shade` is the source's depth of colour, + green and - red; Table 2 has
+arrows and words alone; the row `uniform` of a figure is its dotted baseline.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenweight.reports.intervals import Interval
 from tokenweight.reports.model import Mark, PaperNumber
 
 _WRAPPERS: tuple[tuple[str, Mark], ...] = (("**", "bold"), ("__", "underline"), ("*", "italic"))
@@ -40,6 +43,30 @@ def paper_table_by_column(table: str) -> dict[tuple[str, str], PaperNumber]:
     }
 
 
+def paper_cells() -> dict[str, PaperNumber]:
+    """All that was transcribed, by its place: `table-3/uniform/longbench`, `prose/pearson/printed`."""
+    return {
+        f"{table}/{row}/{column}": number
+        for table in paper_tables()
+        for (row, column), number in paper_table(table).items()
+    }
+
+
+def place_name(place: str) -> str:
+    """`table-3/uniform/ruler` as "Table 3 uniform ruler", `prose/pearson/printed` as "text pearson"."""
+    table, *rest = place.removesuffix("/printed").split("/")
+    heading = table.replace("-", " ").capitalize() if table.startswith(("table-", "figure-")) else "text"
+    return " ".join((heading, *rest))
+
+
+def interval_of(place: str, number: PaperNumber) -> Interval:
+    """What a printed number may stand for; `counts` are exact. ValueError for what is no number."""
+    interval = Interval.exactly(number.printed) if place.startswith("counts/") else Interval.printed(number.printed)
+    if interval is None:
+        raise ValueError(f"{place}: {number.printed!r} is no number")
+    return interval
+
+
 def paper_tables() -> tuple[str, ...]:
     """Names of all that was transcribed."""
     return tuple(_transcription("by_row.json"))
@@ -58,9 +85,9 @@ def parse(text: str) -> PaperNumber:
     for wrapper, mark in _WRAPPERS:
         if text.startswith(wrapper) and text.endswith(wrapper) and len(text) > 2 * len(wrapper):
             text, emphasis = text[len(wrapper) : -len(wrapper)], (*emphasis, mark)
-    number = re.fullmatch(r"[+-]?\d+\.(\d+)", text)
+    number = re.fullmatch(r"[+-]?\d+(?:\.(\d+))?", text)
     if number:
-        return PaperNumber(printed=text, value=float(text), decimals=len(number[1]), emphasis=emphasis)
+        return PaperNumber(printed=text, value=float(text), decimals=len(number[1] or ""), emphasis=emphasis)
     return PaperNumber(printed=text, value=None, decimals=0, emphasis=emphasis)
 
 

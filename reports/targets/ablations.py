@@ -51,6 +51,7 @@ TABLE_4 = Target(
     ),
     columns=_with_average,
     emphasis=Emphasis(bold="largest", italic="smallest"),
+    baseline="abs-pmi",
 )
 
 TABLE_5 = Target(
@@ -78,6 +79,7 @@ TABLE_5 = Target(
     columns=_with_differences,
     stub=("Weighting", "Scoring"),
     emphasis=Emphasis(underline_above_row="baseline"),
+    baseline="baseline",
     divergences=("Differences are to the model scored by the frozen base itself (Frozen Sparse, Frozen Dense).",),
 )
 
@@ -98,6 +100,7 @@ TABLE_7 = Target(
     stub=("Weighting",),
     paper_lengths_tokens=(2048, 4096, 8192, 16384, 32768),
     emphasis=Emphasis(bold="largest", set_apart=frozenset({("no-train-2k", "mmlu")})),
+    baseline="uniform",
 )
 
 TABLE_11 = Target(
@@ -128,6 +131,7 @@ TABLE_11 = Target(
         ),
     ),
     columns=_with_differences,
+    baseline="uniform",
     divergences=("Differences are to the same weighting trained on PG-19 (Table 3).",),
 )
 
@@ -146,6 +150,7 @@ def _figure(number: int, parameter: str, symbol: str, variant: str, recipes: dic
         paper_place=f"Figure {number}",
         rows=(*points, baseline),
         columns=_only_differences,
+        baseline="uniform",
         stub=(symbol,),
     )
 

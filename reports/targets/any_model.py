@@ -66,7 +66,9 @@ def any_model_target(name: str, models: dict[str, str], benchmarks: tuple[str, .
         paper_place="",
         rows=tuple(Row(label, label, recipe) for label, recipe in models.items()),
         columns=columns,
+        baseline=next(iter(models)) if len(models) > 1 else None,
         divergences=tuple(note for benchmark in chosen for note in NOTES.get(benchmark, ())),
+        command="tokenweight evaluate",
         about=about,
         same_questions=False,
     )

@@ -55,6 +55,7 @@ TABLE_3 = Target(
     stub=("Weighting", "Subset"),
     # "The largest value of each column is bolded (values in italic are not considered)."
     emphasis=Emphasis(bold="largest", set_apart=frozenset({("no-train-8k", "mmlu")})),
+    baseline="uniform",
     divergences=(LONGBENCH_UNIT,),
 )
 
@@ -75,6 +76,7 @@ TABLE_8 = Target(
     columns=_table_8_columns,
     stub=("Weighting", "Subset"),
     emphasis=Emphasis(bold="largest"),
+    baseline="uniform",
 )
 
 TABLE_9 = Target(
@@ -93,6 +95,7 @@ TABLE_9 = Target(
     columns=shared.perplexity_lengths,
     stub=("Context",),
     emphasis=Emphasis(bold="smallest"),
+    baseline="uniform",
 )
 
 TABLE_10 = Target(
@@ -110,6 +113,7 @@ TABLE_10 = Target(
         rows.flat(rows.FROZEN_DENSE, "Frozen Dense"),
     ),
     columns=lambda _: (shared.mmlu(), shared.bbh()),
+    baseline="uniform",
     divergences=(BBH_SHOTS,),
     correlate=("mmlu", "bbh"),
     correlations_printed=(("Pearson", "0.9289"), ("Spearman", "0.9286")),

@@ -77,12 +77,14 @@ class Target:
     columns: Callable[[Manifest], tuple[Column, ...]]
     stub: tuple[str, ...] = ("Model",)
     emphasis: Emphasis = Emphasis()
+    baseline: str | None = None  # row that the others are compared with; difference columns: with the row's reference
     divergences: tuple[str, ...] = ()  # from the paper, true at every scale
     paper_lengths_tokens: tuple[int, ...] = (8192, 16384, 24576, 32768)  # RULER's, and the labels' short and long
     correlate: tuple[str, str] | None = None  # two columns whose correlation the caption gives
     correlations_printed: tuple[tuple[str, str], ...] = ()  # (name, as printed)
     seeds: int = 1  # runs of each recipe where the user says nothing
     findings: tuple[Finding, ...] = ()
+    command: str | None = None  # that runs it, where that is not `tokenweight reproduce`
     about: str | None = None  # first note, in place of what is said of the scale
     same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
 

@@ -94,6 +94,7 @@ PLANTED = Target(
     ),
     columns=_columns,
     stub=("Weighting", "Subset"),
+    baseline="uniform",
     divergences=(
         "abs(PMI), in nats: between the row's model on the whole sequence and the un-extended base on short windows. "
         "AUC: how often a long recall has a higher abs(PMI) than another token. Recalls and introductions are the "

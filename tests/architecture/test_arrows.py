@@ -80,6 +80,7 @@ def test_weighting_is_pure_torch() -> None:
         "tokenweight.inspection.command",
         "tokenweight.tasks.collect",
         "tokenweight.reports.build",
+        "tokenweight.reports.audit",
     ],
 )
 def test_what_must_be_light_loads_nothing_heavy(module: str) -> None:

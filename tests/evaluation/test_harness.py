@@ -69,16 +69,16 @@ def test_the_model_reads_exactly_one_bos(harness: Harness, monkeypatch: pytest.M
 def test_bos_missing_or_doubled_is_an_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [0, 0, 5])
     with pytest.raises(StageError, match="BOS stands twice"):
-        harness.count("a")
+        harness.read("a")
     monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [5, 6])
     with pytest.raises(StageError, match="BOS is missing"):
-        harness.count("a")
+        harness.read("a")
 
 
 def test_a_prompt_that_would_be_cut_is_refused(harness: Harness) -> None:
     prompt = "A" * 300
-    n = harness.count(prompt)
-    assert harness.checked(prompt, CONTEXT_TOKENS - n) == n
+    n = harness.read(prompt).n_tokens
+    assert harness.checked(prompt, CONTEXT_TOKENS - n).n_tokens == n
     with pytest.raises(StageError, match="it would be cut on the left"):
         harness.checked(prompt, CONTEXT_TOKENS - n + 1)
 
@@ -92,7 +92,7 @@ def test_fewshot_examples_give_way_to_the_question(harness: Harness) -> None:
     cut = harness.fitting(prompt_with, 5, new_tokens=10)
     assert cut.truncated
     assert cut.text == prompt_with(3)
-    assert cut.untruncated_tokens == harness.count(prompt_with(5))
+    assert cut.untruncated_tokens == harness.read(prompt_with(5)).n_tokens
     hopeless = harness.fitting(lambda shots: "B" * 900 + "Question", 1, new_tokens=10)
     assert hopeless.n_tokens == CONTEXT_TOKENS - 10
     assert hopeless.text.endswith("Question")

@@ -52,7 +52,7 @@ def test_mmlu_by_hand(
         best = "ABCD"[max(range(4), key=expected.__getitem__)]
         assert (row.filtered, json.loads(row.reference)) == (best, ["ABCD"[document["answer"]]])
         assert row.score == float(best == "ABCD"[document["answer"]])
-        assert row.n_prompt_tokens == harness.count(prompt)
+        assert row.n_prompt_tokens == harness.read(prompt).n_tokens
 
 
 def _dropped(harness, untruncated, used, head, dev, document, shown):  # type: ignore[no-untyped-def]
@@ -60,8 +60,8 @@ def _dropped(harness, untruncated, used, head, dev, document, shown):  # type: i
     for dropped in range(6):
         prompt = head + "".join(shown(d, f" {'ABCD'[d['answer']]}\n\n") for d in dev[: 5 - dropped]) + shown(document)
         if dropped == 0:
-            assert harness.count(prompt) == untruncated
-        if harness.count(prompt) == used:
+            assert harness.read(prompt).n_tokens == untruncated
+        if harness.read(prompt).n_tokens == used:
             return dropped
     raise AssertionError("no number of examples gives the prompt's length")
 

@@ -159,11 +159,11 @@ def test_the_longest_units_are_taken_first_and_one_pass_is_never_split(tmp_path:
     groups = grouped([Job(unit, (), tmp_path) for unit in units], 1500)
     assert [[job.unit.id for job in group] for group in groups] == [
         ["perplexity/validation/1024", "perplexity/validation/2048"],
+        ["bbh/navigate"],
         ["mmlu/anatomy", "mmlu/virology"],
         ["ruler/cwe/2048"],
         ["longbench/lcc"],
         ["ruler/vt/1024"],
-        ["bbh/navigate"],
     ]
 
 

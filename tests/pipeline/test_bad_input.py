@@ -1,9 +1,12 @@
 """What a user gets wrong is told in one line, with exit code 2, and nothing is left behind."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from tests_pipeline import run
+
+from tokenweight.cli import main
 
 TEXT = "The river runs past the old mill and the miller counts his sacks. " * 50
 
@@ -52,13 +55,41 @@ def corpus(directory: Path, **files: bytes) -> str:
         (["plan", "table-3", "--no-such-option"], "--no-such-option"),
     ],
 )
-def test_one_line_and_exit_code_2(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_one_line_and_exit_code_2(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """In this process: all of them end before anything is started."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tokenweight", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    told = capfd.readouterr()
+    assert_one_line(end.value.code, told.out, told.err, message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "table-3", "--scale", "huge"], "--scale"),
+        (["reproduce", "table-3", "--launcher", "torchrun", "--processes", "3"], "is not"),
+    ],
+    ids=["by typer", "by us, with torch loaded"],
+)
+def test_a_process_ends_so(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert_one_line(done.returncode, done.stdout, done.stderr, message)
+
+
+def assert_one_line(code: object, out: str, err: str, message: str) -> None:
+    assert code == 2, err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert "Traceback" not in out + err
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ class FakeStore:
         flags: list[str] | None = None,
         summary_n_expected: int | None = None,
         doc_ids: list[int] | None = None,
+        reference: str = '["ref"]',
+        prompt_sha256: str = "0",
     ) -> Path:
         """One unit; scores None leaves it out of the store. `record` overrides parts of record.json."""
         benchmark, task, *rest = unit.split("/")
@@ -68,7 +70,7 @@ class FakeStore:
         directory = self.root / address
         if scores is not None:
             directory.mkdir(parents=True)
-            _write_rows(directory / "rows.parquet", scores, tokens, doc_ids)
+            _write_rows(directory / "rows.parquet", scores, tokens, doc_ids, reference, prompt_sha256)
             summary = {"n": len(scores), "flags": flags or [], "n_expected": summary_n_expected}
             (directory / "summary.json").write_text(json.dumps(summary))
             (directory / "record.json").write_text(json.dumps(_record(fingerprint, unit) | (record or {})))
@@ -124,18 +126,25 @@ def _record(fingerprint: str, unit: str) -> dict[str, Any]:
     }
 
 
-def _write_rows(path: Path, scores: list[float], tokens: list[int] | None, doc_ids: list[int] | None) -> None:
+def _write_rows(
+    path: Path,
+    scores: list[float],
+    tokens: list[int] | None,
+    doc_ids: list[int] | None,
+    reference: str,
+    prompt_sha256: str,
+) -> None:
     n = len(scores)
     columns = {
         "doc_id": pa.array(doc_ids or range(n), pa.int64()),
-        "prompt_sha256": pa.array(["0"] * n),
+        "prompt_sha256": pa.array([prompt_sha256] * n),
         "n_prompt_tokens": pa.array([10] * n, pa.int64()),
         "untruncated_tokens": pa.array(tokens or [None] * n, pa.int64()),
         "truncated": pa.array([False] * n),
         "length_words": pa.array([None] * n, pa.int64()),
         "output": pa.array(["out"] * n),
         "filtered": pa.array(["out"] * n),
-        "reference": pa.array(['["ref"]'] * n),
+        "reference": pa.array([reference] * n),
         "metric": pa.array(["recall"] * n),
         "score": pa.array(scores, pa.float64()),
         "tolerant_score": pa.array([None] * n, pa.float64()),

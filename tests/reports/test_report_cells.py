@@ -110,7 +110,9 @@ def test_a_missing_unit_is_a_dash_with_a_reason(store: FakeStore) -> None:
             "Uniform: 1 of 13 units missing, ruler/task_03/1024 (not evaluated yet)"
         ]
     assert report.cell("uniform", "ruler-2k").status == "complete"
-    assert note_texts(report, "lcde", "average-full") == ["LCDE: not in this run"]
+    (absent,) = note_texts(report, "lcde", "average-full")
+    assert absent.startswith("No-train 1k, No-train 4k, LCDE, Unfrozen Sparse")
+    assert absent.endswith(": not in this run")
 
 
 def test_a_partial_unit_has_no_value(store: FakeStore) -> None:
@@ -173,7 +175,10 @@ def config(**changes: Any) -> dict[str, Any]:
         ),
         (config(data={"file": "xyz"}), "mmlu/anatomy: data digest.file differs"),
         ({"versions": {"lm-eval": "0.5.0"}}, "harness version lm-eval differs"),
-        ({"stage_version": 2}, "mmlu/anatomy: code differs (uniform: 1; frozen-sparse: 2)"),
+        (
+            {"stage_version": 2},
+            "code: stage version differs (uniform, mmlu/anatomy: 1; frozen-sparse, mmlu/anatomy: 2)",
+        ),
     ],
 )
 def test_two_protocols_never_share_a_column(store: FakeStore, record: dict[str, Any], reason: str) -> None:

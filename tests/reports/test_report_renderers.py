@@ -115,7 +115,7 @@ def test_markdown_shows_hostile_text_as_it_is(hostile: Report) -> None:
     texts = markdown_texts(markdown.render(hostile))
     rows, columns = len(hostile.rows), len(hostile.columns)
     assert sum(text == flat(HOSTILE) for text in texts) >= 2 * 2 * rows + 2  # labels twice, stub, general notes
-    assert sum(text == flat(f"{HOSTILE} {HOSTILE}") for text in texts) == 2 * columns
+    assert sum(text == flat(f"{HOSTILE} {HOSTILE}") for text in texts) == 3 * columns
     assert flat(f"- {HOSTILE}") in texts
     assert FORMULA in texts
     lines = markdown.render(hostile).splitlines()

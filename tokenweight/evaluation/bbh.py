@@ -115,6 +115,8 @@ def _sample(task: Any, doc_id: int, document: dict[str, Any], bbh: Bbh, harness:
         None,
         bbh.max_new_tokens,
         score,
+        prompt.bos_tokens,
+        prompt.left_truncated,
     )
 
 

@@ -1,19 +1,21 @@
-"""The commands `tokenweight ruler generate` and `tokenweight rescore`: their options, and what they print."""
+"""The commands `ruler generate`, `rescore` and `data fetch`: their options, and what they print."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench.tasks import FirstLine
+from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
 from tokenweight.evaluation.ruler.tasks import Profile
 
 rescore = typer.Typer(help="Score stored outputs again, without a model.", add_completion=False)
+data = typer.Typer(help="Published data that the evaluation needs.", add_completion=False)
 ruler = typer.Typer(help="RULER: samples of its 13 tasks for any tokenizer and length.", add_completion=False)
 
 # What the library calls its arguments (they come from recipes as well), and what this command calls them.
@@ -67,6 +69,31 @@ def generate_command(
         f"{task} at {length} tokens: {len(rows)} samples, fill ratio mean {fmean(fill):.4f}, min {min(fill):.4f}"
     )
     typer.echo(str(out))
+
+
+@data.callback()
+def _data_group() -> None:
+    """Keeps `fetch` a command of its own."""
+
+
+@data.command("fetch")
+def fetch_command(
+    name: Annotated[
+        Literal["all", "squad", "hotpotqa", "essays"], typer.Argument(help="Which of RULER's sources.")
+    ] = "all",
+    to: Annotated[Path, typer.Option(help="Directory; scale paper looks into the default.")] = DIRECTORY,
+) -> None:
+    """Fetch RULER's sources from where they are published, and check their SHA-256."""
+    check_packages()
+    failures = []
+    for one in NAMES if name == "all" else (name,):
+        try:
+            fetch(one, to, typer.echo)
+        except UserError as error:
+            message = str(error)
+            failures.append(message if message.startswith(one) else f"{one}: {message}")
+    if failures:
+        raise UserError("; ".join(failures))
 
 
 def _in_options(message: str) -> str:

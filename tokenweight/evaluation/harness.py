@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import causal_lm
 from tokenweight.training.quiet import quiet_transformers
 
-MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 256}
+MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
 CACHE_SHARE = 0.4  # of a GPU's free memory: attention repeats a layer's keys and values beside the cache
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
@@ -88,6 +89,8 @@ class Prompt:
     text: str
     n_tokens: int
     untruncated_tokens: int
+    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
+    left_truncated: bool = False  # the text itself was cut, not only examples left out
 
     @property
     def truncated(self) -> bool:
@@ -119,39 +122,50 @@ class Harness:
         self._logits_elements = LOGITS_ELEMENTS[device]
         self._max_sequences = MAX_BATCH_SEQUENCES[device]
         self._bos = tokenizer.bos_token_id
-        self._adds_bos = self._bos is not None and self.encode("a")[:1] == [self._bos]
+        self._adds_bos = self._bos is not None and tokenizer("a")["input_ids"][:1] == [self._bos]
+        # GPT-2's kind names its end-of-text token as BOS too, and adds none: there is no BOS to miss.
+        self._has_bos = self._bos is not None and (self._adds_bos or self._bos != tokenizer.eos_token_id)
 
     def encode(self, text: str) -> list[int]:
         """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
         ids: list[int] = self.lm.tok_encode(text)
         return ids
 
-    def count(self, text: str) -> int:
-        """Tokens of a request; checks that exactly one BOS stands at its start where the tokenizer adds one.
+    def bos_tokens(self, ids: Sequence[int]) -> int | None:
+        """How many BOS tokens stand at the start; None where the tokenizer has no BOS."""
+        if not self._has_bos:
+            return None
+        return sum(1 for _ in takewhile(lambda token: token == self._bos, ids))
+
+    def read(self, text: str) -> Prompt:
+        """A request as the model will read it, whole.
 
         Raises:
-            StageError: BOS missing or doubled.
+            StageError: BOS missing though the tokenizer adds one, or doubled.
         """
         ids = self.encode(text)
         if self._adds_bos and ids[:1] != [self._bos]:
-            raise StageError("BOS is missing at the start of a prompt though the tokenizer adds one")
+            raise StageError(
+                "BOS is missing at the start of a prompt though the tokenizer adds one: lm-eval encodes it in another "
+                "way; look at add_bos_token in tokenizer_config.json"
+            )
         if self._bos is not None and ids[:2] == [self._bos] * 2:
             raise StageError("BOS stands twice at the start of a prompt; the prompt text must not contain it")
-        return len(ids)
+        return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
 
-    def checked(self, text: str, new_tokens: int) -> int:
-        """Tokens of a request that must fit as it is.
+    def checked(self, text: str, new_tokens: int) -> Prompt:
+        """A request that must fit as it is.
 
         Raises:
             StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
         """
-        n_tokens = self.count(text)
-        if n_tokens + new_tokens > self.context_tokens:
+        prompt = self.read(text)
+        if prompt.n_tokens + new_tokens > self.context_tokens:
             raise StageError(
-                f"a prompt of {n_tokens} tokens and {new_tokens} for the answer exceed the context of "
+                f"a prompt of {prompt.n_tokens} tokens and {new_tokens} for the answer exceed the context of "
                 f"{self.context_tokens}: it would be cut on the left"
             )
-        return n_tokens
+        return prompt
 
     def fitting(self, prompt_with: Callable[[int], str], shots: int, new_tokens: int) -> Prompt:
         """The few-shot prompt with as many examples as fit; if none does, the question's end behind BOS.
@@ -159,18 +173,17 @@ class Harness:
         `prompt_with(k)` is the prompt with k examples. Only models with short contexts need less than all.
         """
         room = self.context_tokens - new_tokens
-        full = text = prompt_with(shots)
-        untruncated = n_tokens = self.count(full)
-        while n_tokens > room and shots > 0:
+        prompt = self.read(prompt_with(shots))
+        untruncated = prompt.n_tokens
+        while prompt.n_tokens > room and shots > 0:
             shots -= 1
-            text = prompt_with(shots)
-            n_tokens = self.count(text)
-        kept = room
-        while n_tokens > room:
+            prompt = self.read(prompt_with(shots))
+        cut, kept = prompt.n_tokens > room, room
+        while prompt.n_tokens > room:
             kept -= 1
-            text = self.lm.tok_decode(self.lm.tok_encode(text, add_special_tokens=False)[-kept:])
-            n_tokens = self.count(text)
-        return Prompt(text, n_tokens, untruncated)
+            ids = self.lm.tok_encode(prompt.text, add_special_tokens=False)
+            prompt = self.read(self.lm.tok_decode(ids[-kept:]))
+        return replace(prompt, untruncated_tokens=untruncated, left_truncated=cut)
 
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
         """How many sequences of at most `longest_tokens` go together: as many tokens as the batch has at full context;

@@ -8,6 +8,7 @@ from typing import Any
 
 import lm_eval
 from datasets import Dataset
+from datasets.table import InMemoryTable
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 
@@ -45,10 +46,17 @@ def pinned(hub: dict[str, str]) -> dict[str, Any]:
 
 
 class LocalSplits:
-    """Documents in memory where lm-eval would load a data set (its `custom_dataset`)."""
+    """Documents in memory where lm-eval would load a data set (its `custom_dataset`).
+
+    The fingerprint is given, since nothing is cached: to make one, `datasets` pickles the table, which fails beside some
+    installations (Python 3.12 with jax).
+    """
 
     def __init__(self, **splits: list[dict[str, Any]]) -> None:
         self._splits = splits
 
     def __call__(self, **_: Any) -> dict[str, Dataset]:
-        return {name: Dataset.from_list(documents) for name, documents in self._splits.items()}
+        return {
+            name: Dataset(InMemoryTable.from_pylist(documents), fingerprint=name)
+            for name, documents in self._splits.items()
+        }

@@ -100,7 +100,18 @@ def _sample(task: Any, doc_id: int, document: dict[str, Any], shots: int, harnes
             score=float(accuracy),
         )
 
-    return Sample(doc_id, instances, prompt.n_tokens, prompt.untruncated_tokens, prompt.truncated, None, 0, score)
+    return Sample(
+        doc_id,
+        instances,
+        prompt.n_tokens,
+        prompt.untruncated_tokens,
+        prompt.truncated,
+        None,
+        0,
+        score,
+        prompt.bos_tokens,
+        prompt.left_truncated,
+    )
 
 
 def chosen(log_likelihoods: Sequence[float]) -> str:

@@ -51,17 +51,19 @@ def document_rows(
             continue
         ids = first_tokens(harness.lm.tokenizer, text, max(lengths_tokens))
         fitting = [n for n in lengths_tokens if n <= len(ids)]
-        rows = _rows(doc_id, ids[: max(fitting)], fitting, model) if fitting else {}
+        rows = _rows(doc_id, ids[: max(fitting)], fitting, harness) if fitting else {}
         yield DocumentRows(doc_id, rows, tuple(n for n in lengths_tokens if n > len(ids)))
 
 
-def _rows(doc_id: int, ids: list[int], lengths_tokens: list[int], model: Any) -> dict[int, Row]:
+def _rows(doc_id: int, ids: list[int], lengths_tokens: list[int], harness: Harness) -> dict[int, Row]:
+    model = harness.lm.model
     with torch.no_grad():
         nll = model_nll(model, torch.tensor([ids], device=model.device))[0].double().cpu().numpy()
-    return {n: _row(doc_id, ids[:n], float(nll[: n - 1].mean())) for n in lengths_tokens}
+    bos_tokens = harness.bos_tokens(ids)
+    return {n: _row(doc_id, ids[:n], float(nll[: n - 1].mean()), bos_tokens) for n in lengths_tokens}
 
 
-def _row(doc_id: int, ids: list[int], mean_nll: float) -> Row:
+def _row(doc_id: int, ids: list[int], mean_nll: float, bos_tokens: int | None) -> Row:
     return Row(
         doc_id=doc_id,
         prompt_sha256=hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest(),
@@ -74,6 +76,7 @@ def _row(doc_id: int, ids: list[int], mean_nll: float) -> Row:
         reference="[]",
         metric=METRIC,
         score=mean_nll,
+        bos_tokens=bos_tokens,
     )
 
 

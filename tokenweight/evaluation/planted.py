@@ -58,7 +58,8 @@ def sequence_rows(
             planted.short_tokens,
             units,
         )
-        yield sequence, {unit: _row(sequence, ids, unit, value) for unit, value in values.items()}
+        bos_tokens = harness.bos_tokens(ids.tolist())
+        yield sequence, {unit: _row(sequence, ids, unit, value, bos_tokens) for unit, value in values.items()}
 
 
 @torch.no_grad()
@@ -126,7 +127,7 @@ def roc_auc(scores: Floats, positive: NDArray[np.bool_]) -> float:
     return (rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * (len(scores) - n_positive))
 
 
-def _row(sequence: int, ids: NDArray[np.int64], unit: Unit, value: float) -> Row:
+def _row(sequence: int, ids: NDArray[np.int64], unit: Unit, value: float, bos_tokens: int | None) -> Row:
     if not np.isfinite(value):
         raise StageError(f"{unit.id}: sequence {sequence} gives {value}; the model's NLL is not finite")
     return Row(
@@ -141,4 +142,5 @@ def _row(sequence: int, ids: NDArray[np.int64], unit: Unit, value: float) -> Row
         reference="[]",
         metric=unit.task.partition("-")[0],
         score=value,
+        bos_tokens=bos_tokens,
     )

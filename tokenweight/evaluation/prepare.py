@@ -12,6 +12,7 @@ from tokenweight.recipes.schema import Evaluation
 
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
 TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
+_TASK_TEMPLATE_VERSION = {("ruler", "fwe"): 2}  # 2: fuller samples
 METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
 _METRIC_PACKAGES = {"longbench": ("rouge",)}
 
@@ -64,11 +65,24 @@ def data_files(unit: Unit, evaluation: Evaluation) -> list[Path]:
             return []
 
 
+def prompt_identity(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+    """What prepared prompts depend on beside tokenizer, settings and local files; {} for first versions on such files."""
+    version = template_version(unit)
+    identity: dict[str, Any] = {"template_version": version} if version > 1 else {}
+    hub = protocol(unit, evaluation).get("hub")
+    return identity | ({"hub": hub} if hub else {})
+
+
+def template_version(unit: Unit) -> int:
+    """Version of a unit's prompts: its task's own where only that changed, else its benchmark's."""
+    return _TASK_TEMPLATE_VERSION.get((unit.benchmark, unit.task), TEMPLATE_VERSION[unit.benchmark])
+
+
 def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
     """Everything beside data, tokenizer and checkpoint that a unit's scores depend on (no paths)."""
     identity: dict[str, Any] = {
         "harness": f"lm-eval {version('lm-eval')}",
-        "template_version": TEMPLATE_VERSION[unit.benchmark],
+        "template_version": template_version(unit),
         "metric_version": METRIC_VERSION[unit.benchmark],
         "metric_packages": {name: version(name) for name in _METRIC_PACKAGES.get(unit.benchmark, ())},
         "chat_template": False,

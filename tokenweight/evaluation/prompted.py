@@ -13,7 +13,7 @@ from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.harness import Harness, Prompt
 
 
 def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
@@ -43,10 +43,10 @@ def unit_samples(unit: Unit, prepared_dir: Path, evaluation: Evaluation, harness
 
     samples = []
     for record in read_prompts(prepared_dir):
-        n_tokens = harness.checked(record["prompt"], record["max_new_tokens"])
-        if n_tokens != record["n_prompt_tokens"]:
+        prompt = harness.checked(record["prompt"], record["max_new_tokens"])
+        if prompt.n_tokens != record["n_prompt_tokens"]:
             raise StageError(
-                f"{unit.id}: sample {record['doc_id']} has {n_tokens} tokens, prepared with "
+                f"{unit.id}: sample {record['doc_id']} has {prompt.n_tokens} tokens, prepared with "
                 f"{record['n_prompt_tokens']}: the checkpoint's tokenizer is not the one it was prepared for"
             )
         arguments = {"max_gen_toks": record["max_new_tokens"], "until": [], "do_sample": False}
@@ -57,21 +57,22 @@ def unit_samples(unit: Unit, prepared_dir: Path, evaluation: Evaluation, harness
             idx=0,
             metadata=(unit.id, record["doc_id"], 1),
         )
-        samples.append(_sample(unit, record, instance, n_tokens, evaluation))
+        samples.append(_sample(unit, record, instance, prompt, evaluation))
     return samples
 
 
-def _sample(unit: Unit, record: dict[str, Any], instance: Any, n_tokens: int, evaluation: Evaluation) -> Sample:
+def _sample(unit: Unit, record: dict[str, Any], instance: Any, prompt: Prompt, evaluation: Evaluation) -> Sample:
     references, all_classes = record["references"], record.get("all_classes")
     return Sample(
         doc_id=record["doc_id"],
         instances=[instance],
-        n_prompt_tokens=n_tokens,
+        n_prompt_tokens=prompt.n_tokens,
         untruncated_tokens=record["untruncated_tokens"],
         truncated=record["truncated"],
         length_words=record["length_words"],
         max_new_tokens=record["max_new_tokens"],
         score=lambda answers: scored(unit, answers[0], references, all_classes, evaluation),
+        bos_tokens=prompt.bos_tokens,
     )
 
 

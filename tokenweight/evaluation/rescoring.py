@@ -1,4 +1,8 @@
-"""Score stored outputs again, without the model: a changed metric costs seconds, not an evaluation."""
+"""Score stored outputs again, without the model: a changed metric costs seconds, not an evaluation.
+
+A unit's identity holds everything that its scores depend on. Where the store has the same unit, scored by another
+metric (its version, its packages, LongBench's first-line rule), its outputs are the ones that the model would give.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,64 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation import bbh, mmlu
+from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
 from tokenweight.evaluation.prompted import read_prompts, scored
-from tokenweight.evaluation.rows import Row
+from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation
+from tokenweight.store import Identity, Store
+from tokenweight.store.store import read_record
+
+SCORING = ("metric", "metric_version", "metric_packages", "first_line")  # of a protocol: outputs do not depend on it
+WITHOUT_OUTPUTS = ("perplexity", "planted")
+
+
+class StoredOutputs:
+    """Which finished units of a store hold the outputs that another unit, not there yet, would ask a model for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_name: dict[str, list[Path]] = {}
+        for path in sorted((store.root / "evaluate").glob("[!.]*-????????")):
+            self._by_name.setdefault(path.name[:-9], []).append(path)
+
+    def of(self, identity: Identity) -> Path | None:
+        """The artifact of the same unit under another scoring, whole; None if there is none."""
+        if identity.config["unit"].partition("/")[0] in WITHOUT_OUTPUTS:
+            return None
+        return next((path for path in self._by_name.get(identity.name, ()) if self._holds(path, identity)), None)
+
+    def _holds(self, path: Path, identity: Identity) -> bool:
+        record = read_record(path)
+        if record is None or record.get("stage_version") != identity.version:
+            return False
+        other = Identity(identity.stage, identity.version, identity.name, record["config"], record["inputs"])
+        same = other.inputs == identity.inputs and _unscored(other) == _unscored(identity)
+        return same and self._store.path(other) == path and self._store.state(other).kind == "whole"
+
+
+def _unscored(identity: Identity) -> dict[str, Any]:
+    protocol = {key: value for key, value in identity.config["protocol"].items() if key not in SCORING}
+    return {**identity.config, "protocol": protocol}
+
+
+def rescore_unit(
+    scored_dir: Path, unit: Unit, evaluation: Evaluation, prepared_dir: Path | None, out_dir: Path
+) -> None:
+    """Write rows and summary of a unit into `out_dir` from the outputs in `scored_dir`."""
+    rows = rescore_rows(read_rows(scored_dir), unit, evaluation, prepared_dir)
+    before = json.loads((scored_dir / SUMMARY_NAME).read_text())
+    told = summary(rows, unit.id, n_expected=before["n_expected"], seconds=before["seconds"])
+    if "bos" not in before:  # of a run that did not record it
+        told["bos"] = None
+    kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
+    told |= {"flags": sorted({*told["flags"], *kept}), "outputs_from": scored_dir.name}
+    write_json(told, out_dir / SUMMARY_NAME)
+    write_rows(rows, out_dir)
 
 
 def rescore_rows(
@@ -23,10 +78,10 @@ def rescore_rows(
     `prepared_dir` is the unit's prepare artifact (class names of LongBench's trec are only there).
 
     Raises:
-        StageError: perplexity rows (they hold no output), or rows of other samples than prepared_dir's.
+        StageError: rows that hold no output (perplexity), or rows of other samples than prepared_dir's.
     """
-    if unit.benchmark == "perplexity":
-        raise StageError(f"{unit.id}: perplexity has no outputs to score again")
+    if unit.benchmark in WITHOUT_OUTPUTS:
+        raise StageError(f"{unit.id}: {unit.benchmark} has no outputs to score again")
     classes: dict[int, list[str] | None] = {}
     if prepared_dir is not None:
         classes = {record["doc_id"]: record.get("all_classes") for record in read_prompts(prepared_dir)}

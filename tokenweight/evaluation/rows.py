@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ROWS_NAME = "rows.parquet"
 SUMMARY_NAME = "summary.json"
 JOURNAL_NAME = "rows.partial.jsonl"
+LATER_COLUMNS = ("bos_tokens", "left_truncated", "echoed")
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Row:
     metric: str
     score: float
     tolerant_score: float | None = None  # BBH: exact match after tolerant extraction
+    bos_tokens: int | None = None  # BOS tokens at the prompt's start; None where the tokenizer has no BOS
+    left_truncated: bool | None = None  # the question itself lost its beginning (few-shot examples are not meant)
+    echoed: bool | None = None  # the output repeats the prompt (guards.echoes)
 
 
 def schema() -> pa.Schema:
@@ -44,7 +48,7 @@ def schema() -> pa.Schema:
 
     types: dict[str, Any] = {
         "int": pa.int64(), "int | None": pa.int64(), "str": pa.string(), "bool": pa.bool_(),
-        "float": pa.float64(), "float | None": pa.float64(),
+        "bool | None": pa.bool_(), "float": pa.float64(), "float | None": pa.float64(),
     }  # fmt: skip
     return pa.schema([pa.field(f.name, types[str(f.type)], nullable="None" in str(f.type)) for f in fields(Row)])
 
@@ -72,6 +76,7 @@ def read_rows(out_dir: Path) -> list[Row]:
     Raises:
         StageError: the file is unreadable, has other columns, or holds a sample twice.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = out_dir / ROWS_NAME
@@ -79,6 +84,9 @@ def read_rows(out_dir: Path) -> list[Row]:
         table = pq.read_table(path)
     except Exception as error:
         raise StageError(f"{path}: not a readable Parquet file ({error}); remove it and run again") from error
+    for name in LATER_COLUMNS:  # rows written before these were recorded: not known
+        if name not in table.schema.names:
+            table = table.append_column(schema().field(name), pa.nulls(len(table), schema().field(name).type))
     if table.schema.names != schema().names:
         raise StageError(f"{path}: columns {table.schema.names}, expected {schema().names}; remove it and run again")
     rows = [Row(**record) for record in table.cast(schema()).to_pylist()]

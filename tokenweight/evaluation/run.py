@@ -50,12 +50,10 @@ class OpenUnit:
         self.journal.append(rows)
         self.seconds += seconds
 
-    def finish(
-        self, n_expected: int, prompts: dict[int, str] | None = None, notes: dict[str, Any] | None = None
-    ) -> Unit:
+    def finish(self, n_expected: int, notes: dict[str, Any] | None = None) -> Unit:
         """Write summary.json, then rows.parquet; the unit is complete with the latter."""
         job, rows = self.job, list(self.journal.rows.values())
-        told = summary(rows, job.unit.id, n_expected=n_expected, seconds=self.seconds, prompts=prompts, notes=notes)
+        told = summary(rows, job.unit.id, n_expected=n_expected, seconds=self.seconds, notes=notes)
         write_json(told, job.out_dir / SUMMARY_NAME)
         write_rows(rows, job.out_dir)
         self.journal.remove()
@@ -130,7 +128,7 @@ def _run_prompts(
         todo = [sample for sample in own if sample.doc_id not in unit.journal.rows]
         waiting += [(unit, sample) for sample in todo]
         if not todo:
-            yield _finish(unit, own)
+            yield unit.finish(len(own))
     total, done = len(waiting), 0
     what = f"{open_units[0].job.unit.benchmark} samples"
     progress(0, total, what)
@@ -146,11 +144,7 @@ def _run_prompts(
         for unit, new in touched.items():
             unit.add(new, share * len(new))
             if len(unit.journal.rows) == len(samples[unit.job.unit]):
-                yield _finish(unit, samples[unit.job.unit])
-
-
-def _finish(unit: OpenUnit, samples: list[Sample]) -> Unit:
-    return unit.finish(len(samples), prompts={sample.doc_id: sample.prompt for sample in samples})
+                yield unit.finish(len(samples[unit.job.unit]))
 
 
 def _samples(jobs: list[Job], evaluation: Evaluation, harness: Harness) -> dict[Unit, list[Sample]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tokenweight.evaluation.guards import echoes
 from tokenweight.evaluation.rows import Row, sha256_text
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Sample:
     length_words: int | None
     max_new_tokens: int  # 0: log-likelihoods
     score: Callable[[list[Any]], Scored]  # from the answers to `instances`
+    bos_tokens: int | None = None
+    left_truncated: bool = False
 
     @property
     def prompt(self) -> str:
@@ -61,4 +64,7 @@ class Sample:
             metric=scored.metric,
             score=scored.score,
             tolerant_score=scored.tolerant_score,
+            bos_tokens=self.bos_tokens,
+            left_truncated=self.left_truncated,
+            echoed=self.max_new_tokens > 0 and echoes(scored.output, self.prompt),
         )

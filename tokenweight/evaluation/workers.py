@@ -2,7 +2,7 @@
 
 Units wait in one queue, the longest first, and a process takes the next when it is done, so that all end at about the
 same time. What comes from one pass over the texts stays together (all lengths of perplexity, all measures of the planted
-judge), and so do MMLU's subjects, which share their batches.
+judge), and so do MMLU's subjects and BBH's tasks, whose samples are few and fill batches together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tokenweight.evaluation.run import Job
 
 USER_ERROR_EXIT_CODE = 2
-_TOGETHER = ("mmlu", *ONE_PASS)
+_TOGETHER = ("mmlu", "bbh", *ONE_PASS)
 
 Group = list["Job"]
 

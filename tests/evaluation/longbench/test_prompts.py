@@ -28,7 +28,7 @@ ROW = {
 
 @pytest.mark.parametrize("task", TASKS)
 def test_prompts_are_the_official_ones(task: str, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
-    (tmp_path / f"{task}.jsonl").write_text(json.dumps(ROW) + "\n")
+    (tmp_path / f"{task}.jsonl").write_text(json.dumps(ROW | {"answers": ["Paragraph 1"], "all_classes": ["A"]}) + "\n")
     sample = load_samples(task, LongBench(data=str(tmp_path)))[0]
     spec = TASKS[task]
     golden(
@@ -122,6 +122,14 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
     with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
         load_samples("lcc", data)
+    for task, wrong, told in (
+        ("lcc", {"answers": []}, "answers is no list of references"),
+        ("passage_retrieval_en", {"answers": ["third"]}, "answers must read 'Paragraph N', not 'third'"),
+        ("trec", {"answers": ["Place"]}, "has no field 'all_classes'"),
+    ):
+        (tmp_path / f"{task}.jsonl").write_text(json.dumps({"input": "", "context": "", "length": 1} | wrong) + "\n")
+        with pytest.raises(UserError, match=f"{task}.jsonl line 1: {told}"):
+            load_samples(task, data)
     (tmp_path / "lcc.jsonl").write_text("\n")
     with pytest.raises(UserError, match="no sample of lcc"):
         load_samples("lcc", data)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Literal
 
 import pytest
@@ -47,7 +48,9 @@ def test_every_sample_fits_whole_with_bos_and_generation(
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert summary["n"] == len(rows) == 3
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    fill = [(row["n_prompt_tokens"] + row["max_new_tokens"]) / length_tokens for row in rows]
     assert 0.6 < summary["fill_ratio_mean"] <= 1
+    assert (summary["fill_ratio_mean"], summary["fill_ratio_min"]) == (round(fmean(fill), 4), round(min(fill), 4))
     tokenizer = token_counter(smoke_tokenizer).tokenizer
     for row in rows:
         ids = tokenizer(row["prompt"])["input_ids"]
@@ -63,6 +66,18 @@ def test_official_steps_leave_at_most_one_step_unused_at_8k(words_tokenizer: Pat
     for task in ("niah_single_1", "niah_single_2", "vt", "cwe", "fwe"):
         lengths = [sample["length"] for sample in generate(task, 8192, 1, 42, words_tokenizer, sources)]
         assert min(lengths) >= 0.93 * 8192, task
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_as_full_as_the_official_programs_samples(task: str, smoke_tokenizer: Path, sources: Sources) -> None:
+    """Where the 2024 program fills a length to 95 % in the mean, so does profile `paper`, without its overflow."""
+    profiles: tuple[Profile, ...] = ("official-2024", "paper")
+    official, ours = (
+        [s["length"] / 4096 for s in generate(task, 4096, 6, 42, smoke_tokenizer, sources, profile)]
+        for profile in profiles
+    )
+    assert max(ours) <= 1
+    assert fmean(ours) >= min(0.95, fmean(official)), (task, fmean(official))
 
 
 def test_samples_depend_on_nothing_else(words_tokenizer: Path, sources: Sources) -> None:
@@ -100,13 +115,13 @@ def test_same_bytes_in_any_process_order_and_hash_seed(smoke_tokenizer: Path) ->
 
 @pytest.mark.parametrize("task", TASKS)
 def test_too_short_a_length_is_one_error_within_seconds(task: str, smoke_tokenizer: Path, sources: Sources) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     if task in ("vt", "cwe"):  # a demonstration of up to 500 tokens; two lists of 100 words
         with pytest.raises(UserError, match=f"{task} at 512 cannot fit .* use a longer length"):
             generate(task, 512, 3, 42, smoke_tokenizer, sources)
     else:
         assert all(sample["length"] <= 512 for sample in generate(task, 512, 3, 42, smoke_tokenizer, sources))
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5  # of the processor: others may be at work
 
 
 def test_bad_arguments_are_named(smoke_tokenizer: Path, sources: Sources, tmp_path: Path) -> None:

@@ -46,11 +46,15 @@ def test_malformed_questions_name_file_and_field(name: str, content: object, mes
 
 
 def test_missing_and_unreadable_sources_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"ruler.squad: .*nowhere.json does not exist"):
+    with pytest.raises(
+        UserError, match=r"ruler.squad: .*nowhere.json does not exist; fetch it \(`tokenweight data fetch squad`\)"
+    ):
         questions("squad", tmp_path / "nowhere.json")
     with pytest.raises(UserError, match=r"ruler.qa|ruler.squad"):
         Sources(squad=tmp_path / "nowhere.json").files(TASKS["qa_1"])
-    with pytest.raises(UserError, match=r"ruler.haystack: .* does not exist"):
+    with pytest.raises(
+        UserError, match=r"ruler.haystack: .* does not exist; fetch the essays \(`tokenweight data fetch essays`\)"
+    ):
         haystack_words(tmp_path / "essays")
     with pytest.raises(UserError, match=r"holds no .txt"):
         haystack_words(tmp_path)

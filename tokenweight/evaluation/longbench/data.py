@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.longbench.metrics import PARAGRAPH
 from tokenweight.evaluation.longbench.tasks import LongBenchTask, longbench_task
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.recipes.schema import LongBench
@@ -66,9 +67,23 @@ def _from_file(spec: LongBenchTask, path: Path) -> list[Sample]:
         missing = [name for name in _FIELDS if name not in row]
         if missing:
             raise UserError(f"{path} line {number}: has no field {missing[0]!r}; give the official JSONL")
+        if wrong := _unscorable(spec, row):
+            raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
         prompt = spec.template.format(context=row["context"], input=row["input"])
         samples.append(_sample(prompt, row))
     return samples
+
+
+def _unscorable(spec: LongBenchTask, row: dict[str, Any]) -> str | None:
+    """What the task's metric could not read, told before a model answers."""
+    answers = row["answers"]
+    if not isinstance(answers, list) or not answers:
+        return "answers is no list of references"
+    if spec.name == "passage_retrieval_en" and not all(PARAGRAPH.search(str(answer)) for answer in answers):
+        return f"answers must read 'Paragraph N', not {answers[0]!r}"
+    if spec.name == "trec" and not row.get("all_classes"):
+        return "has no field 'all_classes'"
+    return None
 
 
 def _from_hub(spec: LongBenchTask) -> list[Sample]:

@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
+from tokenweight.errors import UserError
+
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -20,7 +22,11 @@ def normalize_answer(text: str) -> str:
 
 def qa_f1(prediction: str, reference: str) -> float:
     """F1 of the words of both, normalised."""
-    predicted, expected = normalize_answer(prediction).split(), normalize_answer(reference).split()
+    return word_f1(normalize_answer(prediction).split(), normalize_answer(reference).split())
+
+
+def word_f1(predicted: list[str], expected: list[str]) -> float:
+    """F1 of two lists of words, each counted as often as it is there."""
     common = sum((Counter(predicted) & Counter(expected)).values())
     if not common:
         return 0.0
@@ -58,11 +64,14 @@ def _share_of_numbers(prediction: str, expected: str) -> float:
     return numbers.count(expected) / len(numbers) if numbers else 0.0
 
 
+PARAGRAPH = re.compile(r"Paragraph (\d+)")
+
+
 def retrieval(prediction: str, reference: str) -> float:
     """Share of the prediction's numbers that are the paragraph's number."""
-    paragraph = re.search(r"Paragraph (\d+)", reference)
+    paragraph = PARAGRAPH.search(reference)
     if paragraph is None:
-        raise ValueError(f"a reference of passage_retrieval_en must read 'Paragraph N', not {reference!r}")
+        raise UserError(f"passage_retrieval_en: a reference must read 'Paragraph N', not {reference!r}")
     return _share_of_numbers(prediction, paragraph.group(1))
 
 
@@ -71,14 +80,19 @@ def count(prediction: str, reference: str) -> float:
     return _share_of_numbers(prediction, str(reference))
 
 
+def code_line(prediction: str) -> str:
+    """The first line that is no comment or markup, leading line breaks left out; empty if there is none."""
+    lines = prediction.lstrip("\n").split("\n")
+    return next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
+
+
 def code_similarity(prediction: str, reference: str) -> float:
     """Edit similarity of the first line that is no comment or markup, in whole percent.
 
     The ratio is fuzzywuzzy 0.18's on difflib. That package silently takes python-Levenshtein's, which differs,
     where it is installed; difflib is called directly here so that installed packages cannot change a score.
     """
-    lines = prediction.lstrip("\n").split("\n")
-    line = next((line for line in lines if not any(mark in line for mark in ("`", "#", "//"))), "")
+    line = code_line(prediction)
     if line == reference:
         return 1.0
     if not line or not reference:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.tasks import FirstLine, longbench_task
+from tokenweight.evaluation.longbench.tasks import FirstLine, LongBenchTask, longbench_task
 
 
 def score_longbench(
@@ -19,12 +19,20 @@ def score_longbench(
         first_line: which tasks keep only the first line (`lceg` as the paper, `thudm` as LongBench's own code).
     """
     spec = longbench_task(task)
-    filtered = output
-    if spec.takes_first_line(first_line):
-        filtered = output.lstrip("\n").split("\n")[0]
+    filtered = first_line_of(output) if spec.takes_first_line(first_line) else output
+    return filtered, best_score(spec, filtered, references, all_classes)
+
+
+def first_line_of(output: str) -> str:
+    """The first line, leading line breaks left out."""
+    return output.lstrip("\n").split("\n")[0]
+
+
+def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_classes: list[str] | None) -> float:
+    """The task's metric in 0..1, the maximum over `references`, of a prediction that is used as it is."""
     if spec.metric == "classification":
         scores = [metrics.classification(filtered, reference, all_classes or []) for reference in references]
     else:
         metric = getattr(metrics, spec.metric)
         scores = [metric(filtered, reference) for reference in references]
-    return filtered, max(scores, default=0.0)
+    return max(scores, default=0.0)

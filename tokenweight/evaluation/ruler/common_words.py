@@ -31,6 +31,7 @@ class CommonWords:
     """Draws samples of `size` distinct words."""
 
     official = Official2024()
+    shrink_parts = 1
     step = first_size = 10
     bounds = Bounds(4096, factor=2)
     minimum = COMMON

@@ -82,6 +82,11 @@ class Family(Protocol):
         ...
 
     @property
+    def shrink_parts(self) -> int:
+        """Profile `paper`: more than 1 lets samples begin one step higher and shrink by such a part of a step."""
+        ...
+
+    @property
     def minimum(self) -> int:
         """The smallest size at which the sample still is the task."""
         ...

@@ -19,6 +19,7 @@ class NeedleInHaystack:
     """Draws samples of `size` haystack units: words of an essay, noise sentences, or needles."""
 
     official = Official2024()
+    shrink_parts = 1
 
     def __init__(self, needles: Needles, length_tokens: int, haystack: tuple[str, ...], profile: Profile) -> None:
         self.needles = needles

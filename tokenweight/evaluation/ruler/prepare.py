@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.prompts import write_prompts
@@ -42,6 +43,11 @@ def prepare_ruler(
             }
         )
     fill = [sample.length_tokens / length_tokens for sample in samples]
-    summary = {"n": len(rows), "fill_ratio_mean": round(sum(fill) / len(fill), 4), "share_truncated": 0.0}
+    summary = {
+        "n": len(rows),
+        "fill_ratio_mean": round(fmean(fill), 4),
+        "fill_ratio_min": round(min(fill), 4),
+        "share_truncated": 0.0,
+    }
     write_prompts(rows, summary, out_dir)
     return summary

@@ -12,6 +12,7 @@ class DocumentQuestions:
     """Draws samples of `size` documents; sample i asks question i."""
 
     official = Official2024()
+    shrink_parts = 1
     step = first_size = 10
     bounds = Bounds(10)
 

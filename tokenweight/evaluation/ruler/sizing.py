@@ -1,11 +1,12 @@
 """Find the size at which samples fill a length, and draw samples that fit.
 
 The 2024 program grows the size by fixed steps until a sample overflows and shrinks an overflowing sample by the
-same steps. The profile `paper` keeps those steps and that random stream, and differs in four rules:
+same steps. The profile `paper` keeps those steps and that random stream, and differs in five rules:
 every sample is counted whole (BOS and answer prefix included, generation reserved); where fewer than two steps
-fit, the size is searched by single units; a sample is never drawn again without end; a task that cannot fit
-is an error. The profile `current` has the same four rules; it halves the range of sizes as the present program does,
-without the expected answer behind the sample, and so comes closer to the length before a sample shrinks by a step.
+fit, the size is searched by single units; samples of frequent words begin one step higher and shrink by eighths of
+a step; a sample is never drawn again without end; a task that cannot fit is an error. The profile `current` has
+these rules but the third; it halves the range of sizes as the present program does, without the expected answer
+behind the sample, and so comes closer to the length before a sample shrinks by a step.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
     """
     units = _search(family, draws, budget)
     if budget.official or units >= family.first_size + family.step:
+        if budget.profile == "paper" and family.shrink_parts > 1:
+            return Size(units + family.step, family.step // family.shrink_parts)
         return Size(units, family.step)
 
     def left(size: int) -> int:

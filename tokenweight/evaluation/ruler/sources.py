@@ -44,9 +44,7 @@ class Sources:
         if task.family == "qa":
             path = self.path(task.questions)
             if not path.is_file():
-                raise UserError(
-                    f"ruler.{task.questions}: {path} does not exist; give a local copy of the published JSON"
-                )
+                raise UserError(_absent(f"ruler.{task.questions}", path))
             return [path]
         if task.family == "niah" and task.needles.haystack == "essay":
             return haystack_files(self.path("haystack"))
@@ -65,7 +63,10 @@ def haystack_files(path: Path) -> list[Path]:
             raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
         return files
     if not path.exists():
-        raise UserError(f"ruler.haystack: {path} does not exist; give a directory of .txt or a JSON with `text`")
+        raise UserError(
+            f"ruler.haystack: {path} does not exist; fetch the essays (`tokenweight data fetch essays`), or give a "
+            "directory of .txt or a JSON with `text`"
+        )
     return [path]
 
 
@@ -160,6 +161,11 @@ def _json(path: Path, field: str) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"{field}: {path} does not exist; give a local copy of the published JSON") from None
+        raise UserError(_absent(field, path)) from None
     except (ValueError, IsADirectoryError) as error:
         raise UserError(f"{field}: {path} cannot be read as JSON ({error}); give the published file") from None
+
+
+def _absent(field: str, path: Path) -> str:
+    command = f"tokenweight data fetch {field.rpartition('.')[2]}"
+    return f"{field}: {path} does not exist; fetch it (`{command}`), or give a local copy of the published JSON"

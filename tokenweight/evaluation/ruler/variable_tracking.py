@@ -24,6 +24,7 @@ class VariableTracking:
     """
 
     official = Official2024(shrinks=False)
+    shrink_parts = 1
     maximum = None
 
     def __init__(self, demonstration: Draft | None, profile: Profile, length_tokens: int) -> None:

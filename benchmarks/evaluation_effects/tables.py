@@ -1,0 +1,167 @@
+"""The tables and figures of docs/evaluation.md from the record, as Markdown."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+Record = dict[str, Any]
+
+
+def blocks(record: Record) -> dict[str, str]:
+    """Whole tables, by name."""
+    return {
+        "first_line": _first_line(record["longbench"]),
+        "other_rules": _other_rules(record["longbench"]),
+        "ruler_samples": _ruler_samples(record["ruler"]),
+        "bbh_forms": _bbh_forms(record["bbh"]),
+    }
+
+
+def figures(record: Record) -> dict[str, str]:
+    """Figures that stand in the document's cells and sentences, by name."""
+    runs, ruler, unit = record["longbench"], record["ruler"], record["longbench_unit"]
+    qa, mmlu = ruler["qa_references"]["qa_1"], record["mmlu"]
+    gaps = [
+        abs(_rule(run, "lm_eval", task) - _rule(run, "thudm", task)) for run in runs.values() for task in _tasks(run)
+    ]
+    prefixes = [one["most"] for one in ruler["answer_prefix_tokens"].values()]
+    overflow = ruler["overflow_of_official_2024"]
+    skipped = ruler["qa_samples"]
+    code = [one for run in runs.values() for one in run["code"].values()]
+    ratios = [one["levenshtein"] - one["difflib"] for one in code]
+    means = [{rule: one["mean"] for rule, one in run["first_line"].items()} for run in runs.values()]
+    unruled = [one["thudm"] - one["none"] for one in means]
+    one_reference = [run["references"]["mean_best"] - run["references"]["mean_first"] for run in runs.values()]
+    averages = [run["averages"] for run in runs.values()]
+    return {
+        "without_first_line": f"{min(unruled):.2f} to {max(unruled):.2f} points",
+        "lceg_to_thudm": _signed([one["lceg"] - one["thudm"] for one in means]),
+        "first_reference": f"{min(one_reference):.2f} to {max(one_reference):.2f} less",
+        "with_chinese": _signed([one["with_chinese_21"] - one["tasks_16"] for one in averages]),
+        "by_category": _signed([one["categories_6"] - one["tasks_16"] for one in averages]),
+        "by_sample": _signed([one["samples"] - one["tasks_16"] for one in averages]),
+        "lm_eval_to_thudm": f"at most {max(gaps):.2f} on a task",
+        "levenshtein": f"{min(ratios):.2f} to {max(ratios):.2f} more on the two code tasks",
+        "blank_lines": f"{sum(one['changed_by_blank_lines'] for one in code)} of "
+        f"{sum(one['predictions'] for one in code):,} predictions change",
+        "unit_tokens": f"{unit['tokens_per_word']:.2f} tokens a word",
+        "unit_sides": f"{unit['samples'] - unit['short_by_words']} samples by words, "
+        f"{unit['samples'] - unit['short_by_tokens']} by tokens",
+        "unit_long": ", ".join(
+            f"{one['long_by_words']:.2f} and {one['long_by_tokens']:.2f}" for one in unit["scores"].values()
+        ),
+        "unit_cut": f"{unit['cut_at_4096_tokens']} of {unit['samples']} prompts",
+        "ruler_qa": f"{qa['string_match_all']:.2f} instead of {qa['string_match_part']:.2f}",
+        "ruler_qa_references": f"{qa['references_mean']:.2f} references a question",
+        "ruler_prefix": f"{min(prefixes)} to {max(prefixes)} tokens too long",
+        "ruler_fwe": f"{overflow['fwe']['too_long']} of {overflow['fwe']['samples']} `fwe` samples, by up to "
+        f"{overflow['fwe']['most_tokens_over']} tokens",
+        "ruler_skips": ", ".join(
+            f"{one['lm_eval']} of {one['questions']} at {name.rpartition('_')[2]}"
+            for name, one in skipped.items()
+            if name.startswith("qa_2")
+        ),
+        "bbh_q": f"{record['bbh']['with_capital_q']} of {record['bbh']['targets']:,} right answers",
+        "bbh_tasks": f"{record['bbh']['smallest_task']} to {record['bbh']['largest_task']} documents",
+        "mmlu_largest": f"`{mmlu['largest']}` {mmlu['largest_weight_percent']:.2f} %",
+        "mmlu_smallest": f"`{mmlu['smallest']}` {mmlu['smallest_weight_percent']:.2f} %",
+        "mmlu_macro": f"{mmlu['macro_weight_percent']:.2f} % each",
+        "perplexity": f"{record['perplexity']['with_2.71828']:.5f} instead of {record['perplexity']['perplexity']}",
+    }
+
+
+def _signed(values: list[float]) -> str:
+    return ", ".join(f"{value:+.2f}" for value in values)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    rule = "| --- |" + " ---: |" * (len(header) - 1)
+    return "\n".join(["| " + " | ".join(header) + " |", rule, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _tasks(run: Record) -> dict[str, float]:
+    tasks: dict[str, float] = run["first_line"]["thudm"]["tasks"]
+    return tasks
+
+
+def _rule(run: Record, rule: str, task: str) -> float:
+    value: float = run["first_line"][rule]["tasks"][task]
+    return value
+
+
+def _first_line(runs: Record) -> str:
+    rules = ("lceg", "thudm", "none")
+    rows = []
+    for task in _tasks(next(iter(runs.values()))):
+        values = [_rule(run, rule, task) for run in runs.values() for rule in rules]
+        if any(_rule(run, rule, task) != _rule(run, "thudm", task) for run in runs.values() for rule in rules):
+            rows.append([task, *(f"{value:.2f}" for value in values)])
+    means = [run["first_line"][rule]["mean"] for run in runs.values() for rule in rules]
+    rows.append(["mean of 16", *(f"{value:.2f}" for value in means)])
+    return _table(["task", *(f"{name}: {rule}" for name in runs for rule in rules)], rows)
+
+
+def _other_rules(runs: Record) -> str:
+    def line(name: str, *values: str) -> list[str]:
+        return [name, *values]
+
+    def each(name: str, value: Any) -> list[str]:
+        return line(name, *(value(run) for run in runs.values()))
+
+    def average(key: str) -> Any:
+        return lambda run: f"{run['averages'][key]:.2f}"
+
+    def references(task: str) -> Any:
+        return lambda run: f"{run['references']['tasks'][task]['first']:.2f} for {_rule(run, 'thudm', task):.2f}"
+
+    def code(task: str, key: str) -> Any:
+        return lambda run: f"{run['code'][task][key]:.2f} for {run['code'][task]['difflib']:.2f}"
+
+    def plain_words(run: Record) -> str:
+        values = run["normalisation"].values()
+        return f"{fmean(v['plain_words'] for v in values):.2f} for {fmean(v['normalised'] for v in values):.2f}"
+
+    def sides(border: str) -> Any:
+        def cell(run: Record) -> str:
+            short, long = (run["split"][border][side] for side in ("short", "long"))
+            return f"{short['mean']:.2f} ({short['samples']:,}), {long['mean']:.2f} ({long['samples']:,})"
+
+        return cell
+
+    def once(run: Record) -> str:
+        found = [f"{v['score_of_distinct']:.2f} for {v['score']:.2f}" for v in run["repeated"].values()]
+        return found[0] if found else "no line twice"
+
+    rows = [
+        each("mean of the 16 tasks", average("tasks_16")),
+        each("mean of the six categories", average("categories_6")),
+        each("mean of 21 tasks, Chinese ones included (lm-eval's group)", average("with_chinese_21")),
+        each("mean over all samples", average("samples")),
+        each(
+            "first reference only: mean of 16",
+            lambda run: f"{run['references']['mean_first']:.2f} for {run['references']['mean_best']:.2f}",
+        ),
+        *(each(f"first reference only: {task}", references(task)) for task in ("triviaqa", "qasper", "musique")),
+        each("words as they are, not normalised: mean of 7 QA tasks", plain_words),
+        each("Levenshtein's ratio: lcc", code("lcc", "levenshtein")),
+        each("Levenshtein's ratio: repobench-p", code("repobench-p", "levenshtein")),
+        each("blank lines skipped: repobench-p", code("repobench-p", "blank_lines_skipped")),
+        each("≤ 8,192 words, > 8,192 words (samples)", sides("8192_words")),
+        each("< 8,000 words, ≥ 8,000 words (samples)", sides("under_8000_words")),
+        each("repeated lines counted once: narrativeqa", once),
+    ]
+    return _table(["rule", *runs], rows)
+
+
+def _ruler_samples(ruler: Record) -> str:
+    rows = [
+        [length, f"{one['tokens_mean']}", f"{100 * one['share_of_length']:.1f} %"]
+        for length, one in ruler["cwe_demonstration"].items()
+    ]
+    return _table(["`cwe` at length", "demonstration, tokens", "share of the length"], rows)
+
+
+def _bbh_forms(bbh: Record) -> str:
+    rows = [[name, f"{one['strict']:.2f}", f"{one['tolerant']:.2f}"] for name, one in bbh["forms"].items()]
+    return _table(["right answers given", "strict", "tolerant"], rows)

@@ -1,0 +1,116 @@
+"""The audit as Markdown: what does not follow first, then what holds, and what was not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tokenweight.reports.audit_model import Audit, ClaimCheck, EmphasisCheck, ValueCheck
+from tokenweight.reports.markdown import escape
+from tokenweight.reports.paper.numbers import place_name
+
+_PREAMBLE = (
+    "Written by `tokenweight audit`: each number of the paper that derives from others printed there, recomputed from "
+    "them. A printed number stands for all that round to it, so a value follows if some such numbers give it. That a "
+    "value does not follow says that it and its sources cannot all be right as read here, not which of them is wrong; "
+    "that it follows does not say that it is right. Rows and columns have the names of `reports/paper/by_row.json`."
+)
+
+
+def render(audit: Audit) -> str:
+    """All sections; an empty one says so."""
+    wrong = [check for check in audit.values if not check.follows]
+    marks = [check for check in audit.emphasis if not check.follows]
+    partly, whole = ([c for c in audit.claims if c.holds is holds] for holds in (False, True))
+    parts = [
+        "# The paper's own numbers, recomputed",
+        _PREAMBLE,
+        _summary(audit),
+        f"## {len(wrong)} values that do not follow",
+        _table(("value", "printed", "recomputed", "what it means"), map(_value, wrong)),
+        f"## {len(marks)} marks (bold, italic, underline) that do not follow",
+        _table(("cell", "printed", "recomputed"), map(_mark, marks)) if marks else _all_marks_follow(audit.emphasis),
+        f"## {len(partly)} sentences with exceptions",
+        "Held against the cells as read here; a gentler reading may hold.",
+        _table(("place", "words", "read as", "exceptions", "what it means"), map(_exceptions, partly)),
+        f"## {len(whole)} sentences that hold",
+        _table(("place", "words", "read as"), map(_claim, whole)),
+        "## Relations",
+        *map(escape, audit.relations),
+        "## Readings",
+        "What these checks rest on and the paper does not say:",
+        _list(dict.fromkeys(f"{_scope(check)}: {check.reading}" for check in audit.values if check.reading)),
+        "## Not checked",
+        _list(audit.unchecked),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(audit: Audit) -> str:
+    outcomes: dict[str, list[bool]] = {}
+    for value in audit.values:
+        outcomes.setdefault(value.kind, []).append(value.follows)
+    outcomes["bold, italic, underline"] = [mark.follows for mark in audit.emphasis]
+    outcomes["sentence"] = [claim.holds for claim in audit.claims]
+    rows = ((kind, str(len(each)), str(sum(each)), str(len(each) - sum(each))) for kind, each in outcomes.items())
+    return _table(("kind", "checked", "follow", "do not"), rows)
+
+
+def _value(check: ValueCheck) -> tuple[str, ...]:
+    sign, decimals = "+" if check.cell.endswith("-difference") else "", _decimals(check.printed) + 1
+    recomputed, low, high = (f"{v:{sign}.{decimals}f}" for v in (check.recomputed, check.low, check.high))
+    span = f" ({low} to {high})" if low != high else ""
+    sources = ", ".join(f"{place_name(place)} {printed}" for place, printed in check.sources.items())
+    instead = ", ".join(f"{place_name(place)} {printed}" for place, printed in check.follows_with.items())
+    meaning = (
+        f"{check.kind.capitalize()} of {sources} ({check.place}).",
+        f"It follows with {instead}." if instead else "",
+        check.remark,
+    )
+    return place_name(check.cell), check.printed, recomputed + span, " ".join(filter(None, meaning))
+
+
+def _decimals(printed: str) -> int:
+    return len(printed.partition(".")[2])
+
+
+def _mark(check: EmphasisCheck) -> tuple[str, ...]:
+    return place_name(check.cell), " ".join(check.printed) or "none", " ".join(check.recomputed) or "none"
+
+
+def _all_marks_follow(checks: Sequence[EmphasisCheck]) -> str:
+    marked = sum(bool(check.printed) for check in checks)
+    rest = f"no other of the {len(checks)} cells has one"
+    return f"All {marked} marked cells have the mark that their caption's rule gives, and {rest}."
+
+
+def _claim(check: ClaimCheck) -> tuple[str, ...]:
+    return check.place, f"“{check.quote}”", check.reading
+
+
+def _exceptions(check: ClaimCheck) -> tuple[str, ...]:
+    listed = "; ".join(
+        f"{comparison.text} is within rounding" if comparison.outcome == "within rounding" else f"not {comparison.text}"
+        for comparison in check.exceptions
+    )
+    counted = f"{len(check.exceptions)} of {len(check.comparisons)}: {listed}"
+    return *_claim(check), counted, check.remark
+
+
+def _scope(check: ValueCheck) -> str:
+    """What a reading is of: a column of a table, or a table, or one value."""
+    table, row, column = check.cell.split("/")
+    of = {"mean": f"{table}/{column}", "weighted mean": f"{table}/{column}", "repeated value": table}
+    return f"{place_name(of.get(check.kind, f'{table}/{row}'))} ({check.kind})"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    body = [_line(map(escape, row)) for row in rows]
+    return "\n".join((_line(headings), _line("---" for _ in headings), *body)) if body else "None."
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _list(texts: Iterable[str]) -> str:
+    return "\n".join(f"- {escape(text)}" for text in texts)

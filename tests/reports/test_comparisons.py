@@ -1,0 +1,230 @@
+"""Differences to the baseline, from a store to every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units
+from scipy import stats
+
+from tokenweight.reports import delimited, latex, markdown
+from tokenweight.reports.build import build_report
+from tokenweight.reports.manifest import Manifest, RowEntry
+from tokenweight.reports.model import CellDifference, Report
+from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets.any_model import any_model_target
+from tokenweight.reports.units import read_unit
+
+
+def difference(report: Report, row: str, column: str) -> CellDifference:
+    found = report.cell(row, column).difference
+    assert found is not None
+    return found
+
+
+def mmlu_report(store: FakeStore, uniform: list[float], sparse: list[float], target: str = "table-3") -> Report:
+    store.add("uniform", "mmlu/anatomy", uniform)
+    store.add("frozen-sparse", "mmlu/anatomy", sparse)
+    return build_report(store.manifest(target), store.root)
+
+
+def test_an_accuracy_is_tested_by_mcnemar(store: FakeStore) -> None:
+    report = mmlu_report(store, [0.0] * 7 + [1.0] * 13, [1.0] * 6 + [0.0] * 2 + [1.0] * 12)
+    found = difference(report, "frozen-sparse", "mmlu")
+    assert (found.baseline, found.test, found.n) == ("uniform", "McNemar", 20)
+    assert found.value == pytest.approx(100 * 5 / 20)
+    assert found.p == found.p_corrected == pytest.approx(stats.binomtest(6, 7).pvalue)  # the table's only test
+    assert found.ci_low is not None
+    assert found.ci_high is not None
+    assert found.ci_low < 25 < found.ci_high
+    assert report.cell("uniform", "mmlu").difference is None
+    assert report.comparisons == 1
+
+
+def test_a_mean_over_tasks_flips_the_signs_of_samples(store: FakeStore) -> None:
+    for i, task in enumerate(RULER_TASKS):
+        store.add("uniform", f"ruler/{task}/1024", [0.5, 0.5])
+        store.add("frozen-sparse", f"ruler/{task}/1024", [1.0, 0.5] if i < 3 else [0.5, 0.5])
+    report = build_report(store.manifest(), store.root)
+    found = difference(report, "frozen-sparse", "ruler-1k")
+    assert (found.test, found.n) == ("sign flips", 26)
+    assert found.value == pytest.approx(100 * 3 * 0.25 / 13)
+    assert found.p == 2 / 2**3  # three samples differ, all in favour
+
+
+def test_equal_models_have_p_1_and_an_interval_of_nothing(store: FakeStore) -> None:
+    rng = np.random.default_rng(1)
+    scores = {unit: rng.random(5).tolist() for unit in all_units(short_context=False)}
+    for row in ("uniform", "frozen-sparse", "frozen-dense"):
+        for (benchmark, task, length), values in scores.items():
+            unit = "/".join(filter(None, (benchmark, task, str(length or ""))))
+            store.add(row, unit, values, tokens=[1, 2, 3, 4000, 5000] if benchmark == "longbench" else None)
+    for target in ("table-3", "table-8", "table-9"):
+        report = build_report(store.manifest(target), store.root)
+        assert report.comparisons == 2 * len(report.columns)
+        for row in ("frozen-sparse", "frozen-dense"):
+            for column in report.columns:
+                found = difference(report, row, column.key)
+                assert (found.value, found.ci_low, found.ci_high, found.p, found.p_corrected) == (0, 0, 0, 1, 1)
+
+
+def test_p_is_corrected_over_the_whole_table(store: FakeStore) -> None:
+    store.add("uniform", "mmlu/anatomy", [0.0] * 12)
+    store.add("frozen-sparse", "mmlu/anatomy", [1.0] * 8 + [0.0] * 4)
+    store.add("frozen-dense", "mmlu/anatomy", [1.0] * 12)
+    store.add("uniform", "bbh/navigate", [0.0] * 12)
+    store.add("frozen-sparse", "bbh/navigate", [1.0, 1.0] + [0.0] * 10)
+    report = build_report(store.manifest("table-10"), store.root)
+    raw = {"dense": 2 / 2**12, "sparse": 2 / 2**8, "bbh": 2 / 2**2}
+    assert difference(report, "frozen-dense", "mmlu").p_corrected == pytest.approx(3 * raw["dense"])
+    assert difference(report, "frozen-sparse", "mmlu").p_corrected == pytest.approx(2 * raw["sparse"])
+    assert difference(report, "frozen-sparse", "bbh").p_corrected == pytest.approx(raw["bbh"])
+
+
+def test_perplexity_is_tested_on_its_nll(store: FakeStore) -> None:
+    for length in LENGTHS:
+        store.add("uniform", f"perplexity/validation/{length}", [1.0, 2.0, 3.0])
+        store.add("frozen-sparse", f"perplexity/validation/{length}", [1.5, 2.5, 3.25])
+    report = build_report(store.manifest("table-9"), store.root)
+    found = difference(report, "frozen-sparse", "perplexity-2k")
+    assert found.value == pytest.approx(np.exp(7.25 / 3) - np.exp(2.0))
+    assert found.p == 2 / 2**3
+    assert found.ci_low == pytest.approx(np.exp(1.5) - np.exp(1.0))  # pairs are resampled: the lowest text twice
+
+
+def test_no_interval_where_resampling_changes_nothing(store: FakeStore) -> None:
+    report = mmlu_report(store, [0.0, 0.0], [1.0, 1.0])
+    cell = report.cell("frozen-sparse", "mmlu")
+    assert (cell.value, cell.ci_low, cell.ci_high) == (100.0, None, None)
+    found = difference(report, "frozen-sparse", "mmlu")
+    assert (found.value, found.ci_low, found.ci_high, found.p) == (100.0, None, None, 0.5)
+    text = markdown.render(report)
+    assert "| Frozen | Sparse | — n 2 |" in text
+    assert "| Frozen | Sparse | +100.00, p 0.500 |" in text
+    assert "A task has only 2 samples" in text
+    assert "all samples of each task have the same score" in text
+
+
+def test_a_difference_column_is_tested_against_its_own_reference(store: FakeStore) -> None:
+    store.add("uniform", "mmlu/anatomy", [0.0, 1.0, 0.0, 1.0])
+    store.add("lambda-0.25", "mmlu/anatomy", [1.0, 1.0, 1.0, 0.0])
+    report = build_report(store.manifest("figure-1"), store.root)
+    cell = report.cell("lambda-0.25", "mmlu-difference")
+    found = difference(report, "lambda-0.25", "mmlu-difference")
+    assert (found.baseline, found.value, found.p) == ("uniform", cell.value, 1.0)
+    assert (found.ci_low, found.ci_high) == (cell.ci_low, cell.ci_high)
+    assert report.cell("uniform", "mmlu-difference").difference is None  # itself
+    assert report.comparisons == 1
+
+
+@pytest.mark.parametrize("changed", [{"doc_ids": [0, 7]}, {"reference": '["other"]'}])
+def test_other_samples_are_not_tested(store: FakeStore, changed: dict[str, Any]) -> None:
+    store.add("a", "mmlu/anatomy", [0.0, 1.0])
+    store.add("b", "mmlu/anatomy", [1.0, 1.0], **changed)
+    target = any_model_target("evaluation", {"a": "evaluate/a", "b": "evaluate/b"}, ("mmlu",), "About.")
+    rows = tuple(RowEntry(row=row, recipe=f"evaluate/{row}", units=tuple(store.entries[row])) for row in ("a", "b"))
+    manifest = Manifest(
+        target="evaluation", scale="smoke", rows=rows, longbench_split_tokens=1024, ruler_lengths_tokens=LENGTHS
+    )
+    report = build_report(manifest, store.root, target)
+    found = difference(report, "b", "mmlu")
+    assert (found.baseline, found.value, found.p, found.ci_low) == ("a", 50.0, None, None)
+    assert "+50.00 (not tested)" in markdown.render(report)
+    assert "Not tested: it rests on other samples than the baseline." in markdown.render(report)
+    assert "other samples than the baseline" in delimited.render(report)
+
+
+def test_perplexity_of_other_token_ids_is_other_questions(store: FakeStore) -> None:
+    unit = f"perplexity/validation/{LENGTHS[0]}"
+    store.add("a", unit, [1.0, 2.0])
+    store.add("b", unit, [1.0, 2.0], prompt_sha256="1")
+    store.add("a", "mmlu/anatomy", [1.0, 2.0])
+    store.add("b", "mmlu/anatomy", [1.0, 2.0], prompt_sha256="1")  # a prompt that is cut elsewhere
+    first, second = ([read_unit(entry, store.root).data_digest for entry in store.entries[row]] for row in "ab")
+    assert [a == b for a, b in zip(first, second, strict=True)] == [False, True]
+
+
+def test_baselines_are_rows_of_their_targets() -> None:
+    without = [name for name, target in TARGETS.items() if target.baseline is None]
+    assert without == []
+    for target in TARGETS.values():
+        assert target.baseline in {row.key for row in target.rows}
+        assert {row.reference for row in target.rows if row.reference} <= {row.key for row in target.rows}
+
+
+def seeded_manifest(root: Path, sparse_by_seed: list[list[float]]) -> Manifest:
+    """MMLU of the baseline, the same with each seed, and of another row."""
+    rows = []
+    for seed, scores in enumerate(sparse_by_seed):
+        for row, values in (("uniform", [0.0, 1.0] * 10), ("frozen-sparse", scores)):
+            store = FakeStore(root)
+            store.add(f"{row}-{seed}", "mmlu/anatomy", values)
+            units = tuple(store.entries[f"{row}-{seed}"])
+            recipe = next(r.recipe for r in TARGETS["table-10"].rows if r.key == row)
+            rows.append(RowEntry(row=row, recipe=recipe, seed=seed, units=units))
+    return Manifest(
+        target="table-10", scale="smoke", rows=tuple(rows), longbench_split_tokens=1024, ruler_lengths_tokens=LENGTHS
+    )
+
+
+def test_several_seeds_must_agree(tmp_path: Path) -> None:
+    better = [1.0, 1.0] * 9 + [0.0, 1.0]
+    worse = [0.0, 0.0] * 2 + [0.0, 1.0] * 8
+    agreeing = seeded_manifest(tmp_path / "a", [better, [1.0, 1.0] * 10, better])
+    found = difference(build_report(agreeing, tmp_path / "a"), "frozen-sparse", "mmlu")
+    assert found.test == "sign flips, t over seeds"
+    assert found.n == 20
+    assert found.value == pytest.approx(100 * (9 + 10 + 9) / 60)
+    assert found.p == pytest.approx(max(2 / 2**10, stats.ttest_1samp([45, 50, 45], 0).pvalue))
+    differing = seeded_manifest(tmp_path / "b", [better, better, worse])
+    found = difference(build_report(differing, tmp_path / "b"), "frozen-sparse", "mmlu")
+    assert found.p == pytest.approx(stats.ttest_1samp([45, 45, -10], 0).pvalue)  # over samples alone it would be small
+    assert found.p > 0.2
+
+
+def test_differences_reach_every_format(store: FakeStore) -> None:
+    report = mmlu_report(store, [0.0] * 12 + [1.0] * 8, [1.0] * 20)
+    text = markdown.render(report)
+    found = difference(report, "frozen-sparse", "mmlu")
+    assert "### Differences to Uniform" in text
+    assert f"**+60.00 \\[+{found.ci_low:.2f}, +{found.ci_high:.2f}\\], p \\<0.001**" in text
+    assert "the table's 1 tests (Holm)" in text
+    tex = latex.render(report)
+    assert r"100.00\textsuperscript{$\dagger$}" in tex
+    assert r"\textsuperscript{$\dagger$}differs from Uniform with a corrected p below 0.05." in tex
+    lines = {(line["row"], line["column"]): line for line in csv.DictReader(io.StringIO(delimited.render(report)))}
+    line = lines["frozen-sparse", "mmlu"]
+    assert (line["baseline"], line["difference"], line["test"], line["pairs"]) == (
+        "uniform",
+        "60.000000",
+        "McNemar",
+        "20",
+    )
+    assert float(line["p_corrected"]) == pytest.approx(2 / 2**12, rel=0.01)
+    assert lines["uniform", "mmlu"]["difference"] == ""
+    stored = json.loads(report.model_dump_json())["rows"][6]["cells"][0]["difference"]
+    assert stored["p"] == pytest.approx(2 / 2**12)
+
+
+def test_the_caption_says_what_stands_out(full_store: FakeStore) -> None:
+    values = full_store.manifest().model_dump()
+    recipes = {row["recipe"]: row for row in values["rows"]}
+    said = {}
+    for name in ("table-3", "table-4", "table-5", "table-9", "table-11"):
+        target = TARGETS[name]
+        rows = [recipes[row.recipe] | {"row": row.key} for row in target.rows if row.recipe in recipes]
+        said[name] = build_report(Manifest(**(values | {"target": name, "rows": rows})), full_store.root).emphasis
+    assert said == {
+        "table-3": "Bold: largest of a column; italic: not considered for bold (MMLU full of No-train 1k), by our values "
+        "as printed.",
+        "table-4": "Bold: largest of a column; italic: smallest of a column, by our values as printed.",
+        "table-5": "Underlined: larger than Baseline, by our values as printed.",
+        "table-9": "Bold: smallest of a column, by our values as printed.",
+        "table-11": "",
+    }

@@ -1,0 +1,60 @@
+"""From rows that trip a guard to the note below the table, in Markdown and in LaTeX."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from reports_fake_store import FakeStore
+
+from tokenweight.evaluation.guards import summary
+from tokenweight.evaluation.rows import Row, write_rows
+from tokenweight.reports import latex, markdown
+from tokenweight.reports.build import build_report
+from tokenweight.reports.notes import FLAG_MEANINGS
+
+ROW = Row(
+    doc_id=0, prompt_sha256="a" * 64, n_prompt_tokens=10, untruncated_tokens=None, truncated=False, length_words=None,
+    output="A", filtered="A", reference='["A"]', metric="acc", score=0.0,
+)  # fmt: skip
+TRIPPING: dict[str, dict[str, Any]] = {
+    "prompt_echoed": {"echoed": True},
+    "missing_bos": {"bos_tokens": 0},
+    "double_bos": {"bos_tokens": 2},
+    "left_truncated": {"left_truncated": True},
+    "mostly_truncated": {"truncated": True},
+    "all_zero": {"score": 0.0},
+    "all_equal": {"score": 0.5},
+    "all_empty": {"output": ""},
+    "implausibly_perfect": {"score": 1.0},
+    "one_answer_to_everything": {"filtered": "B"},
+}
+
+
+def add(store: FakeStore, unit: str, rows: list[Row]) -> None:
+    """A unit as the evaluation leaves it."""
+    directory = store.add("uniform", unit, [0.0])
+    write_rows(rows, directory)
+    told = summary(rows, unit, n_expected=len(rows), seconds=1.0)
+    (directory / "summary.json").write_text(json.dumps(told))
+
+
+@pytest.mark.parametrize("flag", TRIPPING)
+def test_a_flag_stands_below_the_table(flag: str, store: FakeStore) -> None:
+    def rows(**change: Any) -> list[Row]:
+        varied = [{"score": float(i % 2), "filtered": "AB"[i % 2], "reference": f'["{"AB"[i % 2]}"]'} for i in range(8)]
+        return [replace(ROW, doc_id=i, **(own | change)) for i, own in enumerate(varied)]
+
+    unit = "bbh/navigate" if flag == "all_empty" else "mmlu/anatomy"
+    add(store, unit, rows(**TRIPPING[flag]))
+    add(store, "mmlu/virology", rows())
+    report = build_report(store.manifest("table-10"), store.root)
+    note = f"({FLAG_MEANINGS[flag]}): 1 unit, {unit} (Uniform)."
+    assert f"Flagged {flag} {note}" in [text.text for text in report.notes]
+    assert note in markdown.render(report)
+    assert note in latex.render(report)
+    assert flag in markdown.render(report).replace("\\_", "_")
+    assert flag.replace("_", "\\_") in latex.render(report)
+    assert sum("Flagged" in text.text for text in report.notes) == 1
