@@ -30,7 +30,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-TargetArgument = Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")]
+TargetArgument = Annotated[
+    str, typer.Argument(help="A table or figure of the paper, e.g. table-3; paper: all of them.")
+]
 ScaleOption = Annotated[
     Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")
 ]
@@ -105,19 +107,21 @@ def reproduce(
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
-    from tokenweight.tasks.collect import collect, plan_target
+    from tokenweight.tasks.collect import collect, plan_target, targets_of
 
     place = _store(store)
-    planned = plan_target(target, scale, inputs, place, seeds)
-    check_inputs(planned.graph)
+    wanted = [plan_target(name, scale, inputs, place, seeds) for name in targets_of(target)]
+    for planned in wanted:
+        check_inputs(planned.graph)
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is not a directory; choose another")
-    steps = schedule(planned.graph, place)
-    if any(step.action != "reuse" for step in steps):
+    plans = [schedule(planned.graph, place) for planned in wanted]
+    if any(step.action != "reuse" for steps in plans for step in steps):
         chosen = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
-        check_execution(steps, chosen)
-        check_checkpoints(steps, place, chosen)
-        check_texts(steps)
+        for steps in plans:
+            check_execution(steps, chosen)
+            check_checkpoints(steps, place, chosen)
+        check_texts(step for steps in plans for step in steps)
         _run_flow(
             target=target,
             scale=scale,
@@ -131,9 +135,11 @@ def reproduce(
             **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
-        typer.echo(f"All {len(planned.graph.nodes)} artifacts of {target} ({scale}) are in the store: nothing to run.")
-    report, files = collect(planned, place, out.expanduser().resolve())
-    _show(report, files)
+        artifacts = {node for planned in wanted for node in planned.graph.nodes}
+        typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
+    for planned in wanted:
+        report, files = collect(planned, place, out.expanduser().resolve())
+        _show(report, files)
 
 
 def _store(path: Path) -> Store:
@@ -191,22 +197,23 @@ def plan(
     execution: ExecutionOption = None,
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
+    from tokenweight.graph import union
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.planning import check_checkpoints, check_execution, schedule
     from tokenweight.recipes.execution import default_execution, planned_execution
-    from tokenweight.tasks.collect import plan_target
+    from tokenweight.tasks.collect import plan_target, targets_of
 
     place = _store(store)
-    planned = plan_target(target, scale, inputs, place, seeds)
-    steps, chosen = schedule(planned.graph, place), default_execution(scale)
+    graph = union(plan_target(name, scale, inputs, place, seeds).graph for name in targets_of(target))
+    steps, chosen = schedule(graph, place), default_execution(scale)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
         chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
         check_execution(steps, chosen)
     if as_json:
-        content = {"target": target, "scale": scale, "missing": planned.graph.missing}
-        typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))
+        content = {"target": target, "scale": scale, "missing": graph.missing}
+        typer.echo(json.dumps({**content, "artifacts": plan_rows(graph, place)}, indent=1))
     else:
-        print_plan(target, scale, planned.graph, place)
+        print_plan(target, scale, graph, place)
     check_checkpoints(steps, place, chosen)
 
 
@@ -249,18 +256,31 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
-    from tokenweight.tasks.collect import collect, plan_target
+    from tokenweight.tasks.collect import collect, plan_target, targets_of
 
     place = _store(store)
     if not place.root.is_dir():
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    result, files = collect(plan_target(target, scale, inputs, place, seeds), place, out.expanduser().resolve())
+    for name in targets_of(target):
+        result, files = collect(plan_target(name, scale, inputs, place, seeds), place, out.expanduser().resolve())
+        if as_json:
+            typer.echo(files["json"].read_text())
+        else:
+            _show(result, files)
+
+
+@app.command()
+def targets(scale: ScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+    """List the targets: what each shows, the recipes it trains, those in the store, GPU-hours at the paper's scale."""
+    from tokenweight.tasks.overview import overview, print_overview
+
+    content = overview(scale, _store(store))
     if as_json:
-        typer.echo(files["json"].read_text())
+        typer.echo(json.dumps(content, indent=1))
     else:
-        _show(result, files)
+        print_overview(content)
 
 
 def _evaluate(
