@@ -3,38 +3,31 @@
     python benchmarks/frozen_scoring_memory.py --out frozen_scoring_memory.json
 
 Two sizes of the synthetic novel, the shipped base as scorer, on a CPU. Every phase runs in a process of its own, whose
-peak resident memory the kernel keeps. That peak counts pages of mapped files, which the kernel takes back whenever it
-likes; so the peak of anonymous memory (what the process itself holds) is sampled and printed beside it.
+peak resident memory the kernel keeps; the peak of anonymous memory, what the process itself holds, stands beside it.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
-import resource
 import shutil
-import subprocess
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from memory import in_fresh_process, machine, measured
+
 LONG_TOKENS, SHORT_TOKENS, STRIDE_TOKENS = 1024, 256, 192
 DOCUMENT_TOKENS = 16_500
-MIB = 2**20
 
 
 def main() -> None:
     """Run every phase at every size, print the table, write the JSON."""
     args = _arguments()
     if args.phase:
-        print(json.dumps(_measured(PHASES[args.phase], args.folder, args.sequences)))
+        phase = PHASES[args.phase]
+        print(json.dumps(measured(lambda: phase(args.folder, args.sequences), args.folder)))
         return
     rows = []
     with tempfile.TemporaryDirectory(prefix="frozen-scoring-memory-") as folder:
@@ -42,11 +35,12 @@ def main() -> None:
             work = Path(folder) / f"x{factor}"
             work.mkdir()
             for phase in PHASES:
-                row = _in_fresh_process(phase, work, args.sequences * factor)
+                sequences = str(args.sequences * factor)
+                row = in_fresh_process(__file__, "--phase", phase, "--folder", str(work), "--sequences", sequences)
                 rows.append({"phase": phase, "sequences": args.sequences * factor, **row})
                 print(rows[-1], flush=True)
             shutil.rmtree(work)
-    result = {"machine": _machine(), "long_tokens": LONG_TOKENS, "rows": rows, "ratios": ratios(rows)}
+    result = {"machine": machine(), "long_tokens": LONG_TOKENS, "rows": rows, "ratios": ratios(rows)}
     print("\n" + table(rows))
     if args.out:
         args.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -114,48 +108,7 @@ def read(folder: Path, sequences: int) -> None:
 PHASES: dict[str, Callable[[Path, int], None]] = {"chunk": chunk, "score": score, "read": read}
 
 
-# --- Measuring ---------------------------------------------------------------------------------------
-
-
-def _in_fresh_process(phase: str, folder: Path, sequences: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--phase", phase, "--folder", str(folder), "--sequences", str(sequences)]
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "TOKENIZERS_PARALLELISM": "false"}
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    measured: dict[str, float] = json.loads(ran.stdout.splitlines()[-1])
-    return measured
-
-
-def _measured(phase: Callable[[Path, int], None], folder: Path, sequences: int) -> dict[str, float]:
-    """Peaks in MiB and seconds of one phase; what is on disk after it."""
-    peak, ended = [0.0], threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.01):
-            peak[0] = max(peak[0], _anonymous_mib())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    began = time.perf_counter()
-    try:
-        phase(folder, sequences)
-    finally:
-        ended.set()
-        watcher.join()
-    disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return {
-        "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-        "peak_anonymous_mib": round(peak[0], 1),
-        "disk_mib": round(disk / MIB, 1),
-        "seconds": round(time.perf_counter() - began, 1),
-    }
-
-
-def _anonymous_mib() -> float:
-    """Memory of this process that no file backs (Linux)."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+# --- The table --------------------------------------------------------------------------------------
 
 
 def ratios(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -178,22 +131,6 @@ def table(rows: list[dict[str, Any]]) -> str:
             ends = (ratio["peak_rss_mib"], ratio["peak_anonymous_mib"]) if is_last else ("", "")
             lines.append("| " + " | ".join(map(str, (phase, *(row[key] for key in keys), *ends))) + " |")
     return "\n".join(lines)
-
-
-def _machine() -> dict[str, str | int | None]:
-    return {
-        "processor": next(
-            (
-                line.partition(":")[2].strip()
-                for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-                if line.startswith("model name")
-            ),
-            platform.machine(),
-        ),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "numpy")},
-    }
 
 
 def _arguments() -> argparse.Namespace:

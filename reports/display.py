@@ -152,6 +152,8 @@ def legend(report: Report, paper_is: str) -> str:
     ours_alone = f"{emphasis}{NO_NUMBER}: no number, the note says why. n: samples behind a value."
     if not report.paper_place:
         return f"The paper has no such table. {ours_alone}"
+    if all(cell.paper is None for row in report.rows for cell in row.cells):
+        return f"The paper prints no numbers of {report.paper_place}. {ours_alone}"
     beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]
     ours, theirs = (", ".join(labels) for labels in zip(*beside, strict=True)) if beside else ("", "")
     scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""

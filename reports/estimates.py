@@ -11,8 +11,18 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import ColumnMean, Difference, Measure, Perplexity, SampleMean, TaskMean, UnitMean
+from tokenweight.reports.measures import (
+    ColumnMean,
+    Difference,
+    Measure,
+    Perplexity,
+    Pmi,
+    SampleMean,
+    TaskMean,
+    UnitMean,
+)
 from tokenweight.reports.model import Status
+from tokenweight.reports.pmi import read_distribution, statistic
 from tokenweight.reports.statistics import bootstrap_means
 from tokenweight.reports.units import Floats, UnitResult
 
@@ -83,6 +93,8 @@ def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
             chosen = [u for u in units if (u.entry.benchmark, u.entry.task) == (benchmark, task)]
         case Perplexity(length_tokens):
             chosen = [u for u in units if u.entry.benchmark == "perplexity" and u.entry.length_tokens == length_tokens]
+        case Pmi():
+            chosen = [u for u in units if u.entry.benchmark == "pmi"]
         case _:
             chosen = []
     return sorted(chosen, key=lambda unit: unit.entry.unit)
@@ -108,6 +120,8 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
             estimate = replace(estimate, value=float(np.exp(estimate.value or 0.0)), exponential=True)
         case TaskMean():
             estimate = _task_mean(measure, units, label, manifest)
+        case Pmi():
+            return _pmi(measure, units[0], label)
         case _:
             raise TypeError(f"{type(measure).__name__} reads columns, not samples")
     expected = [unit.n_expected for unit in units]
@@ -117,6 +131,28 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
         n_expected=sum(n for n in expected if n) if known and all(expected) else None,
         addresses=tuple(unit.entry.address for unit in units),
     )
+
+
+def _pmi(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
+    """A statistic of one unit's distribution; n is the number of tokens."""
+    found = Estimate("refused", addresses=(unit.entry.address,))
+    try:
+        distribution = read_distribution(unit)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = Reason(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})")
+        return replace(found, reasons=(reason,))
+    far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
+    n = far if measure.tokens == "far" else whole
+    if not n:
+        return replace(
+            found, status="missing", reasons=(Reason(label, "no document is long enough for a far context"),)
+        )
+    value, draws = statistic(measure, distribution)
+    remark = (
+        f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others stand in the first window "
+        "of what the model read at once."
+    )
+    return replace(found, status="complete", value=value, draws=draws, n=n, n_expected=n, remarks=(remark,))
 
 
 def resampled(estimates: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
@@ -282,6 +318,7 @@ def _absent_tasks(measure: Measure, units: Sequence[UnitResult]) -> str | None:
     if not units:
         what = f"perplexity at {measure.length_tokens} tokens" if isinstance(measure, Perplexity) else None
         what = f"{measure.benchmark}/{measure.task}" if isinstance(measure, UnitMean) else what
+        what = "pmi" if isinstance(measure, Pmi) else what
         return f"the run has no units of {what or getattr(measure, 'benchmark', 'this column')}"
     return None
 

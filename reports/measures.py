@@ -1,6 +1,6 @@
 """What a column shows, as data: each measure says how per-sample scores become one number.
 
-Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but UnitMean and Perplexity are times 100.
+Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but UnitMean, Perplexity and Pmi are times 100.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["short", "long"]
+PmiTokens = Literal["far", "all"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,20 @@ class Perplexity:
 
 
 @dataclass(frozen=True)
+class Pmi:
+    """A statistic of the PMI of all tokens (Figure 3), of those with far context or of all.
+
+    mean and quantile in nats; shares in percent of the tokens: positive (PMI > 0), near_zero (|PMI| < 0.05) and zero
+    (the score of `variant` is 0).
+    """
+
+    statistic: Literal["mean", "quantile", "positive", "near_zero", "zero"]
+    tokens: PmiTokens = "far"
+    quantile: float = 0.5
+    variant: str = "abs_pmi"  # a PMI variant of Section 5.3
+
+
+@dataclass(frozen=True)
 class ColumnMean:
     """Plain mean of other columns of the same row (RULER combined; Average long and full)."""
 
@@ -68,4 +83,4 @@ class Difference:
     column: str
 
 
-Measure = SampleMean | TaskMean | UnitMean | Perplexity | ColumnMean | Difference
+Measure = SampleMean | TaskMean | UnitMean | Perplexity | Pmi | ColumnMean | Difference

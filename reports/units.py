@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +48,7 @@ class UnitResult:
     length_words: Floats = field(default_factory=lambda: _NOTHING)
     record: dict[str, Any] = field(default_factory=dict)
     data_digest: str = ""  # over doc_ids, references, metrics (perplexity: token ids): which questions were asked
+    directory: Path = Path()  # of the artifact, where there is one
     flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
 
 
@@ -79,7 +80,7 @@ def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozens
         summary = _summary(directory / "summary.json")
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         return _empty(entry, "refused", f"unreadable ({type(error).__name__})")
-    return _result(entry, record, table, summary)
+    return replace(_result(entry, record, table, summary), directory=directory)
 
 
 def _name(directory: str) -> str:

@@ -22,25 +22,26 @@ def write_report(report: Report, out_dir: Path) -> dict[str, Path]:
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         for suffix, text in texts.items():
-            _replace(paths[suffix], text)
+            replace_file(paths[suffix], text.encode())
     except OSError as error:
         raise UserError(f"{out_dir}: cannot be written ({error.strerror}); choose another --out") from None
     return paths
 
 
-def write_text(path: Path, text: str) -> None:
+def write_page(path: Path, text: str) -> None:
     """One file, in a directory that is made where it is not there. UserError where it cannot write."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
+        replace_file(path, text.encode())
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

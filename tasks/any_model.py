@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,13 +15,15 @@ from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.hub_data import unreachable
 from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.evaluation.vllm_check import OWN_HEAD, check_vllm
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import schedule
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import HubBase
+from tokenweight.recipes.schema import Backend, HubBase
 from tokenweight.reports.build import build_report
+from tokenweight.reports.figures import write_figure
 from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
@@ -32,6 +34,7 @@ from tokenweight.tasks.collect import unit_entry
 from tokenweight.tasks.here import run_here
 
 OFFERED = tuple(COLUMNS)
+DEFAULT = tuple(name for name in OFFERED if name != "pmi")  # reads whole documents twice, for no table: on request
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,17 @@ class PlannedModels:
     graph: Graph
     scale: AnyModelScale
     benchmarks: tuple[str, ...]
-    limit: int | None
+    limit: int | Mapping[str, int] | None
+    backend: Backend = "hf"
 
 
-def chosen_benchmarks(text: str | None) -> tuple[str, ...]:
-    """Comma-separated names in the benchmarks' own order, the same for all runs; None: all. UserError for others."""
+def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
+    """Comma-separated names in the benchmarks' own order, the same for all runs. UserError for others.
+
+    None: all but pmi, as far as the backend runs them.
+    """
     if text is None:
-        return tuple(name for name in BENCHMARKS if name in OFFERED)
+        return tuple(name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or name not in OWN_HEAD))
     given = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in given if name not in OFFERED]
     if unknown or not given:
@@ -75,10 +82,11 @@ def subjects(
     """The models by name. Raises UserError for one that cannot be evaluated on these benchmarks."""
     found = [find(name, revision, context_tokens) for name in names]
     for subject in found:
-        if "perplexity" in benchmarks and (field := subject.no_perplexity_because):
+        wanted = [name for name in ("perplexity", "pmi") if name in benchmarks]
+        if wanted and (field := subject.no_perplexity_because):
             raise UserError(
-                f"--model {subject.name}: changes its logits after the head ({field}), which perplexity here does not "
-                "follow; choose --benchmarks without perplexity"
+                f"--model {subject.name}: changes its logits after the head ({field}), which {wanted[0]} here does not "
+                f"follow; choose --benchmarks without {' and '.join(wanted)}"
             )
     return found
 
@@ -91,7 +99,8 @@ def plan_models(
     *,
     benchmarks: tuple[str, ...],
     lengths_tokens: tuple[int, ...] = (),
-    limit: int | None = None,
+    limit: int | Mapping[str, int] | None = None,
+    backend: Backend = "hf",
 ) -> PlannedModels:
     """What evaluating the models needs. Raises UserError for lengths that a model cannot read."""
     labelled = _labelled(subjects)
@@ -104,20 +113,25 @@ def plan_models(
             benchmarks=benchmarks,
             lengths_tokens=lengths_tokens,
             limit=limit,
+            backend=backend,
         )
         for label, subject in labelled.items()
     }
     graph = Planner(store).graph(recipes.values(), benchmarks)
-    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit)
+    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit, backend)
 
 
 def run_models(
-    planned: PlannedModels, store: Store, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None
+    planned: PlannedModels,
+    store: Store,
+    device: Literal["auto", "cpu", "cuda"] | None,
+    processes: int | None,
+    tensor_parallel: int = 1,
 ) -> None:
     """Evaluate what the store does not hold, in this process and its workers, with progress on stderr.
 
     Raises:
-        UserError: data or a GPU is missing; all that is missing is named, before any model is loaded.
+        UserError: data, a GPU or the backend is missing; all data that is missing is named, before any model is loaded.
         StageError: an evaluation failed; what was finished stays, and the next run goes on from there.
     """
     works = [step.node.work for step in schedule(planned.graph, store) if step.action != "reuse"]
@@ -125,11 +139,13 @@ def run_models(
         _say(f"All {len(planned.graph.nodes)} artifacts are in the store: nothing to run.")
         return
     evaluation = next(iter(planned.recipes.values())).recipe.evaluation
+    if evaluation.backend == "vllm":
+        check_vllm()
     benchmarks = {work.unit.benchmark for work in works if isinstance(work, EvaluateWork)}
     missing = [*_shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))
-    execution = evaluation_execution(planned.scale, device, processes)
+    execution = evaluation_execution(planned.scale, device, processes, tensor_parallel)
     embedded.end_at_signal()
     with console_progress() as progress:
         run_here(planned.graph, store, execution, progress, _say)
@@ -183,16 +199,19 @@ def manifest(planned: PlannedModels) -> Manifest:
 
 
 def collect_models(planned: PlannedModels, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON."""
+    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON; the figure of pmi."""
     names = {label: loaded.recipe.name for label, loaded in planned.recipes.items()}
     target = any_model_target(_name(planned), names, planned.benchmarks, _about(planned))
-    report = build_report(manifest(planned), store.root, target)
-    return report, write_report(report, out_dir)
+    described = manifest(planned)
+    report = build_report(described, store.root, target)
+    files = write_report(report, out_dir)
+    return report, files | write_figure(target.figure, report, described, store.root, out_dir)
 
 
 def _name(planned: PlannedModels) -> str:
     labels = list(planned.subjects)
-    return f"evaluation-{labels[0]}" if len(labels) == 1 else "evaluation"
+    backend = "" if planned.backend == "hf" else f"-{planned.backend}"
+    return (f"evaluation-{labels[0]}" if len(labels) == 1 else "evaluation") + backend
 
 
 def _about(planned: PlannedModels) -> str:
@@ -203,8 +222,9 @@ def _about(planned: PlannedModels) -> str:
         "nothing of a model."
     )
     limit = f" Limited to {planned.limit} of each task's samples: not the whole protocol." if planned.limit else ""
-    left_out = [name for name in OFFERED if name not in planned.benchmarks]
-    return scale + limit + (f" Not run: {', '.join(left_out)}." if left_out else "")
+    left_out = [name for name in DEFAULT if name not in planned.benchmarks]
+    backend = "" if planned.backend == "hf" else f" Backend {planned.backend}."
+    return scale + backend + limit + (f" Not run: {', '.join(left_out)}." if left_out else "")
 
 
 def _said_of(label: str, planned: PlannedModels) -> str:

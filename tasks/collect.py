@@ -11,14 +11,17 @@ from tokenweight.graph import Graph, Planner
 from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
+from tokenweight.reports.figures import write_figure
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
-from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean, UnitMean
+from tokenweight.reports.measures import Perplexity, Pmi, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
 from tokenweight.reports.writing import write_report
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
+
+ALL = "paper"  # the name that stands for every target of the paper
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: in
     Raises UserError for an unknown one and for inputs that do not fit.
     """
     if name not in ready_targets():
-        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}")
+        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}, or {ALL} for all")
     target = get_target(name)
     count = seeds or target.seeds
     wanted = [seeded(recipe, seed) for seed in range(count) for recipe in target.recipes]
@@ -54,6 +57,11 @@ def ready_targets() -> list[str]:
     return [name for name, target in TARGETS.items() if recipes.issuperset(target.recipes)]
 
 
+def targets_of(name: str) -> list[str]:
+    """The targets that a name stands for: every one of the paper for "paper", else itself."""
+    return [target for target in ready_targets() if TARGETS[target].paper_place] if name == ALL else [name]
+
+
 def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:
     """The benchmarks that a target's columns are measured on."""
     used = set()
@@ -63,6 +71,8 @@ def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:
             used.add(measure.benchmark)
         elif isinstance(measure, Perplexity):
             used.add("perplexity")
+        elif isinstance(measure, Pmi):
+            used.add("pmi")
     return tuple(name for name in BENCHMARKS if name in used)
 
 
@@ -94,9 +104,11 @@ def manifest(planned: Planned) -> Manifest:
 
 
 def collect(planned: Planned, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json."""
-    report = build_report(manifest(planned), store.root)
-    return report, write_report(report, out_dir)
+    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json, and its figure."""
+    described = manifest(planned)
+    report = build_report(described, store.root)
+    files = write_report(report, out_dir)
+    return report, files | write_figure(planned.target.figure, report, described, store.root, out_dir)
 
 
 def unit_entry(node: Node) -> UnitEntry:

@@ -43,6 +43,8 @@ def evaluate_units(
             held[work.unit.id] = (holder, build)
             made += 1
             prepared = tuple(store.path(node.identity) for node in work.prepared)
+            if work.scorer:
+                prepared = (*prepared, model_directory(work.scorer, store))
             if scored := outputs.of(node.identity):
                 classes = prepared[0] if work.unit.benchmark == "longbench" else None
                 rescore_unit(scored, work.unit, work.evaluation, classes, build.directory)

@@ -14,7 +14,7 @@ from tokenweight.reports.build import build_report
 from tokenweight.reports.html.page import render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.model import Report
-from tokenweight.reports.writing import write_text
+from tokenweight.reports.writing import write_page
 from tokenweight.store import Store
 from tokenweight.tasks.collect import Planned, manifest, plan_target, ready_targets
 
@@ -47,7 +47,7 @@ def write_html(
         sections += _written(out_dir, set(names))
         shown = {section.report.target for section in sections}
         not_run += [item for item in _NOT_FROM_RECIPES if item.target not in shown]
-    write_text(file, render(sections, store.root, not_run))
+    write_page(file, render(sections, store.root, not_run))
 
 
 def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | None) -> str:

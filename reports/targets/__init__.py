@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenweight.errors import UserError
-from tokenweight.reports.targets import ablations, main_results, planted
+from tokenweight.reports.targets import ablations, main_results, planted, pmi
 from tokenweight.reports.targets.model import Target
 
 TARGETS: dict[str, Target] = {
@@ -19,6 +19,7 @@ TARGETS: dict[str, Target] = {
         ablations.TABLE_11,
         ablations.FIGURE_1,
         ablations.FIGURE_2,
+        pmi.FIGURE_3,
         ablations.FIGURE_4,
         ablations.FIGURE_5,
         planted.PLANTED,

@@ -8,9 +8,11 @@ from dataclasses import replace
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean
+from tokenweight.reports.pmi_figure import draw
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets.main_results import BBH_SHOTS, CATEGORY_LABELS, LONGBENCH_UNIT
 from tokenweight.reports.targets.model import Column, Row, Target
+from tokenweight.reports.targets.pmi import PMI_COLUMNS, PMI_NOTES
 
 OTHER_SAMPLES = (
     "RULER's samples are made to fill each length with the model's own tokenizer: models of different tokenizers answer "
@@ -48,8 +50,9 @@ COLUMNS: dict[str, Callable[[Manifest], tuple[Column, ...]]] = {
     "longbench": _longbench,
     "ruler": _ruler,
     "perplexity": _perplexity,
+    "pmi": lambda _: PMI_COLUMNS,
 }
-NOTES = {"bbh": (BBH_SHOTS,), "longbench": (LONGBENCH_UNIT,), "ruler": (OTHER_SAMPLES,)}
+NOTES = {"bbh": (BBH_SHOTS,), "longbench": (LONGBENCH_UNIT,), "ruler": (OTHER_SAMPLES,), "pmi": PMI_NOTES}
 
 
 def any_model_target(name: str, models: dict[str, str], benchmarks: tuple[str, ...], about: str) -> Target:
@@ -70,5 +73,6 @@ def any_model_target(name: str, models: dict[str, str], benchmarks: tuple[str, .
         divergences=tuple(note for benchmark in chosen for note in NOTES.get(benchmark, ())),
         command="tokenweight evaluate",
         about=about,
+        figure=draw if "pmi" in chosen else None,
         same_questions=False,
     )

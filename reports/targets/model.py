@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tokenweight.reports.figures import Draw
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import Measure
 
@@ -86,6 +87,7 @@ class Target:
     findings: tuple[Finding, ...] = ()
     command: str | None = None  # that runs it, where that is not `tokenweight reproduce`
     about: str | None = None  # first note, in place of what is said of the scale
+    figure: Draw | None = None  # draws it where the target is a figure; matplotlib is loaded there
     same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
 
     @property

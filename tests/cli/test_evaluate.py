@@ -177,6 +177,24 @@ def test_models_of_different_contexts_stand_in_rows(whole: dict[str, Any], longe
     assert any("no units of perplexity at 2048" in note["text"] for note in report["notes"])
 
 
+def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> None:
+    """Two models, two curves; each with its own context."""
+    windows = ("--set", "evaluation.pmi.short_tokens=256", "--set", "evaluation.pmi.stride_tokens=192")
+    code, out, _ = run("--model", str(longer), "--model", SHIPPED, *SMOKE, "--benchmarks", "pmi", *windows, "--json")
+    assert code == 0
+    report = json.loads(out)
+    random, trained = cells(report, 0), cells(report, 1)
+    assert {cell["status"] for cell in (random | trained).values()} == {"complete"}
+    assert trained["pmi-mean"]["value"] > 0.1  # the far context of a novel helps a model that has learned its kind
+    assert abs(random["pmi-mean"]["value"]) < 0.05
+    assert random["pmi-mean"]["n"] > trained["pmi-mean"]["n"] > 1000
+    assert not any("Not run: pmi" in note["text"] for note in report["notes"])
+    figures = {path.suffix: path for path in (place / "results").glob("evaluation.*")}
+    assert {".pdf", ".svg", ".png", ".md"} <= set(figures)
+    curve = (place / "results" / "evaluation-curve.csv").read_text().splitlines()
+    assert {line.partition(",")[0] for line in curve[1:]} == {"longer", "smoke-base"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -184,6 +202,7 @@ def test_models_of_different_contexts_stand_in_rows(whole: dict[str, Any], longe
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
         (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),
         (("--context", "512"), "reads 512 tokens, fewer than ruler's 1024"),
+        (("--benchmarks", "pmi"), "which leaves pmi no far context beside a short one of 1024; give less with --set"),
         (("--revision", "main"), "--revision main: belongs to an id of the hub"),
         (("--model", SHIPPED), "given twice"),
         (("--set", "training.steps=1"), "--set training.steps: no such setting"),

@@ -21,6 +21,7 @@ from tokenweight.recipes.schema import (
     NovelCorpus,
     Perplexity,
     Planted,
+    Pmi,
     Ruler,
 )
 
@@ -93,6 +94,7 @@ def evaluation(data: Path) -> Evaluation:
         perplexity=Perplexity(
             lengths_tokens=(128, 256), corpus=FilesCorpus(path=str(data / "books"), validation_documents=4)
         ),
+        pmi=Pmi(short_tokens=128, stride_tokens=96),
         planted=Planted(corpus=NovelCorpus(), sequences=2, short_tokens=128, stride_tokens=96),
     )
 

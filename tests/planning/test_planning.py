@@ -1,16 +1,18 @@
 """The dry run: what is shared, what makes an identity, what is left alone."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tokenweight.assets import shipped_config
+from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
-from tokenweight.stages import ScoreWork, TrainWork
+from tokenweight.stages import EvaluateWork, Node, ScoreWork, TrainWork
 from tokenweight.store import Build, Store
 from tokenweight.training.checkpoints import mark_whole
 
@@ -44,6 +46,53 @@ def test_the_planted_judge_is_scored_once_by_the_base_and_read_by_every_model(tm
     assert all(judged[0] in leaf.inputs for leaf in leaves)
     trained = [planned.trained[name].identity.name for name in recipes]
     assert [name.endswith("-seed1") for name in trained] == [False, True, False, False]
+
+
+def pmi_units(store: Store, *settings: str) -> list[Node]:
+    recipes = load_all(["table-3/uniform"], "smoke", Inputs(settings=settings))
+    return Planner(store).graph(recipes, ["pmi"]).evaluations["table-3/uniform"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "evaluation.pmi.short_tokens=1000",
+        "evaluation.pmi.stride_tokens=512",
+        "evaluation.pmi.shift_k=3",
+        "evaluation.pmi.scorer=frozen",
+        "evaluation.pmi.documents=2",
+        "evaluation.perplexity.corpus.seed=9",
+        "extension.long_tokens=8192",
+        "training.steps=3",
+    ],
+)
+def test_what_changes_the_pmi_changes_its_identity(setting: str, tmp_path: Path) -> None:
+    (before,), (after,) = pmi_units(Store(tmp_path)), pmi_units(Store(tmp_path), setting)
+    assert before.identity.fingerprint != after.identity.fingerprint
+
+
+def test_other_benchmarks_settings_are_no_part_of_the_pmi(tmp_path: Path) -> None:
+    (before,), (after,) = pmi_units(Store(tmp_path)), pmi_units(Store(tmp_path), "evaluation.perplexity.documents=1")
+    assert before.identity.fingerprint == after.identity.fingerprint
+
+
+def test_a_frozen_scorer_of_the_pmi_is_the_base_or_another_model(tmp_path: Path) -> None:
+    frozen = "evaluation.pmi.scorer=frozen"
+    (base,) = pmi_units(Store(tmp_path), frozen)
+    assert isinstance(base.work, EvaluateWork)
+    assert base.work.scorer
+    assert base.work.scorer.path == smoke_base_dir()
+    assert base.identity.inputs["scorer"] == base.work.scorer.fingerprint
+    for file in smoke_base_dir().iterdir():
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / file.name).write_bytes(file.read_bytes() + b" " * (file.name == "config.json"))
+    other = {"kind": "local", "path": str(tmp_path / "other"), "context_tokens": 1024}
+    (another,) = pmi_units(Store(tmp_path), frozen, f"evaluation.pmi.scorer_model={json.dumps(other)}")
+    assert another.identity.fingerprint != base.identity.fingerprint
+    assert str(tmp_path) not in str(another.identity)
+    other["path"] = str(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="nowhere: no such directory"):
+        pmi_units(Store(tmp_path), frozen, f"evaluation.pmi.scorer_model={json.dumps(other)}")
 
 
 def text_directory(path: Path) -> str:

@@ -10,6 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.rows import Row
+from tokenweight.evaluation.units import ONE_PASS
 
 MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
 # By the beginning of a unit's id. Needles are really solved; questions about real text are not.
@@ -31,7 +32,7 @@ def flags(rows: Sequence[Row], unit_id: str) -> list[str]:
         return ["no_samples"]
     benchmark = unit_id.split("/")[0]
     found = _prompt_flags(rows)
-    if benchmark in ("perplexity", "planted"):  # no answers, no task to solve by a trick
+    if benchmark in ONE_PASS:  # no answers, no task to solve by a trick
         return sorted(found)
     if benchmark != "mmlu" and all(not row.output.strip() for row in rows):
         found.add("all_empty")

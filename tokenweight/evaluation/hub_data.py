@@ -45,7 +45,7 @@ def _needed(benchmarks: Collection[str], evaluation: Evaluation) -> Iterator[Hub
     if "longbench" in benchmarks and evaluation.longbench.data == "hub":
         yield HubData("longbench", "--longbench", HUB_REPO, HUB_REVISION, "narrativeqa")
     corpus = evaluation.perplexity.corpus
-    if "perplexity" in benchmarks and isinstance(corpus, HubCorpus) and not Path(corpus.repo_id).is_dir():
+    if {"perplexity", "pmi"} & set(benchmarks) and isinstance(corpus, HubCorpus) and not Path(corpus.repo_id).is_dir():
         yield HubData("perplexity", "--corpus", corpus.repo_id, corpus.revision, corpus.subset)
 
 

@@ -6,14 +6,16 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tokenweight.errors import UserError
 from tokenweight.evaluation import bbh, mmlu
 from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.vllm_check import OWN_HEAD
 from tokenweight.recipes.schema import Evaluation
 
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
-TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
+TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "planted": 1}
 _TASK_TEMPLATE_VERSION = {("ruler", "fwe"): 2}  # 2: fuller samples
-METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "planted": 1}
+METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "planted": 1}
 _METRIC_PACKAGES = {"longbench": ("rouge",)}
 
 
@@ -57,7 +59,7 @@ def data_files(unit: Unit, evaluation: Evaluation) -> list[Path]:
             return mmlu.subject_files(evaluation.mmlu, unit.task)
         case "bbh":
             return bbh.task_file(evaluation.bbh, unit.task)
-        case "perplexity":
+        case "perplexity" | "pmi":
             from tokenweight.corpus.sources import corpus_files
 
             return corpus_files(evaluation.perplexity.corpus)
@@ -79,13 +81,23 @@ def template_version(unit: Unit) -> int:
 
 
 def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-    """Everything beside data, tokenizer and checkpoint that a unit's scores depend on (no paths)."""
+    """Everything beside data, tokenizer and checkpoint that a unit's scores depend on (no paths).
+
+    Raises:
+        UserError: the benchmark needs the backend hf.
+    """
+    if evaluation.backend != "hf" and unit.benchmark in OWN_HEAD:
+        raise UserError(
+            f"backend {evaluation.backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
+            "leave it out, or use hf"
+        )
     identity: dict[str, Any] = {
         "harness": f"lm-eval {version('lm-eval')}",
         "template_version": template_version(unit),
         "metric_version": METRIC_VERSION[unit.benchmark],
         "metric_packages": {name: version(name) for name in _METRIC_PACKAGES.get(unit.benchmark, ())},
         "chat_template": False,
+        **({} if evaluation.backend == "hf" else {"backend": evaluation.backend}),
     }
     greedy = {"do_sample": False}
     match unit.benchmark:
@@ -126,6 +138,11 @@ def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
             return {
                 "metric": "nll", "template_version": TEMPLATE_VERSION["perplexity"],
                 "metric_version": METRIC_VERSION["perplexity"], "documents": evaluation.perplexity.documents,
+            }  # fmt: skip
+        case "pmi":
+            return {
+                "metric": "pmi", "template_version": TEMPLATE_VERSION["pmi"], "metric_version": METRIC_VERSION["pmi"],
+                **evaluation.pmi.model_dump(mode="json", exclude={"scorer_model"}),  # which is an input
             }  # fmt: skip
         case "planted":
             return {

@@ -23,7 +23,7 @@ LATER_COLUMNS = ("bos_tokens", "left_truncated", "echoed")
 
 @dataclass(frozen=True)
 class Row:
-    """One scored sample. `score` is in 0..1, except metrics `nll` and `abs_pmi`: nats per token."""
+    """One scored sample. `score` is in 0..1, except metrics `nll`, `pmi` and `abs_pmi`: nats per token."""
 
     doc_id: int
     prompt_sha256: str
@@ -31,7 +31,7 @@ class Row:
     untruncated_tokens: int | None  # before anything was cut; None where the benchmark does not cut
     truncated: bool
     length_words: int | None  # LongBench's own `length` field
-    output: str  # the model's raw answer; MMLU: JSON list of the choices' log-likelihoods
+    output: str  # the model's raw answer; MMLU: JSON list of the choices' log-likelihoods; PMI: JSON of counts
     filtered: str  # what the metric compared
     reference: str  # JSON list of strings
     metric: str

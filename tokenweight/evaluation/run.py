@@ -12,24 +12,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.errors import StageError
+from tokenweight.corpus.sources import document_count
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.prepare import data_files
 from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, Row, read_rows, write_json, write_rows
 from tokenweight.evaluation.samples import Sample
 from tokenweight.evaluation.units import BENCHMARKS, Unit
+from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Evaluation, Execution
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)
 class Job:
     """A unit to evaluate: where what was prepared for it is, and where its rows go.
 
-    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; else nothing.
+    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; PMI with a frozen scorer:
+    that model; else nothing.
     """
 
     unit: Unit
@@ -96,16 +99,21 @@ def evaluate(
         return
     from tokenweight.evaluation.workers import evaluate_in_workers, visible_devices
 
-    if execution.evaluation_processes != 1 and visible_devices(execution) != [None]:
+    if evaluation.backend == "vllm":
+        check_vllm()
+    elif execution.tensor_parallel > 1:
+        raise UserError("tensor_parallel: belongs to --backend vllm; with hf each model must fit one GPU")
+    several = execution.evaluation_processes != 1 and visible_devices(execution) != [None]
+    if several or evaluation.backend == "vllm":  # vllm gives memory back only when its process ends
         yield from evaluate_in_workers(checkpoint_dir, left, evaluation, context_tokens, execution, progress)
         return
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import load
 
-    yield from evaluate_with(Harness(checkpoint_dir, context_tokens, execution), left, evaluation, progress)
+    yield from evaluate_with(load("hf", checkpoint_dir, context_tokens, execution), left, evaluation, progress)
 
 
 def evaluate_with(
-    harness: Harness, jobs: Sequence[Job], evaluation: Evaluation, progress: Progress = no_progress
+    harness: LoadedModel, jobs: Sequence[Job], evaluation: Evaluation, progress: Progress = no_progress
 ) -> Iterator[Unit]:
     """Evaluate a loaded checkpoint on jobs that are not complete; otherwise as :func:`evaluate`."""
     for benchmark in BENCHMARKS:
@@ -118,7 +126,7 @@ def evaluate_with(
 
 
 def _run_prompts(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     samples = _samples([unit.job for unit in open_units], evaluation, harness)
     waiting: list[tuple[OpenUnit, Sample]] = []
@@ -147,7 +155,7 @@ def _run_prompts(
                 yield unit.finish(len(samples[unit.job.unit]))
 
 
-def _samples(jobs: list[Job], evaluation: Evaluation, harness: Harness) -> dict[Unit, list[Sample]]:
+def _samples(jobs: list[Job], evaluation: Evaluation, harness: LoadedModel) -> dict[Unit, list[Sample]]:
     benchmark = jobs[0].unit.benchmark
     tasks = [job.unit.task for job in jobs]
     if benchmark in ("mmlu", "bbh"):
@@ -164,7 +172,7 @@ def _samples(jobs: list[Job], evaluation: Evaluation, harness: Harness) -> dict[
     return {job.unit: unit_samples(job.unit, job.prepared_dirs[0], evaluation, harness) for job in jobs}
 
 
-def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: Harness) -> Iterator[list[tuple[OpenUnit, Sample]]]:
+def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: LoadedModel) -> Iterator[list[tuple[OpenUnit, Sample]]]:
     """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
 
     def arguments(sample: Sample) -> tuple[int, str]:
@@ -188,7 +196,7 @@ def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: Harness) -> Iterat
         yield batch
 
 
-def _ask(samples: list[Sample], harness: Harness) -> list[Row]:
+def _ask(samples: list[Sample], harness: LoadedModel) -> list[Row]:
     instances = [instance for sample in samples for instance in sample.instances]
     answers: list[Any]
     try:
@@ -212,7 +220,7 @@ def _ask(samples: list[Sample], harness: Harness) -> list[Row]:
 
 
 def _run_perplexity(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     from tokenweight.evaluation.perplexity import document_rows
 
@@ -235,11 +243,37 @@ def _run_perplexity(
         yield unit.finish(n_expected=seen - too_short[length], notes=notes)
 
 
+# --- The distribution of the PMI ---------------------------------------------------------------
+
+
+def _run_pmi(
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
+) -> Iterator[Unit]:
+    from tokenweight.evaluation.pmi import chunk_rows
+    from tokenweight.evaluation.pmi_histogram import resume, totals
+
+    (open_unit,) = open_units
+    out_dir, journal = open_unit.job.out_dir, open_unit.journal
+    histogram, journal.rows = resume(out_dir, journal.rows)
+    scorer_dir = next(iter(open_unit.job.prepared_dirs), None)
+    total = evaluation.pmi.documents or document_count(evaluation.perplexity.corpus, "validation")
+    started = time.monotonic()
+    for document, row, values in chunk_rows(evaluation, harness, scorer_dir, journal.rows):
+        open_unit.add([row], time.monotonic() - started)
+        histogram.add(values)
+        histogram.write(out_dir)  # behind the row: a row that it does not count is made again
+        progress(document + 1, max(total, document + 1), "pmi documents")
+        started = time.monotonic()
+    if not journal.rows:
+        histogram.write(out_dir)
+    yield open_unit.finish(n_expected=histogram.chunks, notes=totals(journal.rows.values()))
+
+
 # --- The planted judge -------------------------------------------------------------------------
 
 
 def _run_planted(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     from tokenweight.evaluation.planted import sequence_rows
 
@@ -259,4 +293,4 @@ def _run_planted(
         yield open_unit.finish(n_expected=len(open_unit.journal.rows), notes={"sequences": total})
 
 
-_RUN = {"perplexity": _run_perplexity, "planted": _run_planted}
+_RUN = {"perplexity": _run_perplexity, "pmi": _run_pmi, "planted": _run_planted}

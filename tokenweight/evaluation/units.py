@@ -13,9 +13,9 @@ from tokenweight.evaluation.longbench import tasks as longbench
 from tokenweight.evaluation.ruler import tasks as ruler
 from tokenweight.recipes.schema import Evaluation
 
-Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "planted"]
+Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted"]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
-ONE_PASS = ("perplexity", "planted")  # whose units all come from the same pass over the texts
+ONE_PASS = ("perplexity", "pmi", "planted")  # whose units all come from the same pass over the texts
 
 RULER_TASKS = tuple(ruler.TASKS)
 LONGBENCH_TASKS = tuple(longbench.TASKS)
@@ -90,6 +90,8 @@ def units(benchmark: str, evaluation: Evaluation, context_tokens: int) -> list[U
         case "perplexity":
             lengths = _within(evaluation.perplexity.lengths_tokens, context_tokens)
             return [Unit("perplexity", "validation", n) for n in lengths]
+        case "pmi":  # a model that reads no more than a window has no far context
+            return [Unit("pmi", "validation")] if context_tokens > evaluation.pmi.short_tokens else []
         case "planted":
             distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
             plain = [Unit("planted", task) for task in PLANTED_TASKS if task != PLANTED_RECALL]

@@ -63,6 +63,12 @@ EVALUATION: Settings = {
     }),
     **cite("Table 9", {"evaluation.perplexity.lengths_tokens": (8192, 16_384, 24_576, 32_768)}),
     **cite("Table 9: validation set of PG-19", {"evaluation.perplexity.corpus": PG19.model_dump()}),
+    **cite("Figure 3: all tokens of PG-19's validation set", {"evaluation.pmi.documents": None}),
+    **cite("Figure 3: measured with the one model", {"evaluation.pmi.scorer": "unfrozen"}),
+    **cite("Section 5.3: k = 2", {"evaluation.pmi.shift_k": 2.0}),
+    **cite("as the scorer's windows", {
+        "evaluation.pmi.short_tokens": 8192, "evaluation.pmi.stride_tokens": 6144,
+    }),
     **cite("not in the paper: the synthetic novel as a judge", {
         "evaluation.planted.corpus": JUDGE.model_dump(), "evaluation.planted.sequences": 16,
     }),
@@ -131,13 +137,13 @@ def variant(score: str) -> tuple[Settings, ...]:
     return (*ROWS["frozen-sparse"], settings)
 
 
-# Every recipe by its name: the table that first shows it, and its row there.
+# Recipes by name: the table that first shows them, and the row there; recipes.ablations has the others.
 RECIPES: dict[str, tuple[Settings, ...]] = {
     **{f"table-3/{row}": parts for row, parts in ROWS.items()},
     **{f"table-4/{score}": variant(score) for score in ("ppmi", "npmi", "sppmi", "snpmi")},
 }
 
 
-def settings_of(name: str) -> Settings:
-    """Settings of one recipe at the paper's scale."""
-    return replace(LLAMA3_8B, EVALUATION, *RECIPES[name])
+def settings_of(parts: tuple[Settings, ...]) -> Settings:
+    """Settings at the paper's scale of a recipe that is made of `parts`, beside base and evaluation."""
+    return replace(LLAMA3_8B, EVALUATION, *parts)

@@ -1,0 +1,148 @@
+"""Figure 3 drawn: the density of the PMI, and below it what each PMI variant of Section 5.3 selects."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokenweight.reports.figures import COLOURS, COLUMN_INCHES, LINE_STYLES, Drawing
+from tokenweight.reports.manifest import Manifest
+from tokenweight.reports.model import Report
+from tokenweight.reports.pmi import (
+    PERCENT,
+    Distribution,
+    density,
+    quantile,
+    ranges,
+    read_distribution,
+    scores,
+    scott_bandwidth,
+    selected,
+)
+from tokenweight.reports.units import Floats, read_unit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KAPPA = 0.4  # Section 5.3: the variants are compared on sparse frozen with kappa = 0.4
+LABELS = {"abs_pmi": "abs(PMI)", "ppmi": "PPMI", "npmi": "NPMI", "sppmi": "sPPMI", "snpmi": "sNPMI"}
+_GRID_POINTS = 801
+_TAIL = 0.002  # share of the tokens beyond either end of the plot
+_LOWEST = 1e-4  # of the highest density: the lower end of the plot
+_BEYOND = 1e3  # nats, outside of any plot: where an open range ends
+_SELECTED, _SCORED = "#0072B2", "#C9C9C9"
+
+
+def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
+    """The density of each row that is there whole; for a single one also the ranges that the variants select."""
+    from matplotlib.figure import Figure
+
+    found, absent = _distributions(report, manifest, store_root)
+    only = next(iter(found.values())) if len(found) == 1 else None
+    figure = Figure(figsize=(COLUMN_INCHES, 3.1 if only else 2.3))
+    if only:
+        axes, below = figure.subplots(2, sharex=True, gridspec_kw={"height_ratios": (3, 1.25), "hspace": 0.08})
+        _strips(below, only)
+    else:
+        axes = below = figure.subplots()
+    axes.set_ylabel("density (per nat)")
+    below.set_xlabel("PMI (nats)")
+    if not found:
+        axes.text(0.5, 0.5, "\n".join(absent), ha="center", va="center", transform=axes.transAxes, wrap=True)
+        axes.set(xticks=[], yticks=[])
+        return Drawing(figure)
+    curves = _curves(axes, found)
+    if absent:
+        axes.set_title("; ".join(absent), loc="left", fontsize=6)
+    return Drawing(figure, curves)
+
+
+def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tuple[dict[str, Distribution], list[str]]:
+    """Distributions by label, the first seed's, and a line for each row that has none."""
+    found: dict[str, Distribution] = {}
+    absent = []
+    for row in report.rows:
+        entries = [entry for entry in manifest.rows if entry.row == row.key]
+        units = [unit for entry in entries[:1] for unit in entry.units if unit.benchmark == "pmi"]
+        if not units:
+            absent.append(f"{row.label}: not in this run")
+            continue
+        unit = read_unit(units[0], store_root)
+        if unit.status != "complete":
+            absent.append(f"{row.label}: {unit.status}, {unit.reason}")
+            continue
+        try:
+            distribution = read_distribution(unit)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            absent.append(f"{row.label}: unreadable ({type(error).__name__})")
+            continue
+        if distribution.total("tokens", "far"):
+            found[row.label] = distribution
+        else:
+            absent.append(f"{row.label}: no document is long enough for a far context")
+    return found, absent
+
+
+def _curves(axes: Axes, found: dict[str, Distribution]) -> str:
+    """Draw the densities over a common range; returns them as CSV."""
+    ends = [abs(quantile(d, share, "far")) for d in found.values() for share in (_TAIL, 1 - _TAIL)]
+    limit = max(0.5, np.ceil(max(ends) * 2) / 2)
+    grid: Floats = np.linspace(-limit, limit, _GRID_POINTS)
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["model", "bandwidth_nats", "pmi_nats", "density_per_nat"])
+    highest = 0.0
+    for number, (label, distribution) in enumerate(found.items()):
+        bandwidth, tokens = scott_bandwidth(distribution, "far"), distribution.total("tokens", "far")
+        values = density(distribution, grid, bandwidth, "far")
+        highest = max(highest, float(values.max()))
+        axes.plot(
+            grid,
+            values,
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=LINE_STYLES[number % len(LINE_STYLES)],
+            label=f"{label} ({tokens:,.0f} tokens, bandwidth {bandwidth:.3f} nats)",
+        )
+        writer.writerows([label, f"{bandwidth:.6g}", f"{x:.6g}", f"{y:.6g}"] for x, y in zip(grid, values, strict=True))
+    axes.set_xlim(-limit, limit)
+    axes.set_yscale("log")  # tokens of a large PMI are few: on a linear scale there is nothing but the peak
+    axes.set_ylim(highest * _LOWEST, highest * 2)
+    axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), fontsize=6.5, borderaxespad=0, handlelength=2.6)
+    return table.getvalue()
+
+
+def _strips(axes: Axes, distribution: Distribution) -> None:
+    """A bar for each variant: where its score is above 0 (light), what sparse weighting selects by it (dark), and on
+    the right how many of all tokens have a score of zero."""
+    from matplotlib.patches import Patch
+
+    beside = axes.get_yaxis_transform()
+    for row, variant in enumerate(LABELS):
+        positive = scores(variant, distribution.centres, distribution.shift_k) > 0
+        for low, high in ranges(distribution, positive):
+            _bar(axes, row, low, high, 0.66, _SCORED)
+        for low, high in selected(distribution, variant, KAPPA):
+            _bar(axes, row, low, high, 0.32, _SELECTED)
+        zero = PERCENT * distribution.total(f"zero-{variant}", "all") / distribution.total("tokens", "all")
+        axes.text(1.02, row, f"{zero:.0f} %", transform=beside, va="center", fontsize=6)
+    axes.text(1.02, -1.0, "score 0", transform=beside, va="center", fontsize=6)
+    axes.set(yticks=range(len(LABELS)), ylim=(len(LABELS) - 0.4, -0.6))
+    axes.set_yticklabels(LABELS.values(), fontsize=6.5)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
+    meanings = {_SCORED: "score above 0", _SELECTED: f"selected by score at \u03ba = {KAPPA}"}
+    axes.legend(
+        handles=[Patch(color=colour, label=label) for colour, label in meanings.items()],
+        loc="upper center", bbox_to_anchor=(0.45, -0.55), ncols=2, fontsize=6.5, borderaxespad=0, handlelength=1.4,
+    )  # fmt: skip
+
+
+def _bar(axes: Axes, row: int, low: float, high: float, height: float, colour: str) -> None:
+    low, high = max(low, -_BEYOND), min(high, _BEYOND)
+    axes.barh(row, high - low, left=low, height=height, color=colour, linewidth=0)
