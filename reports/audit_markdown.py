@@ -28,7 +28,9 @@ def render(audit: Audit) -> str:
         f"## {len(wrong)} values that do not follow",
         _table(("value", "printed", "recomputed", "what it means"), map(value_words, wrong)),
         f"## {len(marks)} marks (bold, italic, underline) that do not follow",
-        _table(("cell", "printed", "recomputed"), map(mark_words, marks)) if marks else _all_marks_follow(audit.emphasis),
+        _table(("cell", "printed", "recomputed"), map(mark_words, marks))
+        if marks
+        else _all_marks_follow(audit.emphasis),
         f"## {len(partly)} sentences with exceptions",
         "Held against the cells as read here; a gentler reading may hold.",
         _table(("place", "words", "read as", "exceptions", "what it means"), map(claim_words, partly)),

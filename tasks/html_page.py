@@ -5,20 +5,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
 from tokenweight.recipes import Inputs, Loaded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
+from tokenweight.reports.figures import write_figure
 from tokenweight.reports.html.page import render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
+from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 from tokenweight.reports.writing import write_page
 from tokenweight.store import Store
-from tokenweight.tasks.collect import Planned, manifest, plan_target, ready_targets
+from tokenweight.tasks.collect import Planned, manifest, plan_target, ready_targets, targets_of
 
-ALL = "all"
+ALL = "all"  # every target, those that the paper does not have too
 _NOT_FROM_RECIPES = (
     NotRun("table-1", "Losses and weights of one sentence", "Table 1", "tokenweight inspect CHECKPOINT TEXT_FILE"),
     NotRun("table-6", "Run time of each weighting", "Table 6", "tokenweight runtimes FILE.json"),
@@ -28,21 +31,23 @@ _NOT_FROM_RECIPES = (
 def write_html(
     target: str, scale: Scale, inputs: Inputs, store: Store, file: Path, *, out_dir: Path, seeds: int | None = None
 ) -> None:
-    """Write the page of a target, or of "all": each that the store holds something of, and the reports in `out_dir`.
+    """Write the page of a target, or of several ("all", "paper"): each that the store holds something of.
+
+    "all" takes in the reports in `out_dir` that no recipes make: Table 6, evaluations of other models.
 
     Raises UserError for an unknown target, for inputs that do not fit, and where the file cannot be written.
     """
-    names = ready_targets() if target == ALL else [target]
+    names = ready_targets() if target == ALL else targets_of(target)
     sections: list[Section] = []
     not_run: list[NotRun] = []
     for name in names:
         planned = plan_target(name, scale, inputs, store, seeds)
-        section = _section(planned, inputs, store, seeds)
-        if target != ALL or _holds_anything(section.report):
-            sections.append(section)
+        described = manifest(planned)
+        report, command = build_report(described, store.root), reproduce_command(name, scale, inputs, seeds)
+        if target == name or _holds_anything(report):
+            sections.append(_section(planned, report, described, command, inputs, store))
         else:
-            report = section.report
-            not_run.append(NotRun(report.target, report.title, report.paper_place, section.command))
+            not_run.append(NotRun(name, report.title, report.paper_place, command))
     if target == ALL:
         sections += _written(out_dir, set(names))
         shown = {section.report.target for section in sections}
@@ -58,17 +63,26 @@ def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | No
     return shlex.join([*words, *_set_options(inputs.settings)])
 
 
-def _section(planned: Planned, inputs: Inputs, store: Store, seeds: int | None) -> Section:
-    described = manifest(planned)
+def _section(
+    planned: Planned, report: Report, described: Manifest, command: str, inputs: Inputs, store: Store
+) -> Section:
     return Section(
-        report=build_report(described, store.root),
-        command=reproduce_command(planned.target.name, planned.scale, inputs, seeds),
+        report=report,
+        command=command,
         recipes={
             loaded.recipe.name: RecipeShown(loaded, _show_config_command(loaded, planned.scale, inputs))
             for loaded in planned.recipes
         },
         divergences=(*planned.target.divergences, *described.divergences),
+        figures=_figures(planned, report, described, store),
     )
+
+
+def _figures(planned: Planned, report: Report, described: Manifest, store: Store) -> tuple[str, ...]:
+    """The target's figures as SVG."""
+    with TemporaryDirectory() as directory:
+        files = write_figure(planned.target.figure, report, described, store.root, Path(directory))
+        return tuple(file.read_text(encoding="utf-8") for file in files.values() if file.suffix == ".svg")
 
 
 def _show_config_command(loaded: Loaded, scale: Scale, inputs: Inputs) -> str:
@@ -99,6 +113,8 @@ def _written(out_dir: Path, but: set[str]) -> list[Section]:
         except (OSError, ValueError, ValidationError):
             continue
         if report.target not in but:
-            other = "tokenweight runtimes FILE.json" if report.target == "table-6" else "tokenweight evaluate --model MODEL"
+            other = (
+                "tokenweight runtimes FILE.json" if report.target == "table-6" else "tokenweight evaluate --model MODEL"
+            )
             found.append(Section(report=report, command=other))
     return found

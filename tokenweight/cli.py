@@ -247,7 +247,9 @@ def show_config(
 @app.command()
 @_with_inputs
 def report(
-    target: Annotated[str, typer.Argument(help='A table or figure of the paper, e.g. table-3; with --html also "all".')],
+    target: Annotated[
+        str, typer.Argument(help='A table or figure of the paper, e.g. table-3; with --html also "all".')
+    ],
     inputs: Inputs,
     scale: ScaleOption = "smoke",
     seeds: SeedsOption = None,

@@ -39,7 +39,9 @@ class Parts:
 
 def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, Any]:
     """All data of a page. Cells are numbered as :func:`opening_cells` gives them, through all sections."""
-    opening = [(section, row, column, cell) for section in sections for row, column, cell in opening_cells(section.report)]
+    opening = [
+        (section, row, column, cell) for section in sections for row, column, cell in opening_cells(section.report)
+    ]
     units = dict.fromkeys(address for *_, cell in opening for address in cell.addresses)
     known = [address for address in units if artifacts.add(address)]
     samples = choose_samples(known, artifacts)
@@ -53,7 +55,8 @@ def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, An
             for section, row, column, cell in opening
         ],
         "artifacts": [
-            _artifact(address, record, artifacts, numbers, parts, samples) for address, record in artifacts.records.items()
+            _artifact(address, record, artifacts, numbers, parts, samples)
+            for address, record in artifacts.records.items()
         ],
         "prompts": samples.prompts,
         "samplesLeftOut": samples.left_out,
@@ -93,7 +96,9 @@ def _cell(
         "The paper": _paper(cell, column),
     }
     if difference:
-        facts[f"Difference to {labels.get(difference.baseline, difference.baseline)}"] = difference_text(cell, column).replace(", p ", ", p\u00a0")
+        facts[f"Difference to {labels.get(difference.baseline, difference.baseline)}"] = difference_text(
+            cell, column
+        ).replace(", p ", ", p\u00a0")
         if difference.p is not None:
             facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
         if difference.reason:

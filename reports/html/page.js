@@ -64,6 +64,7 @@ panel.addEventListener("click", (event) => { if (event.target === panel) panel.c
 function open(cell) {
   panelBody.replaceChildren(...cellParts(cell));
   panel.showModal();
+  panelBody.focus({ preventScroll: true });
   panelBody.scrollTop = 0;
 }
 
@@ -176,7 +177,7 @@ function recordView(artifact) {
       ["Record", `${artifact.address}/record.json`],
       ["Fingerprint", artifact.fingerprint],
       ["Stage", `${artifact.stage}, version ${artifact.version}`],
-      ["Started", artifact.started],
+      ["Started", moment(artifact.started)],
       ["Wall time", seconds(artifact.seconds)],
       ["Devices", json(data.parts[artifact.devices])],
       ["Commit", commit(data.parts[artifact.git])],
@@ -210,7 +211,7 @@ function runOf(units) {
       ["Commit", distinct((unit) => commit(data.parts[unit.git]))],
       ["Devices", distinct((unit) => json(data.parts[unit.devices]))],
       ["Wall time of these units", seconds(total)],
-      ["Started", started.length ? [...new Set([started[0], started.at(-1)])].join(" to ") : ""],
+      ["Started", [...new Set([started[0], started.at(-1)].map(moment))].join(" to ")],
     ]),
     make("p", { class: "hint" }, distinct((unit) => versions(data.parts[unit.versions]))),
   ];
@@ -252,7 +253,7 @@ function recipeOf(name) {
   const head = () => make("thead", {}, make("tr", {}, ...["Setting", "Value", "Origin"].map((text) => make("th", { scope: "col" }, text))));
   return [
     heading("Recipe"),
-    make("div", { class: "list" }, lazily([make("span", {}, name), make("span", { class: "hint" }, `${recipe.settings.length} settings, each with its place in the paper`)], () => [
+    make("div", { class: "list" }, lazily([make("span", {}, name), make("span", { class: "hint" }, `${recipe.settings.length} settings and their origins`)], () => [
       make("pre", { class: "command" }, recipe.command),
       make("div", { class: "scroll" }, make("table", { class: "words" }, head(), make("tbody", {}, ...rows()))),
     ])),
@@ -264,6 +265,8 @@ function recipeOf(name) {
 const json = (value) => (typeof value === "string" ? value : Array.isArray(value) && value.every((one) => typeof one === "string") ? value.join(", ") : JSON.stringify(value) ?? "");
 const grouped = (value) => (typeof value === "number" ? value.toLocaleString("en") : "–");
 const rounded = (value) => (typeof value === "number" ? String(Number(value.toFixed(4))) : "–");
+
+const moment = (text) => String(text ?? "").replace("T", " ").replace("+00:00", " UTC");
 
 function commit(git) {
   if (!git?.commit) return "not known";

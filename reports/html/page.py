@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
             {
                 "report": section.report,
                 "command": section.command,
+                "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section.report.target),
                 "heading": heading(section.report),
                 "groups": column_groups(section.report),
                 "sizes": column_sizes(section.report),
@@ -63,9 +65,7 @@ def heading(report: Report) -> str:
 
 def about(section: Section) -> list[str]:
     """The report's notes about the whole table, without its divergences."""
-    return [
-        note.text for note in section.report.notes if note.mark is None and note.text not in section.divergences
-    ]
+    return [note.text for note in section.report.notes if note.mark is None and note.text not in section.divergences]
 
 
 def _title(sections: Sequence[Section]) -> str:
@@ -75,7 +75,10 @@ def _title(sections: Sequence[Section]) -> str:
 def _legend(report: Report) -> list[str]:
     lines = [legend(report, "The paper's number"), f"Interval: {interval_legend()}"]
     if has_differences(report):
-        lines += [difference_legend(report), "↑ ↓: the corrected p is below 0.05; the arrow is the difference's direction."]
+        lines += [
+            difference_legend(report),
+            "↑ ↓: the corrected p is below 0.05; the arrow is the difference's direction.",
+        ]
     return lines
 
 

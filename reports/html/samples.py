@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,10 @@ class Samples:
 
 def choose_samples(addresses: Iterable[str], artifacts: Artifacts) -> Samples:
     """Of each unit the first sample with the lowest score and the first with the highest; one where all are equal."""
-    rows = {address: chosen for address in addresses if (chosen := _extremes(artifacts.root / address))}
+    with ThreadPoolExecutor() as pool:
+        units = list(addresses)
+        read = pool.map(_extremes, (artifacts.root / address for address in units))
+        rows = {address: chosen for address, chosen in zip(units, read, strict=True) if chosen}
     prepared = {address: _prepared(address, artifacts) for address in rows}
     prompts = _read_prompts(rows, prepared, artifacts.root)
     samples, numbers, spent = Samples(), dict[Place, int](), 0
@@ -68,7 +72,9 @@ def choose_samples(addresses: Iterable[str], artifacts: Artifacts) -> Samples:
 def _extremes(directory: Path) -> list[dict[str, Any]]:
     """The chosen rows of one unit; [] where there are none, none can be read, or the unit has no outputs."""
     try:
-        table = pq.read_table(directory / "rows.parquet", columns=list(_COLUMNS), use_threads=False)
+        # As a memory map: opening a path takes longer than reading so small a file.
+        with pa.memory_map(str(directory / "rows.parquet")) as source:
+            table = pq.ParquetFile(source).read(columns=list(_COLUMNS), use_threads=False)
         scores = table["score"].cast(pa.float64()).to_numpy()
         if not len(table) or not np.all(np.isfinite(scores)):
             return []

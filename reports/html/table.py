@@ -75,8 +75,13 @@ def _view(cell: Cell, column: ReportColumn, numbers: Iterator[int]) -> CellView:
         sort="" if cell.value is None else repr(cell.value),
         value=value_text(cell, column),
         interval="" if cell.ci_low is None else interval_text(cell, column),
-        difference="" if difference is None else difference_text(cell, column).replace(" [", "\n["),
+        difference="" if difference is None else _lines(difference_text(cell, column)),
         arrow="" if not is_significant(cell) or not difference else "↑" if difference > 0 else "↓",
         paper=cell.paper.printed if cell.paper and cell.paper.value is not None else "",
         cell=cell,
     )
+
+
+def _lines(difference: str) -> str:
+    """A difference, its interval and p on a line each."""
+    return "Δ " + difference.replace(" [", "\n[").replace(", p ", "\np ").replace(" (not", "\n(not")

@@ -45,7 +45,8 @@ def test_the_library_knows_no_prefect_and_no_other_room() -> None:
 
 
 def test_reports_knows_only_store_and_recipes() -> None:
-    allowed = ("tokenweight.reports", "tokenweight.store", "tokenweight.recipes", "tokenweight.errors")
+    rooms = ("tokenweight.reports", "tokenweight.store", "tokenweight.recipes")
+    allowed = (*rooms, "tokenweight.errors", "tokenweight.webpage")
     heavy = ("torch", "transformers", "prefect", "lm_eval", "datasets", "deepspeed", "tokenweight")
     assert offences("reports", heavy, but=allowed) == []
 
@@ -81,6 +82,9 @@ def test_weighting_is_pure_torch() -> None:
         "tokenweight.tasks.collect",
         "tokenweight.reports.build",
         "tokenweight.reports.audit",
+        "tokenweight.reports.html.page",
+        "tokenweight.tasks.html_page",
+        "tokenweight.webpage",
     ],
 )
 def test_what_must_be_light_loads_nothing_heavy(module: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None
 )
+_PATIENCE_SECONDS = 120
 
 
 class Page:
@@ -65,13 +67,19 @@ class Page:
                 return result
             self._events.append(answer)
 
-    def open(self, file: Path, *, width: int = 1440, height: int = 900, dark: bool = False, phone: bool = False) -> None:
+    def open(
+        self, file: Path, *, width: int = 1440, height: int = 900, dark: bool = False, phone: bool = False
+    ) -> None:
         """Load a file in a window of that size."""
         self._events.clear()
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.send("Emulation.setEmulatedMedia", features=features)
         self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
         )
         self.send("Page.navigate", url=file.as_uri())
         while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
@@ -105,6 +113,8 @@ class Page:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
+            if not select.select([self._in], [], [], _PATIENCE_SECONDS)[0]:
+                raise TimeoutError("the browser does not answer")
             piece = os.read(self._in, 1 << 20)
             if not piece:
                 raise EOFError("the browser is gone")

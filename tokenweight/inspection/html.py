@@ -14,19 +14,23 @@ _NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where 
 
 def render(content: dict[str, Any]) -> str:
     """The page of an inspection's report."""
-    return page_environment(Path(__file__).parent).get_template("page.html.jinja").render(
-        content=content,
-        data=script_json(_page_data(content["tokens"])),
-        palette=palette,
-        versions=", ".join(f"{name} {content['versions'][name]}" for name in _NAMED if name in content["versions"]),
-        scorer=scorer_line(content),
-        windows=windows_line(content),
-        weighting=weighting_line(content),
-        labels={
-            "weight": palette.bound_labels(palette.WEIGHT_BOUNDS),
-            "difference": palette.bound_labels(palette.DIFFERENCE_BOUNDS),
-            "nll": palette.bound_labels(palette.NLL_BOUNDS),
-        },
+    return (
+        page_environment(Path(__file__).parent)
+        .get_template("page.html.jinja")
+        .render(
+            content=content,
+            data=script_json(_page_data(content["tokens"])),
+            palette=palette,
+            versions=", ".join(f"{name} {content['versions'][name]}" for name in _NAMED if name in content["versions"]),
+            scorer=scorer_line(content),
+            windows=windows_line(content),
+            weighting=weighting_line(content),
+            labels={
+                "weight": palette.bound_labels(palette.WEIGHT_BOUNDS),
+                "difference": palette.bound_labels(palette.DIFFERENCE_BOUNDS),
+                "nll": palette.bound_labels(palette.NLL_BOUNDS),
+            },
+        )
     )
 
 
