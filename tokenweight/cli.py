@@ -267,6 +267,8 @@ def report(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
     if html is not None:
+        if as_json:
+            raise UserError("--json: is another format than --html; leave one of them out")
         from tokenweight.tasks.html_page import write_html
 
         write_html(target, scale, inputs, place, html.expanduser().resolve(), out_dir=out.expanduser(), seeds=seeds)

@@ -133,7 +133,7 @@ function sampleView(sample, name) {
   const parts = [
     make("h4", {}, `${kind}: sample ${sample.doc}, ${sample.metric} ${rounded(sample.score)}`),
     quoted("Reference", sample.reference),
-    quoted("Output", sample.output),
+    quoted(sample.metric === "acc" ? "Output: log-likelihood of each choice" : "Output", sample.output),
   ];
   if (sample.filtered.join() !== sample.output.join()) parts.push(quoted("Compared", sample.filtered));
   const length = `${grouped(sample.tokens)} tokens${sample.truncated ? ", cut to fit" : ""}`;

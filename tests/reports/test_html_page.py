@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from reports_fake_store import RULER_TASKS, FakeStore
+from typer.testing import CliRunner
 
+from tokenweight.cli import app
 from tokenweight.errors import UserError
 from tokenweight.recipes import Inputs, load
 from tokenweight.reports.build import build_report
@@ -322,6 +324,10 @@ def test_the_page_of_all_lists_what_was_not_run_and_takes_in_written_reports(tmp
     inputs = Inputs(settings=("training.steps=3",))
     html_page.write_html("all", "smoke", inputs, Store(tmp_path / "store"), tmp_path / "new/all.html", out_dir=out)
     text = (tmp_path / "new/all.html").read_text()
+    options = ["--store", str(tmp_path / "store"), "--out", str(out), "--set", "training.steps=3"]
+    done = CliRunner().invoke(app, ["report", "all", *options, "--html", str(tmp_path / "again.html")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "again.html").read_text() == text
     ids = [attributes.get("id") for tag, attributes in Outline(text).elements if tag == "section"]
     assert ids == ["table-6", "not-run"]
     assert "<code>tokenweight reproduce table-9 --scale smoke --set training.steps=3</code>" in text
