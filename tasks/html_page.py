@@ -50,8 +50,8 @@ def write_html(
             not_run.append(NotRun(name, report.title, report.paper_place, command))
     if target == ALL:
         sections += _written(out_dir, set(names))
-        shown = {section.report.target for section in sections}
-        not_run += [item for item in _NOT_FROM_RECIPES if item.target not in shown]
+        known = {*names, *(section.report.target for section in sections)}
+        not_run += [item for item in _NOT_FROM_RECIPES if item.target not in known]
     write_page(file, render(sections, store.root, not_run))
 
 

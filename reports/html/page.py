@@ -39,6 +39,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
                 "command": section.command,
                 "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section.report.target),
                 "heading": heading(section.report),
+                "choices": choices(section.report),
                 "groups": column_groups(section.report),
                 "sizes": column_sizes(section.report),
                 "rows": row_views(section.report, numbers),
@@ -61,6 +62,16 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
 def heading(report: Report) -> str:
     """ "Table 3: Main results", or the title alone of what the paper does not have."""
     return ": ".join(filter(None, (report.paper_place, report.title)))
+
+
+def choices(report: Report) -> dict[str, str]:
+    """What the cells of this table hold beside their values, by the name of what shows it."""
+    cells = [cell for row in report.rows for cell in row.cells]
+    return {
+        **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
+        **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if has_differences(report) else {}),
+        **({"paper": "The paper"} if any(cell.paper and cell.paper.value is not None for cell in cells) else {}),
+    }
 
 
 def about(section: Section) -> list[str]:

@@ -19,7 +19,7 @@ from tokenweight.errors import UserError
 from tokenweight.recipes import Inputs, load
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import samples as samples_module
-from tokenweight.reports.html.page import render
+from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.model import Report
 from tokenweight.store import Store
@@ -132,6 +132,23 @@ def test_each_cell_opens_its_own_units(full_page: str, full_report: Report) -> N
     compared = next(entry for entry in page.data["cells"] if "Difference to Uniform" in entry["facts"])
     assert ", p" in compared["facts"]["Difference to Uniform"]
     assert "before correction" in compared["facts"]["Test"]
+
+
+def test_only_what_a_table_holds_can_be_chosen(full_report: Report, full_page: str) -> None:
+    assert list(choices(full_report)) == ["interval", "difference", "paper"]
+    assert full_page.count('<input type="checkbox"') == 3
+    rows = tuple(
+        row.model_copy(
+            update={
+                "cells": tuple(
+                    cell.model_copy(update={"ci_low": None, "ci_high": None, "difference": None, "paper": None})
+                    for cell in row.cells
+                )
+            }
+        )
+        for row in full_report.rows
+    )
+    assert choices(full_report.model_copy(update={"rows": rows})) == {}
 
 
 def test_a_recipe_shows_its_settings_with_their_origin(full_page: str) -> None:
