@@ -70,7 +70,7 @@ def choose_samples(addresses: Iterable[str], artifacts: Artifacts) -> Samples:
 
 
 def _extremes(directory: Path) -> list[dict[str, Any]]:
-    """The chosen rows of one unit; [] where there are none, none can be read, or the unit has no outputs."""
+    """The chosen rows of one unit; [] where none can be read, or nothing is asked of the model (perplexity, PMI)."""
     try:
         # As a memory map: opening a path takes longer than reading so small a file.
         with pa.memory_map(str(directory / "rows.parquet")) as source:
@@ -82,7 +82,7 @@ def _extremes(directory: Path) -> list[dict[str, Any]]:
         scores = scores[order]
         lowest, highest = int(np.argmin(scores)), int(np.argmax(scores))
         rows = table.take(list(dict.fromkeys((lowest, highest)))).to_pylist()
-        return [_shown(row) for row in rows if row["output"] or row["filtered"] or row["reference"] != "[]"]
+        return [_shown(row) for row in rows if row["reference"] != "[]"]
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
         return []
 

@@ -195,7 +195,7 @@ def test_the_first_lowest_and_highest_samples_are_chosen(one_row: FakeStore) -> 
 def test_samples_of_equal_scores_are_one_and_perplexity_has_none(store: FakeStore) -> None:
     for task in RULER_TASKS:
         directory = store.add("uniform", f"ruler/{task}/1024", [1.0, 1.0], n_expected=2)
-    change_rows(directory, output=["", ""], filtered=["", ""], reference=["[]", "[]"])
+    change_rows(directory, output=["{}", "{}"], filtered=["", ""], reference=["[]", "[]"])
     data = outline(store).data
     assert [s["doc"] for s in unit(data, "ruler/task_00/1024")["samples"]] == [0]
     assert unit(data, f"ruler/{RULER_TASKS[-1]}/1024")["samples"] == []
