@@ -40,7 +40,9 @@ class Parts:
 def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, Any]:
     """All data of a page. Cells are numbered as :func:`opening_cells` gives them, through all sections."""
     opening = [
-        (section, row, column, cell) for section in sections for row, column, cell in opening_cells(section.report)
+        (number, section.report, *place)
+        for number, section in enumerate(sections)
+        for place in opening_cells(section.report)
     ]
     units = dict.fromkeys(address for *_, cell in opening for address in cell.addresses)
     known = [address for address in units if artifacts.add(address)]
@@ -50,10 +52,7 @@ def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, An
     recipes = {name: recipe for section in sections for name, recipe in section.recipes.items()}
     return {
         "commands": [section.command for section in sections],
-        "cells": [
-            _cell(sections.index(section), section.report, row, column, cell, numbers)
-            for section, row, column, cell in opening
-        ],
+        "cells": [_cell(*place, numbers) for place in opening],
         "artifacts": [
             _artifact(address, record, artifacts, numbers, parts, samples)
             for address, record in artifacts.records.items()

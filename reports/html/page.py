@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 
 from tokenweight.reports.display import (
@@ -19,7 +20,7 @@ from tokenweight.reports.html.artifacts import Artifacts
 from tokenweight.reports.html.audit import findings_about
 from tokenweight.reports.html.data import page_data
 from tokenweight.reports.html.section import NotRun, Section
-from tokenweight.reports.html.table import column_groups, column_sizes, numbering, row_views
+from tokenweight.reports.html.table import column_groups, column_sizes, row_views
 from tokenweight.reports.html.text import plain, shown
 from tokenweight.reports.model import Report
 from tokenweight.webpage import page_environment, script_json
@@ -29,7 +30,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
     """One page of all sections, whole in itself; `not_run` is listed with the commands that run it."""
     environment = page_environment(Path(__file__).parent, finalize=shown)
     artifacts = Artifacts(store_root)
-    numbers = numbering()
+    numbers = count()
     data = plain(page_data(sections, artifacts))
     return environment.get_template("page.html.jinja").render(
         title=_title(sections),

@@ -26,7 +26,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 Excerpt = list[str | int]
-Place = tuple[str, int]  # address of prepared prompts, doc_id
+Prompt = tuple[str, int, str]  # address of the prepared prompts, doc_id, SHA-256 of the text
 
 
 @dataclass
@@ -46,27 +46,31 @@ def choose_samples(addresses: Iterable[str], artifacts: Artifacts) -> Samples:
         rows = {address: chosen for address, chosen in zip(units, read, strict=True) if chosen}
     prepared = {address: _prepared(address, artifacts) for address in rows}
     prompts = _read_prompts(rows, prepared, artifacts.root)
-    samples, numbers, spent = Samples(), dict[Place, int](), 0
-    for rank in range(2):
-        for address, chosen in rows.items():
-            for row in chosen[rank : rank + 1]:
-                place = (prepared[address] or "", row["doc"])
-                prompt = prompts.get(place)
-                is_same = prompt is not None and prompt[0] == row["sha256"]
-                cost = sum(len(str(part)) for key in ("output", "filtered", "reference") for part in row[key])
-                if prompt and is_same and place not in numbers:
-                    cost += sum(len(str(part)) for part in prompt[1])
-                if spent + cost > PAGE_CHARACTERS:
-                    samples.left_out += 1
-                    continue
-                spent += cost
-                if prompt and is_same:
-                    if place not in numbers:
-                        numbers[place] = len(samples.prompts)
-                        samples.prompts.append(prompt[1])
-                    row = {**row, "prompt": numbers[place]}
-                samples.by_unit.setdefault(address, []).append(row)
+    samples, numbers, spent = Samples(), dict[Prompt, int](), 0
+    ranked = [
+        (address, row) for rank in range(2) for address, chosen in rows.items() for row in chosen[rank : rank + 1]
+    ]
+    for address, row in ranked:
+        place = (prepared[address] or "", row["doc"], row["sha256"])
+        prompt = prompts.get(place)
+        cost = _characters(row["output"]) + _characters(row["filtered"]) + _characters(row["reference"])
+        if prompt and place not in numbers:
+            cost += _characters(prompt)
+        if spent + cost > PAGE_CHARACTERS:
+            samples.left_out += 1
+            continue
+        spent += cost
+        if prompt:
+            if place not in numbers:
+                numbers[place] = len(samples.prompts)
+                samples.prompts.append(prompt)
+            row["prompt"] = numbers[place]
+        samples.by_unit.setdefault(address, []).append(row)
     return samples
+
+
+def _characters(text: Excerpt) -> int:
+    return sum(len(str(part)) for part in text)
 
 
 def _extremes(directory: Path) -> list[dict[str, Any]]:
@@ -109,8 +113,8 @@ def _prepared(address: str, artifacts: Artifacts) -> str | None:
 
 def _read_prompts(
     rows: Mapping[str, list[dict[str, Any]]], prepared: Mapping[str, str | None], root: Path
-) -> dict[Place, tuple[str, Excerpt]]:
-    """(SHA-256, excerpt) of each prompt that a chosen sample was asked; every file is read once, to the last one needed."""
+) -> dict[Prompt, Excerpt]:
+    """Prompts that chosen samples may have been asked; every file is read once, to the last prompt that is needed."""
     wanted: dict[str, set[int]] = {}
     for address, chosen in rows.items():
         if source := prepared[address]:
@@ -124,7 +128,7 @@ def _read_prompts(
                         entry = json.loads(line)
                         text = entry["prompt"]
                         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-                        found[source, number] = (digest, excerpt(text, *_PROMPT))
+                        found[source, number, digest] = excerpt(text, *_PROMPT)
                     if number >= max(doc_ids):
                         break
         except (OSError, ValueError, TypeError, KeyError, AttributeError):

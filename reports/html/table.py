@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, groupby
+from itertools import groupby
 
 from tokenweight.reports.display import (
     column_n_text,
@@ -61,11 +61,6 @@ def row_views(report: Report, numbers: Iterator[int]) -> list[RowView]:
         )
         for row in report.rows
     ]
-
-
-def numbering() -> Iterator[int]:
-    """Numbers of the page's cells."""
-    return count()
 
 
 def _view(cell: Cell, column: ReportColumn, numbers: Iterator[int]) -> CellView:
