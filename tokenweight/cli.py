@@ -51,6 +51,9 @@ INPUT_OPTIONS = {
 EVALUATION_OPTIONS = {
     name: option for name, option in INPUT_OPTIONS.items() if name not in ("corpus", "base", "tokenizer")
 } | {"corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet for perplexity and pmi. Default: PG-19 of the hub.")}
+FiguresOption = Annotated[
+    bool, typer.Option("--figures/--no-figures", help="Draw the figures beside the table, some seconds.")
+]
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recipe; default: the target's own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
@@ -101,6 +104,7 @@ def reproduce(
     processes: ProcessesOption = None,
     device: DeviceOption = None,
     execution: ExecutionOption = None,
+    figures: FiguresOption = True,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
@@ -128,11 +132,12 @@ def reproduce(
             processes=processes,
             device=device,
             execution=execution,
+            figures=False,  # drawn below
             **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
         typer.echo(f"All {len(planned.graph.nodes)} artifacts of {target} ({scale}) are in the store: nothing to run.")
-    report, files = collect(planned, place, out.expanduser().resolve())
+    report, files = collect(planned, place, out.expanduser().resolve(), figures)
     _show(report, files)
 
 
@@ -247,6 +252,7 @@ def report(
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
     as_json: JsonOption = False,
+    figures: FiguresOption = True,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
     from tokenweight.tasks.collect import collect, plan_target
@@ -256,7 +262,9 @@ def report(
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    result, files = collect(plan_target(target, scale, inputs, place, seeds), place, out.expanduser().resolve())
+    result, files = collect(
+        plan_target(target, scale, inputs, place, seeds), place, out.expanduser().resolve(), figures
+    )
     if as_json:
         typer.echo(files["json"].read_text())
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from tokenweight.errors import UserError
@@ -27,7 +28,7 @@ def figures_of(target: Target, manifest: Manifest) -> dict[str, Draw]:
     if target.figure:
         figures[""] = target.figure
     if any(row.train for row in manifest.rows):
-        figures["-training"] = training.draw
+        figures["-training"] = partial(training.draw, baseline=target.baseline)
     measures = {
         column.key: column.measure
         for column in target.columns(manifest)
