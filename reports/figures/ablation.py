@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenweight.reports.figures.points import left_out, points, points_csv
+from tokenweight.reports.figures.points import Point, left_out, nothing_of_this_run, points, points_csv
 from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, footnote, plain
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
@@ -38,6 +39,8 @@ def draw(report: Report, _manifest: Manifest, _store_root: Path) -> Drawing:
             ("this run", OURS, "this run"),
         ):
             found = {p.row: p for p in plotted if p.column == key and p.source == source}
+            if not found:
+                continue
             x = [parameter_value(row) for row in rows]
             axes.plot(x, [found[row].value if row in found else math.nan for row in rows], label=label, **looks)
             for row, point in found.items():
@@ -45,9 +48,9 @@ def draw(report: Report, _manifest: Manifest, _store_root: Path) -> Drawing:
                     axes.vlines(parameter_value(row), point.low, point.high, color=looks["color"], linewidth=0.9)
         _dress(axes, plain(column.label), report.stub[0], [parameter_value(row) for row in rows])
     panels[0].set_ylabel("difference to uniform (points)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=3)
-    footnote(figure, _lines(report, columns, any(point.source == "this run" for point in plotted)))
+    legend = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(legend.values())[::-1], list(legend)[::-1], loc="outside upper center", ncols=3)
+    footnote(figure, _lines(report, columns, plotted))
     return Drawing(figure, points_csv(report, plotted))
 
 
@@ -58,9 +61,9 @@ def _dress(axes: Axes, title: str, symbol: str, ticks: list[float]) -> None:
     axes.margins(x=0.08)
 
 
-def _lines(report: Report, columns: dict[str, object], measured: bool) -> list[str]:
+def _lines(report: Report, columns: Iterable[str], plotted: list[Point]) -> list[str]:
     return [
         f"{report.title}. Scale {report.scale}. Bars: 95 % intervals, paired bootstrap over samples.",
-        "" if measured else "Nothing of this run is complete yet.",
+        nothing_of_this_run(plotted),
         left_out(report, columns),
     ]

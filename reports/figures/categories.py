@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tokenweight.reports.figures.points import left_out, points, points_csv, row_name
+from tokenweight.reports.figures.points import left_out, nothing_of_this_run, points, points_csv, row_name
 from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, footnote, plain
 from tokenweight.reports.model import Report
 
@@ -26,6 +26,8 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
     for axes, key in zip(panels, columns, strict=False):
         for source, looks, name in (("paper", PAPER, "the paper"), ("this run", OURS, "this run")):
             found = [point for point in plotted if point.column == key and point.source == source]
+            if not found:
+                continue
             dots = looks | {"linestyle": "none"}
             (handles[name],) = axes.plot([p.value for p in found], [place[p.row] for p in found], **dots)
             for point in found:
@@ -39,15 +41,13 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
     panels[0].set_ylim(len(report.rows) - 0.4, -0.6)
     for axes in panels[len(columns) :]:
         axes.set_axis_off()
-    if not any(point.source == "paper" for point in plotted):
-        handles.pop("the paper")
     panels[len(columns)].legend(list(handles.values())[::-1], list(handles)[::-1], loc="center left")
     footnote(
         figure,
         [
             f"LongBench, mean over the tasks of each category. Scale {report.scale}. "
             "Bars: 95 % intervals, bootstrap over samples.",
-            "" if any(point.source == "this run" for point in plotted) else "Nothing of this run is complete yet.",
+            nothing_of_this_run(plotted),
             left_out(report, columns),
         ],
     )

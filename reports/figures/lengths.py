@@ -6,7 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.reports.figures.points import Point, left_out, points, points_csv, row_name
+from tokenweight.reports.figures.points import (
+    Point,
+    Source,
+    left_out,
+    nothing_of_this_run,
+    points,
+    points_csv,
+    row_name,
+)
 from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, SMALLEST, TEXT_INCHES, Drawing, footnote, plain
 from tokenweight.reports.model import Report
 
@@ -14,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _COLUMNS = 4  # panels side by side
+_LINEAR = 8  # lengths farther apart than this factor are on a logarithmic axis
 
 
 def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None) -> Drawing:
@@ -29,34 +38,35 @@ def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None
     legend: dict[str, Any] = {}
     for axes, row in zip(panels, report.rows, strict=False):
         of_row = [point for point in plotted if point.row == row.key]
-        legend["the paper"] = _curve(axes, of_row, lengths_tokens, "paper", PAPER)
+        legend |= _curve(axes, of_row, lengths_tokens, "paper", PAPER, "the paper")
         if baseline not in (None, row.key):
             others = [point for point in plotted if point.row == baseline]
-            legend[f"{names[str(baseline)]}, this run"] = _curve(axes, others, lengths_tokens, "this run", BASELINE)
-        legend["this run"] = _curve(axes, of_row, lengths_tokens, "this run", OURS)
+            name = f"{names[str(baseline)]}, this run"
+            legend |= _curve(axes, others, lengths_tokens, "this run", BASELINE, name)
+        legend |= _curve(axes, of_row, lengths_tokens, "this run", OURS, "this run")
         axes.set_title(names[row.key], loc="left")
     for axes in panels[len(report.rows) :]:
         axes.set_visible(False)
     _ticks(panels, report, lengths_tokens)
     figure.supylabel("RULER, mean recall of 13 tasks", fontsize=7)
-    if not any(point.source == "paper" for point in plotted):
-        legend.pop("the paper", None)
     figure.legend(list(legend.values())[::-1], list(legend)[::-1], loc="outside upper center", ncols=3)
     footnote(figure, _lines(report, lengths_tokens, plotted))
     return Drawing(figure, points_csv(report, plotted))
 
 
 def _curve(
-    axes: Axes, of_row: list[Point], lengths_tokens: Mapping[str, int], source: str, looks: dict[str, Any]
-) -> object:
-    """The line, for the legend; a length that lacks interrupts it. Intervals where the line has markers."""
+    axes: Axes, of_row: list[Point], lengths_tokens: Mapping[str, int], source: Source, looks: dict[str, Any], name: str
+) -> dict[str, object]:
+    """The line by its name in the legend; a length that lacks interrupts it. Intervals where the line has markers."""
     found = {point.column: point for point in of_row if point.source == source}
+    if not found:
+        return {}
     values = [found[key].value if key in found else math.nan for key in lengths_tokens]
     (line,) = axes.plot(list(lengths_tokens.values()), values, **looks)
     for key, point in found.items():
         if "marker" in looks and point.low is not None and point.high is not None:
             axes.vlines(lengths_tokens[key], point.low, point.high, color=looks["color"], linewidth=0.9)
-    return line
+    return {name: line}
 
 
 def _ticks(panels: Any, report: Report, lengths_tokens: Mapping[str, int]) -> None:
@@ -66,8 +76,9 @@ def _ticks(panels: Any, report: Report, lengths_tokens: Mapping[str, int]) -> No
         if column.key in lengths_tokens:
             beside = column.paper_label not in (None, column.label)
             labels.append(f"{column.label}\n({column.paper_label})" if beside else column.label)
+    far = max(lengths_tokens.values()) > _LINEAR * min(lengths_tokens.values())
     for axes in panels:
-        axes.set_xscale("log")
+        axes.set_xscale("log" if far else "linear")
         axes.set_xticks(list(lengths_tokens.values()), labels, fontsize=SMALLEST)
         axes.minorticks_off()
         axes.margins(x=0.1)
@@ -81,6 +92,6 @@ def _lines(report: Report, columns: Mapping[str, int], plotted: list[Point]) -> 
     return [
         f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}. "
         + f"Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples.",
-        "" if any(point.source == "this run" for point in plotted) else "Nothing of this run is complete yet.",
+        nothing_of_this_run(plotted),
         left_out(report, columns),
     ]  # fmt: skip

@@ -34,6 +34,7 @@ from tokenweight.reports.units import Floats, read_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
 KAPPA = 0.4  # Section 5.3: the variants are compared on sparse frozen with kappa = 0.4
 LABELS = {"abs_pmi": "abs(PMI)", "ppmi": "PPMI", "npmi": "NPMI", "sppmi": "sPPMI", "snpmi": "sNPMI"}
@@ -54,15 +55,22 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     figure = Figure(figsize=(COLUMN_INCHES, 3.1 if only else 2.3))
     if only:
         axes, below = figure.subplots(2, sharex=True, gridspec_kw={"height_ratios": (3, 1.25), "hspace": 0.08})
-        _strips(below, only)
+        bars = _strips(below, only)
     else:
         axes = below = figure.subplots()
+        bars = []
     axes.set_ylabel("density (per nat)")
     below.set_xlabel("PMI (nats)")
     if not found:
         say_nothing_to_draw(axes, absent)
         return Drawing(figure, csv_text(_HEADER, ()))
     curves = _curves(axes, found)
+    figure.legend(
+        handles=[*axes.get_legend_handles_labels()[0], *bars],
+        loc="outside upper left",
+        fontsize=SMALLEST,
+        handlelength=2.6,
+    )
     if absent:
         footnote(figure, [f"Left out: {'; '.join(absent)}."])
     return Drawing(figure, csv_text(_HEADER, curves))
@@ -99,7 +107,7 @@ def _curves(axes: Axes, found: dict[str, Distribution]) -> list[tuple[str, ...]]
     ends = [abs(quantile(d, share, "far")) for d in found.values() for share in (_TAIL, 1 - _TAIL)]
     limit = max(0.5, np.ceil(max(ends) * 2) / 2)
     grid: Floats = np.linspace(-limit, limit, _GRID_POINTS)
-    table = []
+    table: list[tuple[str, ...]] = []
     highest = 0.0
     for number, (label, distribution) in enumerate(found.items()):
         bandwidth, tokens = scott_bandwidth(distribution, "far"), distribution.total("tokens", "far")
@@ -117,13 +125,12 @@ def _curves(axes: Axes, found: dict[str, Distribution]) -> list[tuple[str, ...]]
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(highest * _LOWEST, highest * 2)
     axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), borderaxespad=0, handlelength=2.6)
     return table
 
 
-def _strips(axes: Axes, distribution: Distribution) -> None:
+def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
     """A bar for each variant: where its score is above 0 (light), what sparse weighting selects by it (dark), and on
-    the right how many of all tokens have a score of zero."""
+    the right how many of all tokens have a score of zero. Returns what the bars are, for the legend."""
     from matplotlib.patches import Patch
 
     beside = axes.get_yaxis_transform()
@@ -141,11 +148,10 @@ def _strips(axes: Axes, distribution: Distribution) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
-    meanings = {_SCORED: "score above 0", _SELECTED: f"selected by score at \u03ba = {KAPPA}"}
-    axes.legend(
-        handles=[Patch(color=colour, label=label) for colour, label in meanings.items()],
-        loc="upper center", bbox_to_anchor=(0.45, -0.55), ncols=2, fontsize=SMALLEST, borderaxespad=0, handlelength=1.4,
-    )  # fmt: skip
+    return [
+        Patch(color=_SCORED, label="score above 0"),
+        Patch(color=_SELECTED, label=f"selected by score at \u03ba = {KAPPA}"),
+    ]
 
 
 def _bar(axes: Axes, row: int, low: float, high: float, height: float, colour: str) -> None:

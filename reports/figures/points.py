@@ -49,7 +49,7 @@ def row_name(row: ReportRow) -> str:
 
 
 def left_out(report: Report, columns: Iterable[str]) -> str:
-    """One sentence on the cells that have no value: "Left out: RULER of λ = 0.25 (partial)."; "" where there is none."""
+    """On the cells that have no value: "Left out: RULER of λ = 0.25 (partial)."; "" where there is none."""
     wanted = set(columns)
     by_cell: dict[tuple[str, tuple[str, ...]], list[str]] = {}  # status and columns (none: all of them) -> rows
     for row in report.rows:
@@ -63,11 +63,16 @@ def left_out(report: Report, columns: Iterable[str]) -> str:
             if labels:
                 everything = len(labels) == len(cells)
                 by_cell.setdefault((status, () if everything else labels), []).append(row_name(row))
-    told = [
-        f"{', '.join(labels)} of {', '.join(rows)} ({status})" if labels else f"{', '.join(rows)} ({status})"
-        for (status, labels), rows in by_cell.items()
-    ]
+    told = []
+    for (status, labels), rows in by_cell.items():
+        which = "all rows" if len(rows) == len(report.rows) else ", ".join(rows)
+        told.append(f"{', '.join(labels)} of {which} ({status})" if labels else f"{which} ({status})")
     return f"Left out: {'; '.join(told)}." if told else ""
+
+
+def nothing_of_this_run(plotted: Iterable[Point]) -> str:
+    """A sentence where only the paper's numbers are plotted, else ""."""
+    return "" if any(point.source == "this run" for point in plotted) else "Nothing of this run is complete."
 
 
 def points_csv(report: Report, plotted: Sequence[Point]) -> str:

@@ -118,4 +118,4 @@ def say_nothing_to_draw(axes: Axes, lines: Iterable[str]) -> None:
     """The reasons in place of the curves."""
     text = "\n".join(textwrap.fill(plain(line), 60) for line in lines)
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, fontsize=SMALLEST)
-    axes.set(xticks=[], yticks=[])
+    axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)

@@ -41,7 +41,7 @@ class Steps:
 
     step: list[int] = field(default_factory=list)
     values: dict[str, list[float]] = field(default_factory=dict)  # of each quantity
-    chunks: str = ""  # fingerprint of the training data: the same, in the same order, where seeds are the same
+    batches: tuple[str, int, int] | None = None  # fingerprint of the chunks, seed, sequences a step: what a step reads
     problem: str = ""
 
 
@@ -57,12 +57,14 @@ def read_steps(entry: StageEntry, store_root: Path) -> Steps:
         lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text("utf-8").splitlines()]
         step = [int(line["step"]) for line in lines]
         values = {name: [_number(line[name]) for line in lines] for name in QUANTITIES}
-        expected, chunks = int(record["config"]["training"]["steps"]), str(record["inputs"]["chunks"])
+        training, seed = record["config"]["training"], int(record["config"]["seed"])
+        batches = (str(record["inputs"]["chunks"]), seed, int(training["sequences_per_step"]))
+        expected = int(training["steps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Steps(problem=f"refused, unreadable ({type(error).__name__})")
     if step != list(range(1, expected + 1)):
         return Steps(problem=f"refused, {len(step)} steps written where {expected} were trained")
-    return Steps(step, values, chunks)
+    return Steps(step, values, batches)
 
 
 def _number(value: Any) -> float:
@@ -72,7 +74,7 @@ def _number(value: Any) -> float:
 def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | None) -> Drawing:
     """A panel for each quantity, a line for each training; several seeds of a row are lines of the same look.
 
-    `baseline`: key of the row that the NLL of the others is compared with, step by step, where both read the same chunks.
+    `baseline`: key of the row that the NLL of the others is compared with, step by step, where both read the same batches.
     """
     from matplotlib.figure import Figure
 
@@ -115,8 +117,8 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
 
 
 def _less(steps: Steps, reference: Steps | None) -> list[float] | None:
-    """NLL less the reference's at each step; None where it read other chunks, so that steps cannot be compared."""
-    if reference is None or steps.chunks != reference.chunks or steps.step != reference.step:
+    """NLL less the reference's at each step; None where it read other batches, so that steps cannot be compared."""
+    if reference is None or steps.batches != reference.batches or steps.step != reference.step:
         return None
     return [ours - theirs for ours, theirs in zip(steps.values["nll"], reference.values["nll"], strict=True)]
 
@@ -128,11 +130,15 @@ def _marks(count: int, number: int, lines: int) -> tuple[int, int]:
 
 
 def _lacking(read: dict[Run, Steps], names: dict[str, str], seeds: set[int]) -> str:
-    by_problem: dict[str, list[str]] = {}
+    of_rows: dict[tuple[str, str], list[int]] = {}  # problem and row -> its seeds
     for (row, seed), steps in read.items():
         if steps.problem:
-            by_problem.setdefault(steps.problem, []).append(names[row] + (f" seed {seed}" if len(seeds) > 1 else ""))
-    told = [f"{', '.join(runs)} ({problem})" for problem, runs in by_problem.items()]
+            of_rows.setdefault((steps.problem, row), []).append(seed)
+    by_problem: dict[str, list[str]] = {}
+    for (problem, row), lacking in of_rows.items():
+        some = f" of seed {' and '.join(map(str, lacking))}" if len(lacking) < len(seeds) else ""
+        by_problem.setdefault(problem, []).append(names[row] + some)
+    told = [f"{', '.join(rows)} ({problem})" for problem, rows in by_problem.items()]
     return f"Left out: {'; '.join(told)}." if told else ""
 
 
