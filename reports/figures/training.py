@@ -102,13 +102,13 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
             (row, names[row], trainings[row, seed].recipe, seed, step, *(None if math.isnan(x) else x for x in numbers))
             for step, *numbers in zip(steps.step, *columns, strict=True)
         ]
+    panels[0, 2].tick_params(labelbottom=True)  # nothing is below it but the legend
     for name, axes in axes_of.items():
         axes.set_title(titles[name], loc="left")
         axes.set_xlabel("step" if axes in panels[1] else "")
         if not axes.lines:
             say_nothing_to_draw(axes, ["nothing to draw"])
     axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
-    panels[0, 2].tick_params(labelbottom=True)  # nothing is below it but the legend
     panels[1, 2].set_axis_off()
     panels[1, 2].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=SMALLEST)
     what = f"Every training step of {report.target}, scale {report.scale}"
