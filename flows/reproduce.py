@@ -19,7 +19,7 @@ from tokenweight.graph import Planner
 from tokenweight.recipes import load
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.schema import Scale
-from tokenweight.tasks.collect import collect, plan_target
+from tokenweight.tasks.collect import collect, plan_target, targets_of
 
 ScaleParameter = Annotated[Scale, Field(description="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs")]
 Seeds = Annotated[
@@ -37,7 +37,7 @@ Device = Annotated[Literal["auto", "cpu", "cuda"] | None, Field(description="Non
 
 @flow(name="reproduce", flow_run_name="{target} {scale}", persist_result=False)
 def reproduce(
-    target: Annotated[str, Field(description="A table or figure of the paper, e.g. table-3")],
+    target: Annotated[str, Field(description="A table or figure of the paper, e.g. table-3; paper: all")],
     scale: ScaleParameter = "smoke",
     seeds: Seeds = None,
     store: StoreParameter = "./store",
@@ -73,15 +73,18 @@ def reproduce(
         hotpotqa=hotpotqa,
     )
     how = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
-    planned = plan_target(target, scale, inputs, place, seeds)
-    steps = run_graph(planned.graph, place, how)
-    _, files = collect(planned, place, Path(out).expanduser().resolve(), figures)
-    made = sum(step.action != "reuse" for step in steps)
-    get_run_logger().info("%s: %d artifacts made, %d reused", target, made, len(steps) - made)
-    create_markdown_artifact(
-        files["md"].read_text(), key=f"{target}-{scale}", description=f"{target} at scale {scale}; file: {files['md']}"
-    )
-    return {kind: str(path) for kind, path in files.items()}
+    written: dict[str, str] = {}
+    for name in targets_of(target):
+        planned = plan_target(name, scale, inputs, place, seeds)
+        steps = run_graph(planned.graph, place, how)
+        _, files = collect(planned, place, Path(out).expanduser().resolve(), figures)
+        made = sum(step.action != "reuse" for step in steps)
+        get_run_logger().info("%s: %d artifacts made, %d reused", name, made, len(steps) - made)
+        create_markdown_artifact(
+            files["md"].read_text(), key=f"{name}-{scale}", description=f"{name} at scale {scale}; file: {files['md']}"
+        )
+        written |= {kind if name == target else f"{name}.{kind}": str(path) for kind, path in files.items()}
+    return written
 
 
 def _flow_of(target: str) -> Flow[..., dict[str, str]]:
@@ -100,11 +103,19 @@ def _flow_of(target: str) -> Flow[..., dict[str, str]]:
 
 reproduce_table_3 = _flow_of("table-3")
 reproduce_table_4 = _flow_of("table-4")
-reproduce_planted = _flow_of("planted")
+reproduce_table_5 = _flow_of("table-5")
+reproduce_table_7 = _flow_of("table-7")
 reproduce_table_8 = _flow_of("table-8")
 reproduce_table_9 = _flow_of("table-9")
 reproduce_table_10 = _flow_of("table-10")
 reproduce_figure_3 = _flow_of("figure-3")
+reproduce_table_11 = _flow_of("table-11")
+reproduce_figure_1 = _flow_of("figure-1")
+reproduce_figure_2 = _flow_of("figure-2")
+reproduce_figure_4 = _flow_of("figure-4")
+reproduce_figure_5 = _flow_of("figure-5")
+reproduce_planted = _flow_of("planted")
+reproduce_paper = _flow_of("paper")
 
 
 @flow(name="train-and-evaluate", flow_run_name="{recipe} {scale}", persist_result=False)

@@ -17,7 +17,7 @@ from tokenweight.reports.units import UnitResult
 ColumnUnits = Mapping[str, list[UnitResult]]
 
 # What a protocol says of one task alone; all else is the benchmark's.
-_OF_A_TASK = ("metric", "generation", "fewshot", "fewshot_order")
+_OF_A_TASK = ("metric", "generation", "fewshot", "fewshot_order", "template_version")
 # Inputs that all rows share where they answer the same questions. LongBench's prompts are cut to each model's context.
 _SHARED_INPUTS = {"ruler": ("prepared",), "planted": ("chunks", "scores")}
 _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,12 +15,13 @@ from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.hub_data import unreachable
 from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.evaluation.vllm_check import OWN_HEAD, check_vllm
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import schedule
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import HubBase
+from tokenweight.recipes.schema import Backend, HubBase
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry
@@ -45,16 +46,17 @@ class PlannedModels:
     graph: Graph
     scale: AnyModelScale
     benchmarks: tuple[str, ...]
-    limit: int | None
+    limit: int | Mapping[str, int] | None
+    backend: Backend = "hf"
 
 
-def chosen_benchmarks(text: str | None) -> tuple[str, ...]:
-    """Comma-separated names in the benchmarks' own order, the same for all runs; None: all but pmi.
+def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
+    """Comma-separated names in the benchmarks' own order, the same for all runs. UserError for others.
 
-    UserError for others.
+    None: all but pmi, as far as the backend runs them.
     """
     if text is None:
-        return tuple(name for name in BENCHMARKS if name in DEFAULT)
+        return tuple(name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or name not in OWN_HEAD))
     given = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in given if name not in OFFERED]
     if unknown or not given:
@@ -97,7 +99,8 @@ def plan_models(
     *,
     benchmarks: tuple[str, ...],
     lengths_tokens: tuple[int, ...] = (),
-    limit: int | None = None,
+    limit: int | Mapping[str, int] | None = None,
+    backend: Backend = "hf",
 ) -> PlannedModels:
     """What evaluating the models needs. Raises UserError for lengths that a model cannot read."""
     labelled = _labelled(subjects)
@@ -110,20 +113,25 @@ def plan_models(
             benchmarks=benchmarks,
             lengths_tokens=lengths_tokens,
             limit=limit,
+            backend=backend,
         )
         for label, subject in labelled.items()
     }
     graph = Planner(store).graph(recipes.values(), benchmarks)
-    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit)
+    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit, backend)
 
 
 def run_models(
-    planned: PlannedModels, store: Store, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None
+    planned: PlannedModels,
+    store: Store,
+    device: Literal["auto", "cpu", "cuda"] | None,
+    processes: int | None,
+    tensor_parallel: int = 1,
 ) -> None:
     """Evaluate what the store does not hold, in this process and its workers, with progress on stderr.
 
     Raises:
-        UserError: data or a GPU is missing; all that is missing is named, before any model is loaded.
+        UserError: data, a GPU or the backend is missing; all data that is missing is named, before any model is loaded.
         StageError: an evaluation failed; what was finished stays, and the next run goes on from there.
     """
     works = [step.node.work for step in schedule(planned.graph, store) if step.action != "reuse"]
@@ -131,11 +139,13 @@ def run_models(
         _say(f"All {len(planned.graph.nodes)} artifacts are in the store: nothing to run.")
         return
     evaluation = next(iter(planned.recipes.values())).recipe.evaluation
+    if evaluation.backend == "vllm":
+        check_vllm()
     benchmarks = {work.unit.benchmark for work in works if isinstance(work, EvaluateWork)}
     missing = [*_shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))
-    execution = evaluation_execution(planned.scale, device, processes)
+    execution = evaluation_execution(planned.scale, device, processes, tensor_parallel)
     embedded.end_at_signal()
     with console_progress() as progress:
         run_here(planned.graph, store, execution, progress, _say)
@@ -200,7 +210,8 @@ def collect_models(planned: PlannedModels, store: Store, out_dir: Path) -> tuple
 
 def _name(planned: PlannedModels) -> str:
     labels = list(planned.subjects)
-    return f"evaluation-{labels[0]}" if len(labels) == 1 else "evaluation"
+    backend = "" if planned.backend == "hf" else f"-{planned.backend}"
+    return (f"evaluation-{labels[0]}" if len(labels) == 1 else "evaluation") + backend
 
 
 def _about(planned: PlannedModels) -> str:
@@ -212,7 +223,8 @@ def _about(planned: PlannedModels) -> str:
     )
     limit = f" Limited to {planned.limit} of each task's samples: not the whole protocol." if planned.limit else ""
     left_out = [name for name in DEFAULT if name not in planned.benchmarks]
-    return scale + limit + (f" Not run: {', '.join(left_out)}." if left_out else "")
+    backend = "" if planned.backend == "hf" else f" Backend {planned.backend}."
+    return scale + backend + limit + (f" Not run: {', '.join(left_out)}." if left_out else "")
 
 
 def _said_of(label: str, planned: PlannedModels) -> str:

@@ -21,6 +21,8 @@ from tokenweight.reports.writing import write_report
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 
+ALL = "paper"  # the name that stands for every target of the paper
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -39,7 +41,7 @@ def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: in
     Raises UserError for an unknown one and for inputs that do not fit.
     """
     if name not in ready_targets():
-        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}")
+        raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}, or {ALL} for all")
     target = get_target(name)
     count = seeds or target.seeds
     wanted = [seeded(recipe, seed) for seed in range(count) for recipe in target.recipes]
@@ -53,6 +55,11 @@ def ready_targets() -> list[str]:
     """Targets whose recipes all exist."""
     recipes = set(names())
     return [name for name, target in TARGETS.items() if recipes.issuperset(target.recipes)]
+
+
+def targets_of(name: str) -> list[str]:
+    """The targets that a name stands for: every one of the paper for "paper", else itself."""
+    return [target for target in ready_targets() if TARGETS[target].paper_place] if name == ALL else [name]
 
 
 def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:

@@ -30,7 +30,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-TargetArgument = Annotated[str, typer.Argument(help="A table or figure of the paper, e.g. table-3.")]
+TargetArgument = Annotated[
+    str, typer.Argument(help="A table or figure of the paper, e.g. table-3; paper: all of them.")
+]
 ScaleOption = Annotated[
     Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")
 ]
@@ -109,19 +111,21 @@ def reproduce(
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
-    from tokenweight.tasks.collect import collect, plan_target
+    from tokenweight.tasks.collect import collect, plan_target, targets_of
 
     place = _store(store)
-    planned = plan_target(target, scale, inputs, place, seeds)
-    check_inputs(planned.graph)
+    wanted = [plan_target(name, scale, inputs, place, seeds) for name in targets_of(target)]
+    for planned in wanted:
+        check_inputs(planned.graph)
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is not a directory; choose another")
-    steps = schedule(planned.graph, place)
-    if any(step.action != "reuse" for step in steps):
+    plans = [schedule(planned.graph, place) for planned in wanted]
+    if any(step.action != "reuse" for steps in plans for step in steps):
         chosen = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
-        check_execution(steps, chosen)
-        check_checkpoints(steps, place, chosen)
-        check_texts(steps)
+        for steps in plans:
+            check_execution(steps, chosen)
+            check_checkpoints(steps, place, chosen)
+        check_texts(step for steps in plans for step in steps)
         _run_flow(
             target=target,
             scale=scale,
@@ -136,9 +140,11 @@ def reproduce(
             **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
-        typer.echo(f"All {len(planned.graph.nodes)} artifacts of {target} ({scale}) are in the store: nothing to run.")
-    report, files = collect(planned, place, out.expanduser().resolve(), figures)
-    _show(report, files)
+        artifacts = {node for planned in wanted for node in planned.graph.nodes}
+        typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
+    for planned in wanted:
+        report, files = collect(planned, place, out.expanduser().resolve(), figures)
+        _show(report, files)
 
 
 def _store(path: Path) -> Store:
@@ -196,22 +202,23 @@ def plan(
     execution: ExecutionOption = None,
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
+    from tokenweight.graph import union
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.planning import check_checkpoints, check_execution, schedule
     from tokenweight.recipes.execution import default_execution, planned_execution
-    from tokenweight.tasks.collect import plan_target
+    from tokenweight.tasks.collect import plan_target, targets_of
 
     place = _store(store)
-    planned = plan_target(target, scale, inputs, place, seeds)
-    steps, chosen = schedule(planned.graph, place), default_execution(scale)
+    graph = union(plan_target(name, scale, inputs, place, seeds).graph for name in targets_of(target))
+    steps, chosen = schedule(graph, place), default_execution(scale)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
         chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
         check_execution(steps, chosen)
     if as_json:
-        content = {"target": target, "scale": scale, "missing": planned.graph.missing}
-        typer.echo(json.dumps({**content, "artifacts": plan_rows(planned.graph, place)}, indent=1))
+        content = {"target": target, "scale": scale, "missing": graph.missing}
+        typer.echo(json.dumps({**content, "artifacts": plan_rows(graph, place)}, indent=1))
     else:
-        print_plan(target, scale, planned.graph, place)
+        print_plan(target, scale, graph, place)
     check_checkpoints(steps, place, chosen)
 
 
@@ -255,20 +262,32 @@ def report(
     figures: FiguresOption = True,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
-    from tokenweight.tasks.collect import collect, plan_target
+    from tokenweight.tasks.collect import collect, plan_target, targets_of
 
     place = _store(store)
     if not place.root.is_dir():
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    result, files = collect(
-        plan_target(target, scale, inputs, place, seeds), place, out.expanduser().resolve(), figures
-    )
+    for name in targets_of(target):
+        planned = plan_target(name, scale, inputs, place, seeds)
+        result, files = collect(planned, place, out.expanduser().resolve(), figures)
+        if as_json:
+            typer.echo(files["json"].read_text())
+        else:
+            _show(result, files)
+
+
+@app.command()
+def targets(scale: ScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+    """List the targets: what each shows, the recipes it trains, those in the store, GPU-hours at the paper's scale."""
+    from tokenweight.tasks.overview import overview, print_overview
+
+    content = overview(scale, _store(store))
     if as_json:
-        typer.echo(files["json"].read_text())
+        typer.echo(json.dumps(content, indent=1))
     else:
-        _show(result, files)
+        print_overview(content)
 
 
 def _evaluate(
@@ -294,12 +313,18 @@ def _evaluate(
     processes: Annotated[
         int | None, typer.Option(min=1, help="That share the work. Default: one a visible GPU.")
     ] = None,
+    backend: Annotated[
+        Literal["hf", "vllm"], typer.Option(help="vllm: where it is installed (docs/evaluate.md); no perplexity.")
+    ] = "hf",
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs that share one model; with --backend vllm.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Run the paper's evaluation on any causal language model, and write its table."""
     from tokenweight.tasks import any_model
 
-    chosen, wanted = any_model.chosen_benchmarks(benchmarks), any_model.chosen_lengths(lengths)
+    chosen, wanted = any_model.chosen_benchmarks(benchmarks, backend), any_model.chosen_lengths(lengths)
+    if tensor_parallel > 1 and backend == "hf":
+        raise UserError(f"--tensor-parallel {tensor_parallel}: belongs to --backend vllm; leave it out")
     if revision is not None and len(model) > 1:
         raise UserError(f"--revision {revision}: belongs to one model; evaluate it alone")
     if out.exists() and not out.is_dir():
@@ -307,9 +332,9 @@ def _evaluate(
     place = _store(store)
     subjects = any_model.subjects(model, revision, context, chosen)
     planned = any_model.plan_models(
-        subjects, scale, inputs, place, benchmarks=chosen, lengths_tokens=wanted, limit=limit
+        subjects, scale, inputs, place, benchmarks=chosen, lengths_tokens=wanted, limit=limit, backend=backend
     )
-    any_model.run_models(planned, place, device, processes)
+    any_model.run_models(planned, place, device, processes, tensor_parallel)
     report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
     if as_json:
         typer.echo(files["json"].read_text())
@@ -318,6 +343,63 @@ def _evaluate(
 
 
 app.command("evaluate")(_with_inputs(_evaluate, EVALUATION_OPTIONS))
+
+
+def _agree(
+    model: Annotated[str, typer.Option(help="Checkpoint directory or hub id.")],
+    inputs: Inputs,
+    revision: Annotated[str | None, typer.Option(help="Of a hub id. Default: its main branch.")] = None,
+    backends: Annotated[str, typer.Option(help="Two; what the store holds of them is not run again.")] = "hf,vllm",
+    benchmarks: Annotated[str, typer.Option(help="Of ruler,longbench,mmlu,bbh.")] = "ruler,longbench,mmlu,bbh",
+    samples: Annotated[
+        int, typer.Option(min=1, help="Of each benchmark, evenly of its tasks, at least one each.")
+    ] = 50,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="In place of --samples: of each task, as of `evaluate --limit`.")
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="In place of --samples: all, as of `evaluate` without a limit.")
+    ] = False,
+    scale: Annotated[
+        Literal["paper", "smoke"], typer.Option(help="paper: the whole protocol; smoke: shipped miniatures.")
+    ] = "paper",
+    lengths: Annotated[str | None, typer.Option(help="RULER's, in tokens, e.g. 4096,8192. Default: what fits.")] = None,
+    context: Annotated[int | None, typer.Option(min=2, help="Longest input in tokens. Default: config.json's.")] = None,
+    store: StoreOption = STORE,
+    other_store: Annotated[
+        Path | None, typer.Option(help="Of the second backend, where it was run elsewhere. Default: --store.")
+    ] = None,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: cuda, at scale smoke auto.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="That share the work. Default: one a visible GPU.")
+    ] = None,
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs that share one model; vllm's.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask two backends the same samples and compare prompts, outputs, scores; exit code 1 where they do not agree."""
+    from tokenweight.tasks import agree, any_model
+
+    if limit and whole:
+        raise UserError(f"--limit {limit}: does not go with --whole; leave one out")
+    pair, place = agree.chosen_backends(backends), _store(store)
+    stores = (place, _store(other_store) if other_store else place)
+    chosen, wanted = any_model.chosen_benchmarks(benchmarks), any_model.chosen_lengths(lengths)
+    planned = agree.plan_both(
+        any_model.subjects([model], revision, context, chosen)[0], scale, inputs, stores, pair,
+        benchmarks=chosen, lengths_tokens=wanted, samples=None if limit or whole else samples, limit=limit,
+    )  # fmt: skip
+    agree.run_both(planned, stores, device, processes, tensor_parallel)
+    result = agree.verdict(planned, stores)
+    typer.echo(json.dumps(result.as_dict(), indent=1) if as_json else agree.table(result))
+    if result.disagreements:
+        raise StageError(f"{pair[0]} and {pair[1]} do not agree: {'; '.join(result.disagreements)}")
+
+
+app.command("agree")(
+    _with_inputs(_agree, {name: EVALUATION_OPTIONS[name] for name in EVALUATION_OPTIONS if name != "corpus"})
+)
 
 
 @app.command()

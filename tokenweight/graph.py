@@ -13,6 +13,7 @@ from tokenweight.evaluation.prepare import data_files, prompt_identity, protocol
 from tokenweight.evaluation.units import Unit, units
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.schema import (
+    Architecture,
     Base,
     Chunking,
     Corpus,
@@ -60,10 +61,27 @@ class Graph:
     evaluations: dict[str, list[Node]] = field(default_factory=dict)  # by recipe name
     trained: dict[str, Node] = field(default_factory=dict)  # by recipe name
     missing: list[str] = field(default_factory=list)  # inputs that are not there, by name
+    _needed: dict[str, set[Node]] | None = field(default=None, repr=False, compare=False)  # by recipe name
 
     def wanted_by(self, node: Node) -> list[str]:
         """Names of the recipes that need an artifact, directly or through others."""
-        return [name for name, leaves in self.evaluations.items() if any(_reaches(leaf, node) for leaf in leaves)]
+        if self._needed is None:
+            self._needed = {name: _with_inputs(leaves) for name, leaves in self.evaluations.items()}
+        return [name for name, needed in self._needed.items() if node in needed]
+
+
+def union(graphs: Iterable[Graph]) -> Graph:
+    """All artifacts of some graphs, each once."""
+    whole, nodes = Graph(), dict[Node, None]()
+    for graph in graphs:
+        nodes.update(dict.fromkeys(graph.nodes))
+        whole.checkpoints.update(graph.checkpoints)
+        whole.trained.update(graph.trained)
+        whole.missing.extend(note for note in graph.missing if note not in whole.missing)
+        for name, leaves in graph.evaluations.items():
+            whole.evaluations[name] = list(dict.fromkeys([*whole.evaluations.get(name, ()), *leaves]))
+    whole.nodes = _in_order(nodes)
+    return whole
 
 
 class Planner:
@@ -86,8 +104,7 @@ class Planner:
             if trained:
                 graph.trained[name] = trained
             graph.evaluations[name] = self._evaluations(recipe, checkpoint, chosen)
-        order: list[StageName] = list(STAGE_VERSIONS)
-        graph.nodes = sorted(self._nodes.values(), key=lambda node: order.index(node.stage))
+        graph.nodes = _in_order(self._nodes.values())
         self._digests.save()
         return graph
 
@@ -202,14 +219,14 @@ class Planner:
         )
         chunks = self._chunks(base.corpus, chunking, tokenizer, base.context_tokens)
         config = {
-            "architecture": base.architecture.model_dump(mode="json"),
+            "architecture": _architecture_identity(base.architecture),
             "context_tokens": base.context_tokens,
             "training": base.training.model_dump(mode="json"),
             "seed": base.seed,
         }
         node = self._node(
             "pretrain",
-            f"llama-{base.architecture.layers}x{base.architecture.hidden_size}-{chunks.identity.name}",
+            f"{base.architecture.family}-{base.architecture.layers}x{base.architecture.hidden_size}-{chunks.identity.name}",
             config,
             PretrainWork(base, tokenizer, chunks),
             {"tokenizer": tokenizer, "chunks": chunks},
@@ -296,7 +313,7 @@ class Planner:
             inputs["scorer"] = scorer
         if unit.benchmark != "perplexity":
             config["context_tokens"] = context_tokens
-        name = f"{checkpoint.label}--{unit.id.replace('/', '-')}"
+        name = f"{checkpoint.label}--{unit.id.replace('/', '-')}" + ("" if evaluation.backend == "hf" else "-vllm")
         work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens, scorer)
         return self._node("evaluate", name, config, work, inputs)
 
@@ -385,6 +402,11 @@ def weighting_label(recipe: Recipe) -> str:
     return "-".join(parts)
 
 
+def _architecture_identity(architecture: Architecture) -> dict[str, Any]:
+    """An architecture by its values; the family only where it is not a Llama."""
+    return architecture.model_dump(mode="json", exclude={"family"} if architecture.family == "llama" else set())
+
+
 def _scorer_identity(scorer: Scorer) -> dict[str, Any]:
     """A scorer by its kind and windows (its model is an input); the precision only where it is not the training's."""
     usual = {"precision"} if scorer.precision == "training" else set()
@@ -402,5 +424,17 @@ def _digest(content: Any) -> str:
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
 
 
-def _reaches(leaf: Node, node: Node) -> bool:
-    return leaf == node or any(_reaches(parent, node) for parent in leaf.inputs)
+def _in_order(nodes: Iterable[Node]) -> list[Node]:
+    order: list[StageName] = list(STAGE_VERSIONS)
+    return sorted(nodes, key=lambda node: order.index(node.stage))
+
+
+def _with_inputs(leaves: Iterable[Node]) -> set[Node]:
+    """The nodes and all that they are made from."""
+    found, waiting = set[Node](), list(leaves)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.inputs)
+    return found

@@ -8,6 +8,7 @@ from typing import Literal
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.rescoring import StoredOutputs
+from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.graph import Graph
 from tokenweight.recipes.schema import Execution, FilesCorpus
 from tokenweight.stages import ChunkWork, EvaluateWork, Node, PretrainWork, TrainWork
@@ -70,7 +71,7 @@ def check_texts(steps: Iterable[Step]) -> None:
 
 
 def check_execution(steps: Iterable[Step], execution: Execution) -> None:
-    """Raise UserError where an execution cannot train what would run: told before anything is started."""
+    """Raise UserError where what would run cannot: training as the execution says, or evaluation by vllm, where it is not."""
     for step in steps:
         if step.action != "run":
             continue
@@ -79,6 +80,8 @@ def check_execution(steps: Iterable[Step], execution: Execution) -> None:
                 check_batch(work.training, execution)
             case PretrainWork() as work:
                 check_batch(work.base.training, execution, "base.training")
+            case EvaluateWork() as work if work.evaluation.backend == "vllm":
+                check_vllm()
 
 
 def check_checkpoints(steps: Iterable[Step], store: Store, execution: Execution) -> None:

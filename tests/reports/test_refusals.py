@@ -50,7 +50,6 @@ def said(report: Report, row: str, column: str) -> str:
     [
         ({"versions": {"lm-eval": "0.5.0"}}, "harness version lm-eval differs"),
         (config(harness="lm-eval 0.5.0"), "ruler: protocol.harness differs"),
-        (config(template_version=2), "ruler: protocol.template_version differs"),
         (config(samples=500), "ruler: protocol.samples differs"),
         ({"stage_version": 2}, "code: stage version differs"),
     ],

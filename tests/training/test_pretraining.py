@@ -59,6 +59,17 @@ def test_a_base_learns_and_is_saved_with_its_tokenizer(base, base_dir, counting_
     assert rates[-1] == pytest.approx(1e-2 * (1 - 0.9 * 57 / 58))
 
 
+def test_a_phi_is_pretrained_with_a_part_of_each_head_rotated(base, base_dir, counting_dir, tmp_path):
+    shape = base.architecture.model_copy(update={"family": "phi", "hidden_size": 40, "heads": 2, "kv_heads": 2})
+    short = base.training.model_copy(update={"steps": 3})
+    phi = base.model_copy(update={"architecture": shape, "training": short})
+    summary = pretrain(phi, base_dir, counting_dir, tmp_path / "out", Execution(device="cpu"), no_progress)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
+    assert model.config.model_type == "phi"
+    assert model.config.rope_parameters["partial_rotary_factor"] == 0.4
+    assert summary["parameters"] == model.num_parameters()
+
+
 def test_the_same_seed_gives_the_same_base(base, base_dir, counting_dir, tmp_path):
     short = base.model_copy(update={"training": base.training.model_copy(update={"steps": 2})})
     states = []

@@ -19,7 +19,7 @@ from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.recipes.schema import Bbh
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 HUB = {"repo_id": "SaylorTwift/bbh", "revision": "b5306be6f827cfafbb545ff5a51f96916029b0fd"}
 FOLDER = "bbh/cot_fewshot"
@@ -63,7 +63,7 @@ def read_examples(path: Path) -> list[dict[str, Any]]:
     return documents
 
 
-def tasks_samples(names: Sequence[str], bbh: Bbh, harness: Harness) -> dict[str, list[Sample]]:
+def tasks_samples(names: Sequence[str], bbh: Bbh, harness: LoadedModel) -> dict[str, list[Sample]]:
     """Samples of each task, prompts and stop sequences by lm-eval's task."""
     from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks, pinned
 
@@ -86,7 +86,7 @@ def tasks_samples(names: Sequence[str], bbh: Bbh, harness: Harness) -> dict[str,
     }
 
 
-def _sample(task: Any, doc_id: int, document: dict[str, Any], bbh: Bbh, harness: Harness) -> Sample:
+def _sample(task: Any, doc_id: int, document: dict[str, Any], bbh: Bbh, harness: LoadedModel) -> Sample:
     prompt = harness.fitting(
         lambda k: str(task.fewshot_context(document, num_fewshot=k)), bbh.fewshot, new_tokens=bbh.max_new_tokens
     )

@@ -10,12 +10,12 @@ from tokenweight.recipes.schema import Execution, Scale
 
 
 def evaluation_execution(
-    scale: Scale, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None
+    scale: Scale, device: Literal["auto", "cpu", "cuda"] | None, processes: int | None, tensor_parallel: int = 1
 ) -> Execution:
     """The scale's execution on the devices that are here.
 
     All visible GPUs work side by side, each with a process that loads the model once; `processes` is their number in
-    place of that, and on a CPU.
+    place of that, and on a CPU. `tensor_parallel` is how many GPUs each process has.
 
     Raises:
         UserError: no GPU, or fewer than processes.
@@ -27,10 +27,14 @@ def evaluation_execution(
     if wanted == "cuda" and not gpus:
         raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
     on_gpus = wanted != "cpu" and gpus > 0
-    if on_gpus and processes and processes > gpus:
+    needed = (processes or 1) * tensor_parallel
+    if tensor_parallel > 1 and needed > gpus:
+        raise UserError(f"--tensor-parallel {tensor_parallel}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
+    if on_gpus and needed > gpus:
         raise UserError(f"--processes {processes}: torch sees {gpus} GPUs, and each process needs one; give fewer")
     return Execution(
         device=wanted,
         eval_batch_sequences=default_execution(scale).eval_batch_sequences,
         evaluation_processes=processes or ("gpus" if on_gpus else 1),
+        tensor_parallel=tensor_parallel,
     )

@@ -1,4 +1,4 @@
-"""lm-eval's Hugging Face model, loaded once, with checks that no prompt reaches it cut or with a wrong BOS.
+"""Backend `hf`: lm-eval's Hugging Face model, loaded once.
 
 Heavy imports: load this module only where a model is about to run.
 """
@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +17,10 @@ from lm_eval.models.huggingface import HFLM
 from transformers import AutoTokenizer, GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
-from tokenweight.errors import StageError
-from tokenweight.evaluation.tokens import end_of_text
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
+from tokenweight.evaluation.quiet import quiet_harness
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import causal_lm
-from tokenweight.training.quiet import quiet_transformers
 
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
@@ -82,23 +78,8 @@ def _left_padded(states: torch.Tensor, tokens: int) -> torch.Tensor:
     return torch.nn.functional.pad(states, (0, 0, tokens - states.shape[2], 0))
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
-
-    text: str
-    n_tokens: int
-    untruncated_tokens: int
-    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
-    left_truncated: bool = False  # the text itself was cut, not only examples left out
-
-    @property
-    def truncated(self) -> bool:
-        return self.n_tokens < self.untruncated_tokens
-
-
-class Harness:
-    """One loaded checkpoint and what may be asked of it."""
+class Harness(LoadedModel):
+    """One checkpoint loaded by transformers, and what may be asked of it."""
 
     def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> None:
         device = evaluation_device(execution)
@@ -106,14 +87,11 @@ class Harness:
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
             model = causal_lm(checkpoint_dir, torch.bfloat16 if device == "cuda" else torch.float32)
             model.to(device)
-        if tokenizer.eos_token is None:
-            tokenizer.eos_token = end_of_text(tokenizer, str(checkpoint_dir))
+        name_end_of_text(tokenizer, checkpoint_dir)
         model.generation_config = _greedy(model, tokenizer)
-        self.checkpoint_dir = checkpoint_dir
-        self.context_tokens = context_tokens
         self.batch_tokens = _batch_tokens(model, device, context_tokens, execution.eval_batch_sequences)
         with quiet_harness():
-            self.lm = EvaluatedModel(
+            lm = EvaluatedModel(
                 pretrained=model.eval(),
                 tokenizer=tokenizer,
                 max_length=context_tokens,
@@ -122,69 +100,7 @@ class Harness:
             )
         self._logits_elements = LOGITS_ELEMENTS[device]
         self._max_sequences = MAX_BATCH_SEQUENCES[device]
-        self._bos = tokenizer.bos_token_id
-        self._adds_bos = self._bos is not None and tokenizer("a")["input_ids"][:1] == [self._bos]
-        # GPT-2's kind names its end-of-text token as BOS too, and adds none: there is no BOS to miss.
-        self._has_bos = self._bos is not None and (self._adds_bos or self._bos != tokenizer.eos_token_id)
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
-        ids: list[int] = self.lm.tok_encode(text)
-        return ids
-
-    def bos_tokens(self, ids: Sequence[int]) -> int | None:
-        """How many BOS tokens stand at the start; None where the tokenizer has no BOS."""
-        if not self._has_bos:
-            return None
-        return sum(1 for _ in takewhile(lambda token: token == self._bos, ids))
-
-    def read(self, text: str) -> Prompt:
-        """A request as the model will read it, whole.
-
-        Raises:
-            StageError: BOS missing though the tokenizer adds one, or doubled.
-        """
-        ids = self.encode(text)
-        if self._adds_bos and ids[:1] != [self._bos]:
-            raise StageError(
-                "BOS is missing at the start of a prompt though the tokenizer adds one: lm-eval encodes it in another "
-                "way; look at add_bos_token in tokenizer_config.json"
-            )
-        if self._bos is not None and ids[:2] == [self._bos] * 2:
-            raise StageError("BOS stands twice at the start of a prompt; the prompt text must not contain it")
-        return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
-
-    def checked(self, text: str, new_tokens: int) -> Prompt:
-        """A request that must fit as it is.
-
-        Raises:
-            StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
-        """
-        prompt = self.read(text)
-        if prompt.n_tokens + new_tokens > self.context_tokens:
-            raise StageError(
-                f"a prompt of {prompt.n_tokens} tokens and {new_tokens} for the answer exceed the context of "
-                f"{self.context_tokens}: it would be cut on the left"
-            )
-        return prompt
-
-    def fitting(self, prompt_with: Callable[[int], str], shots: int, new_tokens: int) -> Prompt:
-        """The few-shot prompt with as many examples as fit; if none does, the question's end behind BOS.
-
-        `prompt_with(k)` is the prompt with k examples. Only models with short contexts need less than all.
-        """
-        room = self.context_tokens - new_tokens
-        prompt = self.read(prompt_with(shots))
-        untruncated = prompt.n_tokens
-        while prompt.n_tokens > room and shots > 0:
-            shots -= 1
-            prompt = self.read(prompt_with(shots))
-        cut, kept = prompt.n_tokens > room, room
-        while prompt.n_tokens > room:
-            kept -= 1
-            ids = self.lm.tok_encode(prompt.text, add_special_tokens=False)
-            prompt = self.read(self.lm.tok_decode(ids[-kept:]))
-        return replace(prompt, untruncated_tokens=untruncated, left_truncated=cut)
+        super().__init__(lm, checkpoint_dir, context_tokens)
 
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
         """How many sequences of at most `longest_tokens` go together: as many tokens as the batch has at full context;
@@ -220,10 +136,7 @@ class Harness:
 def _batch_tokens(model: Any, device: str, context_tokens: int, sequences: int | None) -> int:
     """Tokens of a batch whose keys and values fit: of `sequences` at full context, or what the GPU has room for."""
     if sequences is None and device == "cuda":
-        config = model.config.get_text_config()
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        cache_bytes = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize
+        cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
         return max(context_tokens, int(CACHE_SHARE * torch.cuda.mem_get_info()[0] / cache_bytes))
     return (sequences or CPU_BATCH_SEQUENCES) * context_tokens
 
@@ -253,16 +166,3 @@ def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:
     own = model.generation_config
     eos = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
     return GenerationConfig(bos_token_id=own.bos_token_id, eos_token_id=eos, do_sample=False)  # type: ignore[no-untyped-call]
-
-
-@contextlib.contextmanager
-def quiet_harness() -> Iterator[None]:
-    """lm-eval and transformers speak of errors only; what matters of their warnings is checked here."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with quiet_transformers():
-            yield
-    finally:
-        logger.setLevel(level)

@@ -13,7 +13,7 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks import TaskManager
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.harness import quiet_harness
+from tokenweight.evaluation.quiet import quiet_harness
 
 
 @lru_cache(maxsize=4)

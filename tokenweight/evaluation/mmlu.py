@@ -15,7 +15,7 @@ from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.recipes.schema import Mmlu
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 HUB = {"repo_id": "cais/mmlu", "revision": "c30699e8356da336a370243923dbaf21066bb9fe"}
 FOLDER = "mmlu/default"
@@ -61,7 +61,7 @@ def read_split(path: Path) -> list[dict[str, Any]]:
     return documents
 
 
-def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: Harness) -> dict[str, list[Sample]]:
+def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: LoadedModel) -> dict[str, list[Sample]]:
     """Samples of each subject, prompts by lm-eval's task."""
     from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks, pinned
 
@@ -85,7 +85,7 @@ def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: Harness) -> d
     }
 
 
-def _sample(task: Any, doc_id: int, document: dict[str, Any], shots: int, harness: Harness) -> Sample:
+def _sample(task: Any, doc_id: int, document: dict[str, Any], shots: int, harness: LoadedModel) -> Sample:
     prompt = harness.fitting(lambda k: str(task.fewshot_context(document, num_fewshot=k)), shots, new_tokens=2)
     instances = task.construct_requests(doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1))
 

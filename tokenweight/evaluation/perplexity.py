@@ -22,7 +22,7 @@ from tokenweight.recipes.schema import Perplexity
 from tokenweight.weighting import install_head, model_nll
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 METRIC = "nll"
 
@@ -37,7 +37,7 @@ class DocumentRows:
 
 
 def document_rows(
-    lengths_tokens: Sequence[int], perplexity: Perplexity, harness: Harness, known: set[int]
+    lengths_tokens: Sequence[int], perplexity: Perplexity, harness: LoadedModel, known: set[int]
 ) -> Iterator[DocumentRows]:
     """Rows of each validation document at each length; documents in `known` (doc_id) are passed over."""
     model = harness.lm.model
@@ -55,7 +55,7 @@ def document_rows(
         yield DocumentRows(doc_id, rows, tuple(n for n in lengths_tokens if n > len(ids)))
 
 
-def _rows(doc_id: int, ids: list[int], lengths_tokens: list[int], harness: Harness) -> dict[int, Row]:
+def _rows(doc_id: int, ids: list[int], lengths_tokens: list[int], harness: LoadedModel) -> dict[int, Row]:
     model = harness.lm.model
     with torch.no_grad():
         nll = model_nll(model, torch.tensor([ids], device=model.device))[0].double().cpu().numpy()

@@ -26,7 +26,7 @@ from tokenweight.training.vocabulary import vocabulary_sha256
 from tokenweight.weighting import install_head, per_token_nll, plan_windows
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 LOGITS_ROWS = 512  # rows of logits that exist at a time where the greedy prediction is read
 RECALLS = (Kind.LONG_RECALL, Kind.SHORT_RECALL)
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 def sequence_rows(
-    units: Sequence[Unit], planted: Planted, chunk_dir: Path, score_dir: Path, harness: Harness, known: set[int]
+    units: Sequence[Unit], planted: Planted, chunk_dir: Path, score_dir: Path, harness: LoadedModel, known: set[int]
 ) -> Iterator[tuple[int, dict[Unit, Row]]]:
     """(sequence, its row for each unit that it has tokens for); sequences in `known` are passed over."""
     tokens = open_tokens(chunk_dir)

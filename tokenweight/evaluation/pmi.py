@@ -32,7 +32,7 @@ from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabu
 from tokenweight.weighting import install_head, model_nll, plan_windows, score_windows
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 METRIC = "pmi"
 Ids = NDArray[np.uint32]
@@ -49,7 +49,7 @@ class Chunk:
 
 
 def chunk_rows(
-    evaluation: Evaluation, harness: Harness, scorer_dir: Path | None, known: Mapping[int, Row]
+    evaluation: Evaluation, harness: LoadedModel, scorer_dir: Path | None, known: Mapping[int, Row]
 ) -> Iterator[tuple[int, Row, ChunkValues]]:
     """(document, row, values) of each chunk, in order; `known`: rows of the first chunks, which are passed over.
 
@@ -108,7 +108,7 @@ def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -
         yield first_token, np.concatenate([front, waiting])
 
 
-def _scorer(scorer_dir: Path, pmi: Pmi, harness: Harness) -> Any:
+def _scorer(scorer_dir: Path, pmi: Pmi, harness: LoadedModel) -> Any:
     tokenizer = load_tokenizer(scorer_dir)
     if vocabulary_sha256(tokenizer) != vocabulary_sha256(harness.lm.tokenizer):
         raise UserError("evaluation.pmi.scorer_model: has another vocabulary than the model; take one that shares it")

@@ -6,8 +6,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tokenweight.errors import UserError
 from tokenweight.evaluation import bbh, mmlu
 from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.vllm_check import OWN_HEAD
 from tokenweight.recipes.schema import Evaluation
 
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
@@ -79,13 +81,23 @@ def template_version(unit: Unit) -> int:
 
 
 def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-    """Everything beside data, tokenizer and checkpoint that a unit's scores depend on (no paths)."""
+    """Everything beside data, tokenizer and checkpoint that a unit's scores depend on (no paths).
+
+    Raises:
+        UserError: the benchmark needs the backend hf.
+    """
+    if evaluation.backend != "hf" and unit.benchmark in OWN_HEAD:
+        raise UserError(
+            f"backend {evaluation.backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
+            "leave it out, or use hf"
+        )
     identity: dict[str, Any] = {
         "harness": f"lm-eval {version('lm-eval')}",
         "template_version": template_version(unit),
         "metric_version": METRIC_VERSION[unit.benchmark],
         "metric_packages": {name: version(name) for name in _METRIC_PACKAGES.get(unit.benchmark, ())},
         "chat_template": False,
+        **({} if evaluation.backend == "hf" else {"backend": evaluation.backend}),
     }
     greedy = {"do_sample": False}
     match unit.benchmark:

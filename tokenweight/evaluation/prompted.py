@@ -13,7 +13,7 @@ from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness, Prompt
+    from tokenweight.evaluation.loaded_model import LoadedModel, Prompt
 
 
 def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
@@ -33,7 +33,7 @@ def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
         raise StageError(f"{path}: not JSON Lines ({error}); remove the artifact and run again") from None
 
 
-def unit_samples(unit: Unit, prepared_dir: Path, evaluation: Evaluation, harness: Harness) -> list[Sample]:
+def unit_samples(unit: Unit, prepared_dir: Path, evaluation: Evaluation, harness: LoadedModel) -> list[Sample]:
     """Samples of a RULER or LongBench unit, greedy and without stop sequences.
 
     Raises:

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.corpus.sources import document_count
-from tokenweight.errors import StageError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.prepare import data_files
 from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, Row, read_rows, write_json, write_rows
 from tokenweight.evaluation.samples import Sample
 from tokenweight.evaluation.units import BENCHMARKS, Unit
+from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Evaluation, Execution
 
 if TYPE_CHECKING:
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import LoadedModel
 
 
 @dataclass(frozen=True)
@@ -98,16 +99,21 @@ def evaluate(
         return
     from tokenweight.evaluation.workers import evaluate_in_workers, visible_devices
 
-    if execution.evaluation_processes != 1 and visible_devices(execution) != [None]:
+    if evaluation.backend == "vllm":
+        check_vllm()
+    elif execution.tensor_parallel > 1:
+        raise UserError("tensor_parallel: belongs to --backend vllm; with hf each model must fit one GPU")
+    several = execution.evaluation_processes != 1 and visible_devices(execution) != [None]
+    if several or evaluation.backend == "vllm":  # vllm gives memory back only when its process ends
         yield from evaluate_in_workers(checkpoint_dir, left, evaluation, context_tokens, execution, progress)
         return
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import load
 
-    yield from evaluate_with(Harness(checkpoint_dir, context_tokens, execution), left, evaluation, progress)
+    yield from evaluate_with(load("hf", checkpoint_dir, context_tokens, execution), left, evaluation, progress)
 
 
 def evaluate_with(
-    harness: Harness, jobs: Sequence[Job], evaluation: Evaluation, progress: Progress = no_progress
+    harness: LoadedModel, jobs: Sequence[Job], evaluation: Evaluation, progress: Progress = no_progress
 ) -> Iterator[Unit]:
     """Evaluate a loaded checkpoint on jobs that are not complete; otherwise as :func:`evaluate`."""
     for benchmark in BENCHMARKS:
@@ -120,7 +126,7 @@ def evaluate_with(
 
 
 def _run_prompts(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     samples = _samples([unit.job for unit in open_units], evaluation, harness)
     waiting: list[tuple[OpenUnit, Sample]] = []
@@ -149,7 +155,7 @@ def _run_prompts(
                 yield unit.finish(len(samples[unit.job.unit]))
 
 
-def _samples(jobs: list[Job], evaluation: Evaluation, harness: Harness) -> dict[Unit, list[Sample]]:
+def _samples(jobs: list[Job], evaluation: Evaluation, harness: LoadedModel) -> dict[Unit, list[Sample]]:
     benchmark = jobs[0].unit.benchmark
     tasks = [job.unit.task for job in jobs]
     if benchmark in ("mmlu", "bbh"):
@@ -166,7 +172,7 @@ def _samples(jobs: list[Job], evaluation: Evaluation, harness: Harness) -> dict[
     return {job.unit: unit_samples(job.unit, job.prepared_dirs[0], evaluation, harness) for job in jobs}
 
 
-def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: Harness) -> Iterator[list[tuple[OpenUnit, Sample]]]:
+def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: LoadedModel) -> Iterator[list[tuple[OpenUnit, Sample]]]:
     """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
 
     def arguments(sample: Sample) -> tuple[int, str]:
@@ -190,7 +196,7 @@ def _batches(waiting: list[tuple[OpenUnit, Sample]], harness: Harness) -> Iterat
         yield batch
 
 
-def _ask(samples: list[Sample], harness: Harness) -> list[Row]:
+def _ask(samples: list[Sample], harness: LoadedModel) -> list[Row]:
     instances = [instance for sample in samples for instance in sample.instances]
     answers: list[Any]
     try:
@@ -214,7 +220,7 @@ def _ask(samples: list[Sample], harness: Harness) -> list[Row]:
 
 
 def _run_perplexity(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     from tokenweight.evaluation.perplexity import document_rows
 
@@ -241,7 +247,7 @@ def _run_perplexity(
 
 
 def _run_pmi(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     from tokenweight.evaluation.pmi import chunk_rows
     from tokenweight.evaluation.pmi_histogram import resume, totals
@@ -267,7 +273,7 @@ def _run_pmi(
 
 
 def _run_planted(
-    open_units: list[OpenUnit], evaluation: Evaluation, harness: Harness, progress: Progress
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     from tokenweight.evaluation.planted import sequence_rows
 

@@ -31,12 +31,12 @@ def main(order_file: Path) -> int:
     def say(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)
 
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.loaded_model import load
 
     evaluation = Evaluation.model_validate(order["evaluation"])
     execution = Execution.model_validate(order["execution"])
-    harness = Harness(Path(order["checkpoint_dir"]), order["context_tokens"], execution)
     try:
+        harness = load(evaluation.backend, Path(order["checkpoint_dir"]), order["context_tokens"], execution)
         for line in sys.stdin:
             jobs = [_job(job) for job in json.loads(line)]
             for unit in evaluate_with(

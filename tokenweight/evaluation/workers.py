@@ -114,8 +114,12 @@ def visible_devices(execution: Execution) -> list[str | None]:
     if execution.device == "cpu" or not torch.cuda.is_available():
         return [None] * (1 if wanted == "gpus" else wanted)
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [*given.split(",")] if given else [str(i) for i in range(torch.cuda.device_count())]
-    return [*names] if wanted == "gpus" else [*names[:wanted]]
+    gpus = given.split(",") if given else [str(i) for i in range(torch.cuda.device_count())]
+    each = execution.tensor_parallel
+    names: list[str | None] = [",".join(gpus[i : i + each]) for i in range(0, len(gpus) - each + 1, each)]
+    if not names:
+        raise UserError(f"tensor_parallel {each}: torch sees {len(gpus)} GPUs; give no more than that")
+    return names if wanted == "gpus" else names[:wanted]
 
 
 def grouped(jobs: Sequence[Job], context_tokens: int) -> list[Group]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
-from tokenweight.recipes import mini, paper, smoke
+from tokenweight.recipes import ablations, mini, paper, smoke
 from tokenweight.recipes.cited import Settings, build, cite, replace
 from tokenweight.recipes.inputs import Inputs, apply
 from tokenweight.recipes.schema import Recipe, Scale
 
 SCALES: tuple[Scale, ...] = ("smoke", "mini", "paper")
+
+RECIPES = {**paper.RECIPES, **ablations.RECIPES}
 
 __all__ = ["SCALES", "Inputs", "Loaded", "load", "load_all", "names"]
 
@@ -25,7 +27,7 @@ class Loaded:
 
 def names() -> list[str]:
     """Names of all recipes, e.g. table-3/frozen-sparse."""
-    return list(paper.RECIPES)
+    return list(RECIPES)
 
 
 def seeded(name: str, seed: int) -> str:
@@ -62,9 +64,9 @@ def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
 
 def _scaled(name: str, scale: Scale) -> Settings:
     plain, _, seed = name.partition("/seed-")
-    if plain not in names() or (seed and not seed.isdecimal()):
+    if plain not in RECIPES or (seed and not seed.isdecimal()):
         raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")
-    settings = paper.settings_of(plain)
+    settings = paper.settings_of(RECIPES[plain])
     scalings = {"smoke": smoke.SCALING, "mini": mini.SCALING}
     settings = scalings[scale].apply(settings) if scale in scalings else settings
     if seed and "training.steps" in settings:

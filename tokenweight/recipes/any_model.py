@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import Loaded, paper, smoke
 from tokenweight.recipes.cited import Settings, build, cite, replace
 from tokenweight.recipes.inputs import Inputs, apply
-from tokenweight.recipes.schema import HubBase, LocalBase
+from tokenweight.recipes.schema import Backend, HubBase, LocalBase
 
 AnyModelScale = Literal["paper", "smoke"]
 SAMPLES = (
@@ -26,13 +27,14 @@ def evaluation_recipe(
     *,
     benchmarks: tuple[str, ...],
     lengths_tokens: tuple[int, ...] = (),
-    limit: int | None = None,
+    limit: int | Mapping[str, int] | None = None,
+    backend: Backend = "hf",
 ) -> Loaded:
     """The recipe `evaluate/<label>`, that evaluates `base` on `benchmarks` and does nothing else.
 
     Lengths are the scale's, as far as the model's context holds them, or `lengths_tokens`. The context is the model's,
     but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. `limit` is the most
-    samples of a task, subject or length, and the most documents of perplexity.
+    samples of a task, subject or length, and the most documents of perplexity, of all benchmarks or by benchmark.
 
     Raises:
         UserError: the context is too short for a length, for all of them, or for a far context.
@@ -47,7 +49,9 @@ def evaluation_recipe(
             _check_lengths(label, benchmark, lengths, settings[key].value, base.context_tokens)
         changes |= cite("the model's context, or given by you", {key: lengths})
     if limit is not None:
-        changes |= cite("--limit", {key: _least(limit, settings.get(key)) for key in SAMPLES})
+        changes |= cite("--limit", {key: _least(most, settings.get(key)) for key, most in _limits(limit).items()})
+    if backend != "hf":
+        changes |= cite("--backend", {"evaluation.backend": backend})
     settings, known = apply(inputs, replace(settings, changes), scale)
     if unknown := sorted(set(inputs.assignments()) - known):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
@@ -60,6 +64,13 @@ def evaluation_recipe(
             f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
         )
     return Loaded(recipe, settings)
+
+
+def _limits(limit: int | Mapping[str, int]) -> dict[str, int]:
+    """The most samples by the setting that says so."""
+    if isinstance(limit, int):
+        return dict.fromkeys(SAMPLES, limit)
+    return {key: most for key in SAMPLES if (most := limit.get(key.split(".")[1])) is not None}
 
 
 def _least(limit: int, cited: object) -> int:

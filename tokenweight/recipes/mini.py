@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from tokenweight.recipes.ablations import LLAMA31_8B, LLAMA32_1B, LLAMA32_3B
 from tokenweight.recipes.cited import Settings, cite
 from tokenweight.recipes.corpora import JUDGE
 from tokenweight.recipes.scaling import Scaling
@@ -15,25 +18,51 @@ _SMALL = "mini: about an hour on one GPU"
 
 BOOKS = FilesCorpus(path="books", validation_documents=10)
 
-BASE: Settings = cite(
-    "mini: pre-trained by the pipeline",
-    {
-        "base": {
-            "kind": "pretrain",
-            "tokenizer": None,
-            "architecture": {
-                "hidden_size": 512, "intermediate_size": 1536, "layers": 8, "heads": 8, "kv_heads": 8,
-                "rope_theta": 10_000.0, "tie_embeddings": True,
-            },
-            "corpus": BOOKS.model_dump(),
-            "context_tokens": 512,
-            "training": {
-                "steps": 1000, "sequences_per_step": 256, "learning_rate": 1e-3, "warmup_steps": 100,
-                "beta2": 0.98, "precision": "bf16", "final_learning_rate_share": 0.05,
-            },
-        }
-    },
-)  # fmt: skip
+# Rare long documents among many short ones, such as web pages.
+WEB = FilesCorpus(path="web", validation_documents=10)
+
+
+def _pretrained(origin: str, key: str, **shape: Any) -> Settings:
+    """A model trained by the pipeline under `key`; `shape` changes the architecture of the base."""
+    architecture = {
+        "hidden_size": 512, "intermediate_size": 1536, "layers": 8, "heads": 8, "kv_heads": 8,
+        "rope_theta": 10_000.0, "tie_embeddings": True,
+    }  # fmt: skip
+    return cite(
+        origin,
+        {
+            key: {
+                "kind": "pretrain",
+                "tokenizer": None,
+                "architecture": {**architecture, **shape},
+                "corpus": BOOKS.model_dump(),
+                "context_tokens": 512,
+                "training": {
+                    "steps": 1000, "sequences_per_step": 256, "learning_rate": 1e-3, "warmup_steps": 100,
+                    "beta2": 0.98, "precision": "bf16", "final_learning_rate_share": 0.05,
+                },
+            }
+        },
+    )  # fmt: skip
+
+
+BASE: Settings = _pretrained("mini: pre-trained by the pipeline", "base")
+
+# About as large as the base, of Phi-2's architecture: heads of 80.
+SECOND_BASE: Settings = _pretrained(
+    "mini: a small Phi, pre-trained by the pipeline", "base", family="phi", hidden_size=640
+)
+
+
+def _scorer(size: str, **shape: int) -> Settings:
+    return _pretrained(f"mini: a Llama for the {size}, pre-trained by the pipeline", "scorer.model", **shape)
+
+
+SCORERS = {  # an eighth and three eighths of the base's blocks, as 1B and 3B of 8B; another seed for 3.1 of 3
+    LLAMA32_1B: _scorer("1B", hidden_size=256, intermediate_size=768, layers=4, heads=4, kv_heads=4),
+    LLAMA32_3B: _scorer("3B", hidden_size=384, intermediate_size=1152, layers=5, heads=6, kv_heads=6),
+    LLAMA31_8B: {**_scorer("8B"), **cite("mini: another seed than the base", {"scorer.model.seed": 1})},
+}
 
 EXTENSION: Settings = {
     **cite("mini: 10,000 x 30.6, the paper's factor", {"extension.rope_theta": 306_000.0}),
@@ -47,6 +76,11 @@ DATA: Settings = {
 }
 
 LCDE: Settings = cite(_SIXTEENTH, {"chunking.long_document_tokens": 512})
+
+RARE_LONG: Settings = {
+    **cite("mini: a directory of texts most of which are short, as FineWeb's are", {"corpus": WEB.model_dump()}),
+    **cite("mini: what the steps read", {"chunking.sequences": 100 * 64}),
+}
 
 TRAINING: Settings = {
     **cite(_SMALL, {"training.steps": 100, "training.sequences_per_step": 64}),
@@ -82,5 +116,14 @@ EVALUATION: Settings = {
 }  # fmt: skip
 
 SCALING = Scaling(
-    base=BASE, extension=EXTENSION, data=DATA, lcde=LCDE, training=TRAINING, windows=WINDOWS, evaluation=EVALUATION
+    base=BASE,
+    extension=EXTENSION,
+    data=DATA,
+    lcde=LCDE,
+    rare_long=RARE_LONG,
+    training=TRAINING,
+    windows=WINDOWS,
+    scorers=SCORERS,
+    evaluation=EVALUATION,
+    second_base=SECOND_BASE,
 )

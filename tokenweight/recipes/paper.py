@@ -137,13 +137,13 @@ def variant(score: str) -> tuple[Settings, ...]:
     return (*ROWS["frozen-sparse"], settings)
 
 
-# Every recipe by its name: the table that first shows it, and its row there.
+# Recipes by name: the table that first shows them, and the row there; recipes.ablations has the others.
 RECIPES: dict[str, tuple[Settings, ...]] = {
     **{f"table-3/{row}": parts for row, parts in ROWS.items()},
     **{f"table-4/{score}": variant(score) for score in ("ppmi", "npmi", "sppmi", "snpmi")},
 }
 
 
-def settings_of(name: str) -> Settings:
-    """Settings of one recipe at the paper's scale."""
-    return replace(LLAMA3_8B, EVALUATION, *RECIPES[name])
+def settings_of(parts: tuple[Settings, ...]) -> Settings:
+    """Settings at the paper's scale of a recipe that is made of `parts`, beside base and evaluation."""
+    return replace(LLAMA3_8B, EVALUATION, *parts)

@@ -73,9 +73,13 @@ class Chunking(Frozen):
 # --- Base models -------------------------------------------------------------------------------
 
 
-class Architecture(Frozen):
-    """A Llama of our own (transformers.LlamaConfig), for models that the pipeline trains itself."""
+PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 32 of 80
 
+
+class Architecture(Frozen):
+    """A Llama or Phi of our own (transformers' configuration), for models that the pipeline trains itself."""
+
+    family: Literal["llama", "phi"] = "llama"
     hidden_size: PositiveInt
     intermediate_size: PositiveInt
     layers: PositiveInt
@@ -83,6 +87,15 @@ class Architecture(Frozen):
     kv_heads: PositiveInt
     rope_theta: PositiveFloat = 10_000.0
     tie_embeddings: bool = True
+
+    @model_validator(mode="after")
+    def _rotated(self) -> Architecture:
+        if self.family == "phi" and int(PHI_ROTATED_SHARE * self.hidden_size / self.heads) % 2:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} with {self.heads} heads: a Phi rotates {PHI_ROTATED_SHARE} of a head, "
+                "which must be even; take heads of 80, as Phi-2's"
+            )
+        return self
 
 
 class Training(Frozen):
@@ -317,9 +330,13 @@ class Planted(Frozen):
     precision: Literal["fp32", "bf16"] = "bf16"  # of the scorer
 
 
-class Evaluation(Frozen):
-    """What every recipe of a scale is measured on."""
+Backend = Literal["hf", "vllm"]
 
+
+class Evaluation(Frozen):
+    """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
+
+    backend: Backend = "hf"
     ruler: Ruler
     longbench: LongBench
     mmlu: Mmlu
@@ -397,6 +414,7 @@ class Execution(Frozen):
     fused: bool = False  # compile the elementwise parts of Llama layers
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
     evaluation_processes: PositiveInt | Literal["gpus"] = 1  # that share the units, on CUDA one a GPU; all GPUs
+    tensor_parallel: PositiveInt = 1  # GPUs of each evaluation process; backend vllm
 
     @property
     def processes_per_node(self) -> int:

@@ -5,6 +5,7 @@ What is not named here is the paper's.
 
 from __future__ import annotations
 
+from tokenweight.recipes.ablations import LLAMA31_8B, LLAMA32_1B, LLAMA32_3B
 from tokenweight.recipes.cited import Settings, cite
 from tokenweight.recipes.corpora import JUDGE
 from tokenweight.recipes.scaling import Scaling
@@ -33,6 +34,34 @@ PRETRAIN = {
     },
 }  # fmt: skip
 
+# A model of Phi-2's architecture, small (heads of 80, as Phi-2's), pre-trained for some seconds: it stands for no real model.
+SECOND_BASE: Settings = cite(
+    "smoke: a tiny Phi, pre-trained by the pipeline (1024 tokens)",
+    {
+        "base": {
+            **PRETRAIN,
+            "architecture": {**PRETRAIN["architecture"], "family": "phi", "hidden_size": 160},  # type: ignore[dict-item]
+            "corpus": NOVEL.model_dump(),
+        }
+    },
+)
+
+
+def _scorer(size: str, **shape: int) -> Settings:
+    """A Llama smaller than the shipped one, or as large, pre-trained for some seconds."""
+    architecture = {**PRETRAIN["architecture"], **shape}  # type: ignore[dict-item]
+    return cite(
+        f"smoke: a tiny Llama for the {size}, pre-trained by the pipeline",
+        {"scorer.model": {**PRETRAIN, "architecture": architecture, "corpus": NOVEL.model_dump()}},
+    )
+
+
+SCORERS = {
+    LLAMA32_1B: _scorer("1B", hidden_size=64, intermediate_size=128, layers=1, heads=1, kv_heads=1),
+    LLAMA32_3B: _scorer("3B", hidden_size=64, intermediate_size=128, heads=1, kv_heads=1),
+    LLAMA31_8B: _scorer("8B"),
+}
+
 EXTENSION: Settings = {
     **cite("smoke: the shipped base's 10,000 x 30.6, the paper's factor", {"extension.rope_theta": 306_000.0}),
     **cite(_EIGHTH, {"extension.long_tokens": 4096}),
@@ -45,6 +74,14 @@ DATA: Settings = {
 }
 
 LCDE: Settings = cite(_EIGHTH, {"chunking.long_document_tokens": 1024})
+
+# Another novel, most of whose documents are too short for a sequence, as FineWeb's are.
+RARE_LONG: Settings = {
+    **cite("smoke: another synthetic novel with few long documents", {
+        "corpus": NovelCorpus(seed=11, documents=96, document_tokens=5_000).model_dump(),
+    }),
+    **cite("smoke: what the steps read", {"chunking.sequences": STEPS * SEQUENCES_PER_STEP}),
+}  # fmt: skip
 
 TRAINING: Settings = {
     **cite(_SMALL, {"training.steps": STEPS, "training.sequences_per_step": SEQUENCES_PER_STEP}),
@@ -85,5 +122,14 @@ EVALUATION: Settings = {
 }  # fmt: skip
 
 SCALING = Scaling(
-    base=BASE, extension=EXTENSION, data=DATA, lcde=LCDE, training=TRAINING, windows=WINDOWS, evaluation=EVALUATION
+    base=BASE,
+    extension=EXTENSION,
+    data=DATA,
+    lcde=LCDE,
+    rare_long=RARE_LONG,
+    training=TRAINING,
+    windows=WINDOWS,
+    scorers=SCORERS,
+    evaluation=EVALUATION,
+    second_base=SECOND_BASE,
 )

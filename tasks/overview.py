@@ -1,0 +1,104 @@
+"""All targets at a glance: what each shows, which recipes it trains, what the store has, what it costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenweight.costs import ASSUMPTIONS, Hours, gpu_hours
+from tokenweight.graph import Planner
+from tokenweight.recipes import load_all
+from tokenweight.recipes.schema import Scale
+from tokenweight.reports.targets import TARGETS
+from tokenweight.store import Store
+from tokenweight.tasks.collect import ALL, ready_targets, targets_of
+
+# Table 6 is measured, not trained.
+TABLE_6 = {
+    "name": "table-6",
+    "place": "Table 6",
+    "shows": "Run time of each weighting: measured by benchmarks/training_cost.py, rendered by `tokenweight runtimes`",
+}
+
+
+def overview(scale: Scale, store: Store) -> dict[str, Any]:
+    """`targets`: one entry each, in the paper's order, then `paper`; `assumptions` of the GPU-hours.
+
+    `recipes` are the rows' models, `trained` those that are trained; `in_store` how many of these the store holds at
+    `scale`. `paper` counts a recipe of several targets once.
+    """
+    everything = {recipe for name in ready_targets() for recipe in TARGETS[name].recipes}
+    loaded = load_all(sorted(everything), scale)
+    trained = Planner(store).graph(loaded, ()).trained
+    there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "whole"}
+    at_paper = {each.recipe.name: each.recipe for each in load_all(sorted(everything), "paper")}
+
+    def entry(name: str, place: str, shows: str, recipes: tuple[str, ...], seeds: int = 1) -> dict[str, Any]:
+        hours: Hours = gpu_hours(at_paper[recipe] for recipe in recipes)
+        return {
+            "name": name,
+            "place": place,
+            "shows": shows,
+            "recipes": list(recipes),
+            "seeds": seeds,
+            "trained": sum(recipe in trained for recipe in recipes),
+            "in_store": sum(recipe in there for recipe in recipes),
+            "gpu_hours_paper": round(seeds * hours.paper, 1),
+            "gpu_hours_ours": round(seeds * hours.ours, 1),
+            "not_counted": list(hours.left_out),
+        }
+
+    targets = [(name, TARGETS[name]) for name in ready_targets()]
+    entries = [
+        entry(
+            name,
+            target.paper_place or "not in the paper",
+            target.title.partition(" (")[0],
+            target.recipes,
+            target.seeds,
+        )
+        for name, target in targets
+    ]
+    entries.append(TABLE_6)
+    entries.sort(key=lambda made: _order(str(made["name"])))
+    whole = tuple(dict.fromkeys(recipe for name in targets_of(ALL) for recipe in TARGETS[name].recipes))
+    entries.append(
+        entry(ALL, "all of the above", "Every table and figure of the paper, each recipe trained once", whole)
+    )
+    return {"scale": scale, "targets": entries, "assumptions": list(ASSUMPTIONS)}
+
+
+def _order(name: str) -> tuple[bool, str, int]:
+    """Tables, then figures, by number; what the paper does not have comes last."""
+    kind, _, number = name.partition("-")
+    return not number.isdecimal(), {"table": "a"}.get(kind, kind), int(number) if number.isdecimal() else 0
+
+
+def print_overview(content: dict[str, Any]) -> None:
+    """The overview as a table on the console."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(
+        title=f"Targets (stored: trained recipes in the store at scale {content['scale']})", title_justify="left"
+    )
+    for heading, justify in (
+        ("target", "left"), ("shows", "left"), ("models", "right"), ("trained", "right"), ("stored", "right"),
+        ("A100 h, paper", "right"), ("H200 h, ours", "right"),
+    ):  # fmt: skip
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    notes = list(content["assumptions"])
+    for row in content["targets"]:
+        if "recipes" not in row:
+            table.add_row(row["name"], row["shows"], *("-",) * 5)
+            continue
+        seeds = f" x {row['seeds']}" if row["seeds"] > 1 else ""
+        more = "+" if row["not_counted"] else ""
+        counts = (f"{len(row['recipes'])}{seeds}", f"{row['trained']}{seeds}", f"{row['in_store']}")
+        hours = (f"{row['gpu_hours_paper']:,.0f}{more}", f"{row['gpu_hours_ours']:,.0f}{more}")
+        table.add_row(row["name"], row["shows"], *counts, *hours)
+        if row["not_counted"]:
+            notes.append(f"+: without scoring by {', '.join(row['not_counted'])}, which nobody timed.")
+    console = Console()
+    console.print(table)
+    for note in dict.fromkeys(notes):
+        console.print(note, markup=False, highlight=False)

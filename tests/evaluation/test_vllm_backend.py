@@ -1,0 +1,280 @@
+"""Backend vllm gives a model the token ids that hf gives it, and makes the same rows of its answers.
+
+A stand-in with vllm's interface answers here through transformers; the last test runs the real one where it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation import vllm_check
+from tokenweight.evaluation.devices import evaluation_execution
+from tokenweight.evaluation.loaded_model import LoadedModel, load
+from tokenweight.evaluation.prepare import protocol
+from tokenweight.evaluation.rows import Row, read_rows
+from tokenweight.evaluation.run import Job, evaluate, evaluate_with, is_complete
+from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.workers import visible_devices
+from tokenweight.recipes.schema import Evaluation, Execution
+
+CONTEXT_TOKENS = 512
+STAND_IN = Path(__file__).parent / "stand_in"
+PROMPTS = ["What is 7 + 2?", "The lazy dog jumps over the quick brown fox. " * 3, "True and False is", "A" * 200]
+RULER = [Unit("ruler", "niah_single_1", 256), Unit("ruler", "qa_1", 256)]
+REAL = importlib.util.find_spec("vllm") is not None
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`import vllm` finds the stand-in, here and in processes started from here."""
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+            del sys.modules[name]
+
+    forget()
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.syspath_prepend(str(STAND_IN))
+    os.environ["PYTHONPATH"] = str(STAND_IN)
+    yield
+    forget()
+
+
+@pytest.fixture
+def by_vllm(evaluation: Evaluation) -> Evaluation:
+    return evaluation.model_copy(update={"backend": "vllm"})
+
+
+@pytest.fixture
+def both(stand_in: None, checkpoint: Path, execution: Execution) -> tuple[LoadedModel, LoadedModel]:
+    return load("hf", checkpoint, CONTEXT_TOKENS, execution), load("vllm", checkpoint, CONTEXT_TOKENS, execution)
+
+
+def _jobs(out_dir: Path, checkpoint: Path, prompt_record: Callable[..., dict[str, Any]]) -> list[Job]:
+    """A task of each benchmark that asks a model."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    made = [Job(Unit("mmlu", "anatomy"), (), out_dir / "mmlu"), Job(Unit("bbh", "snarks"), (), out_dir / "bbh")]
+    for unit in [*RULER, Unit("longbench", "trec")]:
+        prepared = out_dir / "prepared" / unit.id
+        prepared.mkdir(parents=True)
+        lines = [
+            json.dumps(prompt_record(i, p, len(tokenizer(p).input_ids), references=["7"], all_classes=["7", "8"]))
+            for i, p in enumerate(f"{unit.task}: {text}" for text in PROMPTS[:3])
+        ]
+        (prepared / "prompts.jsonl").write_text("\n".join(lines))
+        made.append(Job(unit, (prepared,), out_dir / unit.id))
+    return made
+
+
+def _elsewhere(jobs: list[Job], out_dir: Path) -> list[Job]:
+    moved = [replace(job, out_dir=out_dir / job.unit.id) for job in jobs]
+    for job in moved:
+        job.out_dir.mkdir(parents=True)
+    return moved
+
+
+def _same(ours: list[Row], theirs: list[Row]) -> None:
+    """Rows are equal, log-likelihoods up to rounding."""
+    for a, b in zip(ours, theirs, strict=True):
+        if a.metric == "acc":
+            assert json.loads(a.output) == pytest.approx(json.loads(b.output), abs=1e-4)
+            a, b = replace(a, output=""), replace(b, output="")
+        assert a == b
+
+
+def _generations(stops: list[str]) -> list[Any]:
+    from lm_eval.api.instance import Instance
+
+    arguments = {"max_gen_toks": 12, "until": stops, "do_sample": False}
+    return [Instance("generate_until", {}, (text, arguments), 0, (None, i, 1)) for i, text in enumerate(PROMPTS)]
+
+
+def _choices(texts: list[str]) -> list[Any]:
+    from lm_eval.api.instance import Instance
+
+    return [
+        Instance("loglikelihood", {}, (text, choice), i, (None, i, 1))
+        for text in PROMPTS
+        for i, choice in enumerate(texts)
+    ]
+
+
+def test_outputs_equal_those_of_hf(both: tuple[LoadedModel, LoadedModel]) -> None:
+    hf, vllm = both
+    whole = hf.generate(_generations([]))
+    assert len(set(whole)) > 2, "the random model says the same to everything: nothing is tested"
+    assert vllm.generate(_generations([])) == whole
+    stop = max(whole, key=len)[2:4]
+    cut = hf.generate(_generations([stop]))
+    assert cut != whole
+    assert vllm.generate(_generations([stop])) == cut
+
+
+def test_log_likelihoods_equal_those_of_hf(both: tuple[LoadedModel, LoadedModel]) -> None:
+    """Choices of one token, which share one reading of their context, and longer ones."""
+    hf, _ = both
+    best = [text[:1] for text in hf.generate(_generations([]))]
+    for choices in (["A", "B", *best], ["A", " True. A", "fox jumps"]):
+        expected, found = (model.log_likelihoods(_choices(choices), len(PROMPTS)) for model in both)
+        assert [value for value, _ in found] == pytest.approx([value for value, _ in expected], abs=1e-4)
+        assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+    assert any(greedy for _, greedy in hf.log_likelihoods(_choices(best), len(PROMPTS)))
+
+
+def test_the_model_reads_exactly_the_ids_that_were_counted(both: tuple[LoadedModel, LoadedModel]) -> None:
+    hf, vllm = both
+    vllm.generate(_generations([]))
+    seen = vllm.lm._engine.seen
+    assert seen == [hf.encode(text) for text in PROMPTS]
+    assert all(ids[0] == 0 and ids.count(0) == 1 for ids in seen)
+    with pytest.raises(StageError, match="exceed the context of 512"):
+        vllm.generate([*_generations([])[:1], *_long()])
+
+
+def _long() -> list[Any]:
+    from lm_eval.api.instance import Instance
+
+    return [Instance("generate_until", {}, ("A" * 509, {"max_gen_toks": 9, "until": []}), 0, (None, 9, 1))]
+
+
+def test_a_prompt_that_was_read_otherwise_is_an_error(both: tuple[LoadedModel, LoadedModel]) -> None:
+    os.environ["STAND_IN_DROPS_BOS"] = "1"
+    with pytest.raises(StageError, match="read other tokens than it was sent"):
+        both[1].generate(_generations([]))
+
+
+def test_ids_that_end_a_generation_are_those_of_hf(checkpoint: Path, tmp_path: Path, execution: Execution) -> None:
+    import shutil
+
+    from transformers import AutoTokenizer
+
+    from tokenweight.evaluation.vllm_backend import stop_token_ids
+
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    tokenizer = AutoTokenizer.from_pretrained(copy)
+    for ids in ([1, 7], 5, None):
+        (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+        own = load("hf", copy, CONTEXT_TOKENS, execution).lm.model.generation_config.eos_token_id
+        assert stop_token_ids(copy, tokenizer) == (own if isinstance(own, list) else [own])
+    (copy / "generation_config.json").unlink()
+    assert stop_token_ids(copy, tokenizer) == [1]
+
+
+def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
+    both: tuple[LoadedModel, LoadedModel],
+    checkpoint: Path,
+    by_vllm: Evaluation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    prompt_record: Callable[..., dict[str, Any]],
+) -> None:
+    hf, vllm = both
+    jobs = _elsewhere(_jobs(tmp_path / "made", checkpoint, prompt_record), tmp_path / "hf")
+    assert len(list(evaluate_with(hf, jobs, by_vllm))) == len(jobs)
+    ours = _elsewhere(jobs, tmp_path / "vllm")
+    monkeypatch.setattr(vllm, "batch_size", lambda *_: 2)
+    original, batches = vllm.generate, []
+
+    def dies_at_the_third(instances: list[Any]) -> list[str]:
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        batches.append(len(instances))
+        return original(instances)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(vllm, "generate", dies_at_the_third)
+        with pytest.raises(KeyboardInterrupt):
+            list(evaluate_with(vllm, ours, by_vllm))
+    monkeypatch.setattr(vllm, "generate", lambda instances: batches.append(len(instances)) or original(instances))
+    list(evaluate_with(vllm, [job for job in ours if not is_complete(job.out_dir)], by_vllm))
+    assert sum(batches) == 2 * 3 + 3 + 1  # each sample of RULER, LongBench and BBH was asked once
+    for a, b in zip(jobs, ours, strict=True):
+        _same(read_rows(a.out_dir), read_rows(b.out_dir))
+
+
+def test_identities_of_hf_stay_and_those_of_vllm_are_others(evaluation: Evaluation, by_vllm: Evaluation) -> None:
+    for unit in [*RULER, Unit("longbench", "trec"), Unit("mmlu", "anatomy"), Unit("bbh", "snarks")]:
+        assert "backend" not in protocol(unit, evaluation)
+        assert protocol(unit, by_vllm) == {**protocol(unit, evaluation), "backend": "vllm"}
+    for unit in (Unit("perplexity", "validation", 128), Unit("planted", "auc")):
+        with pytest.raises(UserError, match=f"backend vllm: {unit.benchmark} reads every token's NLL"):
+            protocol(unit, by_vllm)
+
+
+def test_what_is_wrong_with_vllm_is_one_line(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    vllm_check.check_vllm()
+    assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
+    vllm = importlib.import_module("vllm")
+    monkeypatch.setattr(vllm, "__version__", "0.11.2")
+    with pytest.raises(UserError, match=r"vllm 0\.11\.2 is too old, 0\.32 or later is needed; run the same command"):
+        vllm_check.check_vllm()
+    monkeypatch.delattr(vllm, "__version__")
+    with pytest.raises(UserError, match="vllm cannot be imported here"):
+        vllm_check.check_vllm()
+    monkeypatch.setattr(vllm_check, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"vllm is not installed in this environment.*docs/evaluate\.md"):
+        vllm_check.check_vllm()
+
+
+def test_what_vllm_cannot_run_is_one_line(
+    stand_in: None, checkpoint: Path, execution: Execution, evaluation: Evaluation, tmp_path: Path
+) -> None:
+    import shutil
+
+    with pytest.raises(UserError, match="this vllm was built for cpu"):
+        load("vllm", checkpoint, CONTEXT_TOKENS, execution.model_copy(update={"device": "cuda"}))
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    from tokenweight.context.checkpoint_files import RANDOM_SEED
+
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {RANDOM_SEED: 1}))
+    with pytest.raises(UserError, match="has a seed in place of weights"):
+        load("vllm", copy, CONTEXT_TOKENS, execution)
+    job = Job(Unit("mmlu", "anatomy"), (), tmp_path / "out")
+    with pytest.raises(UserError, match="tensor_parallel: belongs to --backend vllm"):
+        list(evaluate(checkpoint, [job], evaluation, 512, execution.model_copy(update={"tensor_parallel": 2})))
+
+
+def test_gpus_of_processes_that_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    two = Execution(device="cuda", evaluation_processes="gpus", tensor_parallel=2)
+    assert visible_devices(two) == ["0,1", "2,3"]
+    assert visible_devices(two.model_copy(update={"evaluation_processes": 1})) == ["0,1"]
+    with pytest.raises(UserError, match="tensor_parallel 8: torch sees 5 GPUs"):
+        visible_devices(two.model_copy(update={"tensor_parallel": 8}))
+    assert evaluation_execution("paper", None, 2, 2).tensor_parallel == 2
+    with pytest.raises(UserError, match="--tensor-parallel 2: 6 GPUs are needed, torch sees 5"):
+        evaluation_execution("paper", None, 3, 2)
+
+
+@pytest.mark.skipif(not REAL, reason="vllm is not installed here: run this in its environment (docs/evaluate.md)")
+def test_the_real_vllm_makes_the_rows_of_hf(
+    evaluation: Evaluation,
+    by_vllm: Evaluation,
+    execution: Execution,
+    tmp_path: Path,
+    prompt_record: Callable[..., dict[str, Any]],
+) -> None:
+    model = smoke_base_dir()  # heads as wide as vllm's kernels want them
+    jobs = _jobs(tmp_path / "hf", model, prompt_record)
+    ours = _elsewhere(jobs, tmp_path / "vllm")
+    assert len(list(evaluate(model, jobs, evaluation, 1024, execution))) == len(jobs)
+    assert len(list(evaluate(model, ours, by_vllm, 1024, execution))) == len(jobs)
+    for a, b in zip(jobs, ours, strict=True):
+        _same(read_rows(a.out_dir), read_rows(b.out_dir))

@@ -1,0 +1,99 @@
+"""All targets at all scales: what is shared, what it costs, what the list says."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tokenweight import costs
+from tokenweight.costs import gpu_hours
+from tokenweight.graph import Planner, union
+from tokenweight.recipes import SCALES, Inputs, load, load_all, names
+from tokenweight.recipes.schema import Scale
+from tokenweight.reports.targets import TARGETS
+from tokenweight.store import Build, Store
+from tokenweight.tasks.collect import ALL, plan_target, ready_targets, targets_of
+from tokenweight.tasks.overview import overview
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+PAPER = [f"table-{n}" for n in (3, 4, 5, 7, 8, 9, 10, 11)] + [f"figure-{n}" for n in (1, 2, 4, 5)]
+
+
+def test_every_target_has_its_recipes() -> None:
+    assert set(ready_targets()) == set(TARGETS)
+    assert set(PAPER) <= set(targets_of(ALL))
+    assert "planted" not in targets_of(ALL)
+    assert {recipe for target in TARGETS.values() for recipe in target.recipes} == set(names())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_each_recipe_is_trained_once_however_many_targets_need_it(scale: Scale, tmp_path: Path) -> None:
+    loaded = load_all(names(), scale)
+    planned = Planner(Store(tmp_path)).graph(loaded, ())
+    wanted = [each.recipe.name for each in loaded if each.recipe.training]
+    trained = {node.identity.fingerprint for node in planned.trained.values()}
+    assert list(planned.trained) == wanted
+    assert len(trained) == len(wanted) == 38
+    scored = [node.identity.fingerprint for node in planned.nodes if node.stage == "score"]
+    assert len(scored) == len(set(scored)) == 6  # base; three weak ones; Phi-2; FineWeb
+
+
+def test_targets_share_the_artifacts_of_shared_recipes(tmp_path: Path) -> None:
+    graphs = [plan_target(name, "smoke", Inputs(), Store(tmp_path)).graph for name in ("table-3", "table-5")]
+    first, second = ({node.identity.fingerprint for node in graph.nodes} for graph in graphs)
+    shared = {node.identity.fingerprint for node in graphs[0].evaluations["table-3/uniform"]}
+    assert shared <= first & second
+    both = union(graphs)
+    assert {node.identity.fingerprint for node in both.nodes} == first | second
+    assert len(both.nodes) == len(first | second)
+    assert set(both.wanted_by(graphs[0].trained["table-3/uniform"])) == {"table-3/uniform"}
+
+
+def test_hours_follow_the_papers_and_our_measurements() -> None:
+    uniform, frozen = (load(f"table-3/{row}", "paper").recipe for row in ("uniform", "frozen-sparse"))
+    unfrozen = load("table-3/unfrozen-dense", "paper").recipe
+    assert gpu_hours([uniform]).paper == 8 * 30
+    assert gpu_hours([uniform, uniform]) == gpu_hours([uniform])
+    assert gpu_hours([unfrozen]).paper == 8 * 38
+    dense = load("table-3/frozen-dense", "paper").recipe
+    assert gpu_hours([frozen, dense]).paper == 8 * (30 + 30 + 17)  # scored once
+    weak = load("table-5/sparse-3b", "paper").recipe
+    assert gpu_hours([weak]).left_out == ("meta-llama/Llama-3.2-3B",)
+    assert gpu_hours([load("table-3/no-train-32k", "paper").recipe]).paper == 0
+    assert gpu_hours([uniform]).ours == pytest.approx(30_720 * 5.165 / 3600)
+
+
+def test_our_seconds_are_those_of_the_benchmarks() -> None:
+    def seconds(name: str) -> dict[str, float]:
+        content = json.loads((RESULTS / f"2026-11-28-{name}.json").read_text())
+        sequences = content.get("accumulation", 1)  # of each GPU in a step
+        return {key: value / sequences for key, value in content["seconds"].items()}
+
+    files = {costs.LLAMA3_8B_ID: "h200x2-llama3-8b-zero3-fused", costs.PHI2_ID: "h200-phi-2"}
+    keys = {"frozen": "frozen, scores ready", "unfrozen sparse": "unfrozen sparse 0.2"}
+    for model, name in files.items():
+        measured = seconds(name)
+        for how, value in costs.OUR_TRAINING_SECONDS[model].items():
+            assert value == pytest.approx(measured[keys.get(how, how)], abs=6e-4)
+    llama, phi = seconds("h200-llama3-8b-fused"), seconds("h200-phi-2")
+    scoring = costs.OUR_SCORING_SECONDS
+    assert scoring[costs.LLAMA3_8B_ID] == pytest.approx(llama["scoring alone"], abs=6e-4)
+    assert scoring[costs.LLAMA32_1B] == pytest.approx(llama["scoring alone, llama3.2-1b"], abs=6e-4)
+    assert scoring[costs.PHI2_ID] == pytest.approx(phi["scoring alone"], abs=6e-4)
+
+
+def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    node = Planner(store).graph([load("table-3/uniform", "smoke")], ()).trained["table-3/uniform"]
+
+    def write(work: Build) -> None:
+        (work.directory / "made").write_text("x")
+
+    store.get_or_build(node.identity, write)
+    rows = {row["name"]: row for row in overview("smoke", store)["targets"]}
+    assert list(rows)[-1] == ALL
+    assert list(rows).index("table-6") == list(rows).index("table-5") + 1
+    assert "recipes" not in rows["table-6"]
+    assert [rows[name]["in_store"] for name in ("table-3", "table-7", "figure-1", ALL)] == [1, 0, 1, 1]
+    assert rows[ALL]["trained"] == 38
+    assert rows[ALL]["gpu_hours_paper"] < sum(rows[name]["gpu_hours_paper"] for name in PAPER)

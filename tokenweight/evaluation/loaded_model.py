@@ -1,0 +1,152 @@
+"""What a benchmark may ask of a model, whichever backend runs it; each prompt is checked here before a model reads it.
+
+Heavy backends are loaded by :func:`load`, where a model is about to run.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokenweight.errors import StageError
+from tokenweight.evaluation.tokens import end_of_text
+from tokenweight.recipes.schema import Backend, Execution
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
+
+    text: str
+    n_tokens: int
+    untruncated_tokens: int
+    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
+    left_truncated: bool = False  # the text itself was cut, not only examples left out
+
+    @property
+    def truncated(self) -> bool:
+        return self.n_tokens < self.untruncated_tokens
+
+
+class LoadedModel(ABC):
+    """A checkpoint that one backend has loaded, and what a benchmark may ask of it.
+
+    `lm` is one of lm-eval's models with its tokenizer; `context_tokens` is the longest input and answer together.
+    """
+
+    def __init__(self, lm: Any, checkpoint_dir: Path, context_tokens: int) -> None:
+        self.lm = lm
+        self.checkpoint_dir = checkpoint_dir
+        self.context_tokens = context_tokens
+        tokenizer = lm.tokenizer
+        self._bos = tokenizer.bos_token_id
+        self._adds_bos = self._bos is not None and tokenizer("a")["input_ids"][:1] == [self._bos]
+        # GPT-2's kind names its end-of-text token as BOS too, and adds none: there is no BOS to miss.
+        self._has_bos = self._bos is not None and (self._adds_bos or self._bos != tokenizer.eos_token_id)
+
+    @abstractmethod
+    def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
+        """How many sequences of at most `longest_tokens` are asked together (`new_tokens` 0: log-likelihoods)."""
+
+    @abstractmethod
+    def generate(self, instances: list[Instance]) -> list[str]:
+        """Greedy continuations of one batch of requests with equal generation arguments."""
+
+    @abstractmethod
+    def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
+        """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
+        ids: list[int] = self.lm.tok_encode(text)
+        return ids
+
+    def bos_tokens(self, ids: Sequence[int]) -> int | None:
+        """How many BOS tokens stand at the start; None where the tokenizer has no BOS."""
+        if not self._has_bos:
+            return None
+        return sum(1 for _ in takewhile(lambda token: token == self._bos, ids))
+
+    def read(self, text: str) -> Prompt:
+        """A request as the model will read it, whole.
+
+        Raises:
+            StageError: BOS missing though the tokenizer adds one, or doubled.
+        """
+        ids = self.encode(text)
+        if self._adds_bos and ids[:1] != [self._bos]:
+            raise StageError(
+                "BOS is missing at the start of a prompt though the tokenizer adds one: lm-eval encodes it in another "
+                "way; look at add_bos_token in tokenizer_config.json"
+            )
+        if self._bos is not None and ids[:2] == [self._bos] * 2:
+            raise StageError("BOS stands twice at the start of a prompt; the prompt text must not contain it")
+        return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
+
+    def checked(self, text: str, new_tokens: int) -> Prompt:
+        """A request that must fit as it is.
+
+        Raises:
+            StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
+        """
+        prompt = self.read(text)
+        if prompt.n_tokens + new_tokens > self.context_tokens:
+            raise StageError(
+                f"a prompt of {prompt.n_tokens} tokens and {new_tokens} for the answer exceed the context of "
+                f"{self.context_tokens}: it would be cut on the left"
+            )
+        return prompt
+
+    def fitting(self, prompt_with: Callable[[int], str], shots: int, new_tokens: int) -> Prompt:
+        """The few-shot prompt with as many examples as fit; if none does, the question's end behind BOS.
+
+        `prompt_with(k)` is the prompt with k examples. Only models with short contexts need less than all.
+        """
+        room = self.context_tokens - new_tokens
+        prompt = self.read(prompt_with(shots))
+        untruncated = prompt.n_tokens
+        while prompt.n_tokens > room and shots > 0:
+            shots -= 1
+            prompt = self.read(prompt_with(shots))
+        cut, kept = prompt.n_tokens > room, room
+        while prompt.n_tokens > room:
+            kept -= 1
+            ids = self.lm.tok_encode(prompt.text, add_special_tokens=False)
+            prompt = self.read(self.lm.tok_decode(ids[-kept:]))
+        return replace(prompt, untruncated_tokens=untruncated, left_truncated=cut)
+
+
+def name_end_of_text(tokenizer: Any, checkpoint_dir: Path) -> None:
+    """Give a bare tokenizer its end-of-text token. UserError: none is known."""
+    if tokenizer.eos_token is None:
+        tokenizer.eos_token = end_of_text(tokenizer, str(checkpoint_dir))
+
+
+def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
+    """Bytes of the keys and values of one token in all layers, by a model's configuration."""
+    config = config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * width * element_bytes)
+
+
+def load(backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> LoadedModel:
+    """The checkpoint by the backend.
+
+    Raises:
+        UserError: the backend cannot run here, or cannot run this checkpoint.
+    """
+    if backend == "vllm":
+        from tokenweight.evaluation.vllm_backend import VllmModel
+
+        return VllmModel(checkpoint_dir, context_tokens, execution)
+    from tokenweight.evaluation.harness import Harness
+
+    return Harness(checkpoint_dir, context_tokens, execution)

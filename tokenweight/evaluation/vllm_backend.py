@@ -1,0 +1,229 @@
+"""Backend `vllm`: lm-eval's requests answered by vLLM, which reads the same token ids as backend `hf`.
+
+Prompts are encoded, and outputs decoded and cut at stop strings, here and not by vLLM. Heavy imports: load this module
+only where a model is about to run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs, postprocess_generated_text
+from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+from tokenweight.context.checkpoint_files import RANDOM_SEED
+from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
+from tokenweight.evaluation.quiet import quiet_harness
+from tokenweight.evaluation.vllm_check import check_vllm, importing
+from tokenweight.recipes.schema import Execution
+
+MAX_BATCH_SEQUENCES = 256
+FP32_BYTES = 4
+CPU_BATCH_SEQUENCES = 8  # of the longest input, as backend hf
+GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them itself; a killed run repeats so much
+
+
+class VllmModel(LoadedModel):
+    """One checkpoint loaded by vLLM, and what may be asked of it."""
+
+    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> None:
+        check_vllm()
+        with importing():
+            from vllm import LLM
+            from vllm.platforms import current_platform
+
+            config = AutoConfig.from_pretrained(checkpoint_dir, local_files_only=True)
+        on_cpu = bool(current_platform.is_cpu())
+        if execution.device not in ("auto", "cpu" if on_cpu else "cuda"):
+            raise UserError(
+                f"--device {execution.device}: this vllm was built for {'cpu' if on_cpu else 'cuda'}; "
+                "leave --device out, or install the other build"
+            )
+        if getattr(config, RANDOM_SEED, None) is not None:
+            raise UserError(
+                f"{checkpoint_dir}: has a seed in place of weights, which --backend vllm cannot draw; use hf"
+            )
+        with quiet_harness():
+            tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
+        name_end_of_text(tokenizer, checkpoint_dir)
+        sequences = execution.eval_batch_sequences or (CPU_BATCH_SEQUENCES if on_cpu else None)
+        self._batch_tokens = sequences * context_tokens if sequences else GPU_BATCH_TOKENS
+        # On a CPU vLLM would take nearly all memory for its cache; here twice what the batch needs, as it works in blocks.
+        cache_bytes = 2 * self._batch_tokens * cache_bytes_of_token(config, FP32_BYTES) if on_cpu else None
+        engine = LLM(
+            model=str(checkpoint_dir),
+            dtype="float32" if on_cpu else "bfloat16",  # as backend hf
+            max_model_len=context_tokens,
+            tensor_parallel_size=execution.tensor_parallel,
+            generation_config="vllm",  # none of the checkpoint's own sampling settings
+            kv_cache_memory_bytes=cache_bytes,
+            enforce_eager=on_cpu,
+            seed=0,
+        )
+        lm = VllmLM(engine, tokenizer, stop_token_ids(checkpoint_dir, tokenizer), context_tokens)
+        super().__init__(lm, checkpoint_dir, context_tokens)
+
+    def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
+        """How many sequences of at most `longest_tokens` go to vLLM together."""
+        return max(1, min(MAX_BATCH_SEQUENCES, self._batch_tokens // longest_tokens))
+
+    def generate(self, instances: list[Instance]) -> list[str]:
+        """Greedy continuations, cut at stop strings as lm-eval cuts those of backend hf."""
+        with quiet_harness():
+            outputs: list[str] = self.lm.generate_until(instances, disable_tqdm=True)
+        return outputs
+
+    def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
+        """(log-likelihood in nats, is greedy) of each request's continuation."""
+        with quiet_harness():
+            answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
+        return answers
+
+
+def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:
+    """The ids by which generation ends: the checkpoint's own where it names some, else the tokenizer's."""
+    try:
+        own = GenerationConfig.from_pretrained(str(checkpoint_dir), local_files_only=True).eos_token_id
+    except OSError:  # no generation_config.json: transformers takes the model's configuration
+        own = AutoConfig.from_pretrained(checkpoint_dir, local_files_only=True).get_text_config().eos_token_id
+    ids = tokenizer.eos_token_id if own is None else own
+    return [*ids] if isinstance(ids, list) else [int(ids)]
+
+
+class VllmLM(TemplateLM):  # type: ignore[misc]
+    """lm-eval's model interface over vLLM's `LLM.generate`, in token ids both ways."""
+
+    def __init__(self, engine: Any, tokenizer: Any, stop_token_ids: list[int], context_tokens: int) -> None:
+        super().__init__()
+        self.tokenizer = tokenizer
+        self._engine = engine
+        self._stop_token_ids = stop_token_ids
+        self._context_tokens = context_tokens
+        self._prefix = tokenizer.decode([self.prefix_token_id])
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token at the end of a text."""
+        return int(self.tokenizer.eos_token_id)
+
+    @property
+    def prefix_token_id(self) -> int:
+        """The token before an empty context: BOS where there is one."""
+        bos = self.tokenizer.bos_token_id
+        return self.eot_token_id if bos is None else int(bos)
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Token ids as the tokenizer encodes a text, BOS included; no second one before a text that begins with it."""
+        if add_special_tokens is None and string.startswith(self._prefix):
+            add_special_tokens = False
+        given = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
+        ids: list[int] = self.tokenizer.encode(string, **given)
+        return ids
+
+    def tok_decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
+        """Text of token ids."""
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special_tokens))
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Greedy continuations of (context, generation arguments)."""
+        from vllm import SamplingParams
+
+        eos = self.tok_decode([self.eot_token_id], skip_special_tokens=False)
+        prompts, settings, stops = [], [], []
+        for context, arguments in (request.args for request in requests):
+            wanted = normalize_gen_kwargs(arguments)
+            if wanted["do_sample"]:
+                raise StageError("a task asks for sampling; the protocol is greedy")
+            early = [stop for stop in wanted["until"] if stop]
+            prompts.append(self.tok_encode(context))
+            stops.append(handle_stop_sequences(wanted["until"], eos))
+            settings.append(
+                SamplingParams(
+                    temperature=0.0,
+                    max_tokens=wanted["max_gen_toks"],
+                    stop=early or None,
+                    stop_token_ids=self._stop_token_ids,
+                    ignore_eos=True,  # stop_token_ids has what hf stops at, which vLLM might not find itself
+                    detokenize=bool(early),
+                )
+            )
+        return [
+            postprocess_generated_text(self.tok_decode(output.outputs[0].token_ids), stop, None)
+            for output, stop in zip(self._ask(prompts, settings), stops, strict=True)
+        ]
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **ignored: Any
+    ) -> list[tuple[float, bool]]:
+        """Of continuations of one token the logits behind their context, read once; of others each prompt's own."""
+        answers: list[tuple[float, bool] | None] = [None] * len(requests)
+        one_token: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)  # context -> request -> token
+        longer: list[int] = []
+        for index, (_, context, continuation) in enumerate(requests):
+            if len(continuation) == 1:
+                one_token[tuple(context)][index] = continuation[0]
+            else:
+                longer.append(index)
+        self._read_next_tokens(one_token, answers)
+        self._read_continuations({i: requests[i][1:] for i in longer}, answers)
+        missing = sum(answer is None for answer in answers)
+        if missing:
+            raise StageError(f"vllm gave no log-likelihood for {missing} of {len(answers)} continuations")
+        return [answer for answer in answers if answer is not None]
+
+    def _read_next_tokens(
+        self, wanted: dict[tuple[int, ...], dict[int, int]], answers: list[tuple[float, bool] | None]
+    ) -> None:
+        from vllm import SamplingParams
+
+        settings = [
+            SamplingParams(
+                temperature=0.0, max_tokens=1, logprob_token_ids=sorted(set(tokens.values())), detokenize=False
+            )
+            for tokens in wanted.values()
+        ]
+        outputs = self._ask([list(context) for context in wanted], settings)
+        for tokens, output in zip(wanted.values(), outputs, strict=True):
+            said = output.outputs[0]
+            for index, token in tokens.items():
+                found = said.logprobs[0].get(token)
+                if found is not None:
+                    answers[index] = float(found.logprob), said.token_ids[0] == token
+
+    def _read_continuations(
+        self, wanted: dict[int, tuple[list[int], list[int]]], answers: list[tuple[float, bool] | None]
+    ) -> None:
+        from vllm import SamplingParams
+
+        setting = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
+        outputs = self._ask([context + more for context, more in wanted.values()], [setting] * len(wanted))
+        for (index, (context, more)), output in zip(wanted.items(), outputs, strict=True):
+            found = [output.prompt_logprobs[at].get(id_) for at, id_ in enumerate(more, start=len(context))]
+            if more and None not in found:
+                answers[index] = sum(float(one.logprob) for one in found), all(one.rank == 1 for one in found)
+
+    def _ask(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
+        """vLLM's answers. StageError where a prompt does not fit as it is, or was read otherwise than it was sent."""
+        for ids, setting in zip(prompts, settings, strict=True):
+            if len(ids) + setting.max_tokens > self._context_tokens:
+                raise StageError(
+                    f"a prompt of {len(ids)} tokens and {setting.max_tokens} for the answer exceed the context of "
+                    f"{self._context_tokens}"
+                )
+        if not prompts:
+            return []
+        asked = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs: list[Any] = self._engine.generate(asked, settings, use_tqdm=False)
+        if [list(output.prompt_token_ids) for output in outputs] != prompts:
+            raise StageError("vllm read other tokens than it was sent")
+        return outputs
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """No benchmark here asks for it: perplexity is measured by backend hf."""
+        raise NotImplementedError("perplexity is measured by backend hf")
