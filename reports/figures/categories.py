@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tokenweight.reports.figures.points import left_out, nothing_of_this_run, points, points_csv, row_name
-from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, footnote, plain
+from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, footnote, plain, wrapped
 from tokenweight.reports.model import Report
 
 _COLUMNS = 4  # panels side by side
@@ -21,6 +21,7 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
     figure = Figure(figsize=(TEXT_INCHES, 0.4 + rows_of_panels * (0.55 + 0.15 * len(report.rows))))
     panels = figure.subplots(rows_of_panels, _COLUMNS, sharey=True).ravel()
     place = {row.key: number for number, row in enumerate(report.rows)}
+    names = {row.key: row_name(row) for row in report.rows}
     labels = {column.key: column.label for column in report.columns}
     handles = {}
     for axes, key in zip(panels, columns, strict=False):
@@ -34,10 +35,10 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
                 if point.low is not None and point.high is not None:
                     axes.hlines(place[point.row], point.low, point.high, color=looks["color"], linewidth=0.9)
                 if point.source == "this run" and point.row == baseline:
-                    handles[f"{_name(report, point.row)}, this run"] = axes.axvline(point.value, **BASELINE)
+                    handles[wrapped(f"{names[point.row]}, this run")] = axes.axvline(point.value, **BASELINE)
         axes.set_title(plain(labels[key]), loc="left")
         axes.margins(x=0.08)
-    panels[0].set_yticks(range(len(report.rows)), [_name(report, row.key) for row in report.rows])
+    panels[0].set_yticks(range(len(report.rows)), [wrapped(name, 40) for name in names.values()])
     panels[0].set_ylim(len(report.rows) - 0.4, -0.6)
     for axes in panels[len(columns) :]:
         axes.set_axis_off()
@@ -52,7 +53,3 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
         ],
     )
     return Drawing(figure, points_csv(report, plotted))
-
-
-def _name(report: Report, key: str) -> str:
-    return next(plain(row_name(row)) for row in report.rows if row.key == key)

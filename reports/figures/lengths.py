@@ -15,7 +15,17 @@ from tokenweight.reports.figures.points import (
     points_csv,
     row_name,
 )
-from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, SMALLEST, TEXT_INCHES, Drawing, footnote, plain
+from tokenweight.reports.figures.style import (
+    BASELINE,
+    OURS,
+    PAPER,
+    SMALLEST,
+    TEXT_INCHES,
+    Drawing,
+    footnote,
+    plain,
+    wrapped,
+)
 from tokenweight.reports.model import Report
 
 if TYPE_CHECKING:
@@ -44,7 +54,7 @@ def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None
             name = f"{names[str(baseline)]}, this run"
             legend |= _curve(axes, others, lengths_tokens, "this run", BASELINE, name)
         legend |= _curve(axes, of_row, lengths_tokens, "this run", OURS, "this run")
-        axes.set_title(names[row.key], loc="left")
+        axes.set_title(wrapped(row_name(row)), loc="left")
     for axes in panels[len(report.rows) :]:
         axes.set_visible(False)
     _ticks(panels, report, lengths_tokens)

@@ -107,6 +107,11 @@ def plain(label: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
+def wrapped(label: str, characters: int = 25) -> str:
+    """:func:`plain` in lines that fit a panel: names of models can be long."""
+    return textwrap.fill(plain(label), characters)
+
+
 def footnote(figure: Figure, lines: Iterable[str]) -> None:
     """Small lines below the whole figure, wrapped to its width."""
     characters = int(figure.get_figwidth() * 72 / (0.52 * SMALLEST))  # 0.52 em: the font's mean width, measured

@@ -17,6 +17,7 @@ from tokenweight.reports.figures.style import (
     look,
     plain,
     say_nothing_to_draw,
+    wrapped,
 )
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry
 from tokenweight.reports.model import Report
@@ -82,8 +83,9 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     read = {run: read_steps(entry.train, store_root) for run, entry in trainings.items() if entry.train}
     whole = {run: steps for run, steps in read.items() if not steps.problem}
     names = {row.key: plain(row_name(row)) for row in report.rows}
+    compared = names.get(baseline or "")
     seeds = {seed for _, seed in read}
-    titles = QUANTITIES | {DIFFERENCE: f"NLL less {names.get(baseline or '', 'baseline')}'s, same batches"}
+    titles = QUANTITIES | {DIFFERENCE: "NLL less the baseline's (nats)"}
     figure = Figure(figsize=(TEXT_INCHES, 3.5))
     panels = figure.subplots(2, 3, sharex=True)
     axes_of = dict(zip(_PLACES, panels.ravel(), strict=False))
@@ -93,7 +95,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
         differences = _less(steps, whole.get((baseline, seed))) if baseline not in (None, row) else None
         values = steps.values | ({DIFFERENCE: differences} if differences else {})
         for name, numbers in values.items():
-            (handles[names[row]],) = axes_of[name].plot(
+            (handles[wrapped(names[row])],) = axes_of[name].plot(
                 steps.step, numbers, **look(rows.index(row)), linewidth=0.6 if len(seeds) > 1 else 0.9,
                 markersize=2.8, markevery=_marks(len(steps.step), rows.index(row), len(rows)),
             )  # fmt: skip
@@ -111,8 +113,10 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
     panels[1, 2].set_axis_off()
     panels[1, 2].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=SMALLEST)
-    what = f"Every training step of {report.target}, scale {report.scale}"
-    footnote(figure, [f"{what}{'; a line for each seed' if len(seeds) > 1 else ''}.", _lacking(read, names, seeds)])
+    what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."
+    if compared:
+        what += f" Baseline: {compared}, at the same step, for those that read the same batches."
+    footnote(figure, [what, _lacking(read, names, seeds)])
     return Drawing(figure, csv_text(("row", "row_label", "recipe", "seed", "step", *titles), table))
 
 

@@ -161,7 +161,7 @@ def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifes
     assert [float(x) for x in differences[2 * STEPS :]] == pytest.approx([8 / n for n in range(1, STEPS + 1)])
     drawn_lines = {axes.get_title("left"): len(axes.lines) for axes in drawing.figure.axes}
     assert drawn_lines["NLL (nats)"] == 3
-    assert drawn_lines["NLL less Uniform's, same batches"] == 1
+    assert drawn_lines["NLL less the baseline's (nats)"] == 1
     assert (
         "Left out: Unfrozen Dense (refused, stale: its record has another fingerprint than the recipe); "
         "Frozen Sparse (refused, 4 steps written where 5 were trained); Frozen Dense (not trained yet)."
