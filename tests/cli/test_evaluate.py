@@ -201,6 +201,8 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
     ("arguments", "told"),
     [
         (("--benchmarks", "ruler,arc"), "'arc' is none of"),
+        (("--benchmarks", " "), "--benchmarks: names none; choose from"),
+        (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
         (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),
         (("--context", "512"), "reads 512 tokens, fewer than ruler's 1024"),

@@ -54,7 +54,9 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     directory = Path(name).expanduser()
     local = directory.is_dir()
     if not local:
-        if directory.exists() or not _HUB_ID.fullmatch(name):
+        if directory.exists():
+            raise UserError(f"--model {name}: is a file; give the checkpoint's directory")
+        if not _HUB_ID.fullmatch(name):
             raise UserError(f"--model {name}: no such directory; give a checkpoint directory or an id of the hub")
         directory = _small_files(name, revision)
     elif revision is not None:
