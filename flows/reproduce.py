@@ -26,7 +26,7 @@ Seeds = Annotated[
     int | None, Field(ge=1, description="Runs of each recipe with other training data; None: the target's own")
 ]
 StoreParameter = Annotated[str, Field(description="Directory of the artifacts; finished stages are reused")]
-OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json")]
+OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json and its figures")]
 PathParameter = Annotated[str | None, Field(description="A path in place of the recipe's own input")]
 SettingsParameter = Annotated[list[str] | None, Field(description="key=value of recipe fields, e.g. training.steps=12")]
 Launcher = Annotated[Literal["inline", "torchrun", "deepspeed"] | None, Field(description="None: the scale's own")]
@@ -56,6 +56,7 @@ def reproduce(
     processes: Processes = None,
     device: Device = None,
     execution: ExecutionSettings = None,
+    figures: Annotated[bool, Field(description="Draw the figures beside the table")] = True,
 ) -> dict[str, str]:
     """Reproduce any target: chunk, score, extend, train, evaluate, collect; finished stages are reused."""
     place = store_at(store)
@@ -76,7 +77,7 @@ def reproduce(
     for name in targets_of(target):
         planned = plan_target(name, scale, inputs, place, seeds)
         steps = run_graph(planned.graph, place, how)
-        _, files = collect(planned, place, Path(out).expanduser().resolve())
+        _, files = collect(planned, place, Path(out).expanduser().resolve(), figures)
         made = sum(step.action != "reuse" for step in steps)
         get_run_logger().info("%s: %d artifacts made, %d reused", name, made, len(steps) - made)
         create_markdown_artifact(

@@ -23,7 +23,7 @@ from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Backend, HubBase
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures import write_figure
+from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
@@ -199,13 +199,13 @@ def manifest(planned: PlannedModels) -> Manifest:
 
 
 def collect_models(planned: PlannedModels, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON; the figure of pmi."""
+    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON; its figures."""
     names = {label: loaded.recipe.name for label, loaded in planned.recipes.items()}
     target = any_model_target(_name(planned), names, planned.benchmarks, _about(planned))
     described = manifest(planned)
     report = build_report(described, store.root, target)
     files = write_report(report, out_dir)
-    return report, files | write_figure(target.figure, report, described, store.root, out_dir)
+    return report, files | write_figures(target, report, described, store.root, out_dir)
 
 
 def _name(planned: PlannedModels) -> str:

@@ -11,7 +11,7 @@ from tokenweight.graph import Graph, Planner
 from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures import write_figure
+from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
 from tokenweight.reports.measures import Perplexity, Pmi, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Report
@@ -103,12 +103,12 @@ def manifest(planned: Planned) -> Manifest:
     )
 
 
-def collect(planned: Planned, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json, and its figure."""
+def collect(planned: Planned, store: Store, out_dir: Path, figures: bool = True) -> tuple[Report, dict[str, Path]]:
+    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json, and its figures."""
     described = manifest(planned)
     report = build_report(described, store.root)
     files = write_report(report, out_dir)
-    return report, files | write_figure(planned.target.figure, report, described, store.root, out_dir)
+    return report, files | (write_figures(planned.target, report, described, store.root, out_dir) if figures else {})
 
 
 def unit_entry(node: Node) -> UnitEntry:

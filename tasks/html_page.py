@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pydantic import ValidationError
 
 from tokenweight.recipes import Inputs, Loaded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures import write_figure
+from tokenweight.reports.figures.style import render as figure_files
+from tokenweight.reports.figures.style import style
+from tokenweight.reports.figures.writing import figures_of
 from tokenweight.reports.html.page import render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.manifest import Manifest
@@ -29,7 +30,15 @@ _NOT_FROM_RECIPES = (
 
 
 def write_html(
-    target: str, scale: Scale, inputs: Inputs, store: Store, file: Path, *, out_dir: Path, seeds: int | None = None
+    target: str,
+    scale: Scale,
+    inputs: Inputs,
+    store: Store,
+    file: Path,
+    *,
+    out_dir: Path,
+    seeds: int | None = None,
+    figures: bool = True,
 ) -> None:
     """Write the page of a target, or of several ("all", "paper"): each that the store holds something of.
 
@@ -45,7 +54,8 @@ def write_html(
         described = manifest(planned)
         report, command = build_report(described, store.root), reproduce_command(name, scale, inputs, seeds)
         if target == name or _holds_anything(report):
-            sections.append(_section(planned, report, described, command, inputs, store))
+            drawn = _figures(planned, report, described, store) if figures else ()
+            sections.append(_section(planned, report, described, command, inputs, drawn))
         else:
             not_run.append(NotRun(name, report.title, report.paper_place, command))
     if target == ALL:
@@ -64,7 +74,7 @@ def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | No
 
 
 def _section(
-    planned: Planned, report: Report, described: Manifest, command: str, inputs: Inputs, store: Store
+    planned: Planned, report: Report, described: Manifest, command: str, inputs: Inputs, figures: tuple[str, ...]
 ) -> Section:
     return Section(
         report=report,
@@ -74,15 +84,17 @@ def _section(
             for loaded in planned.recipes
         },
         divergences=(*planned.target.divergences, *described.divergences),
-        figures=_figures(planned, report, described, store),
+        figures=figures,
     )
 
 
 def _figures(planned: Planned, report: Report, described: Manifest, store: Store) -> tuple[str, ...]:
     """The target's figures as SVG."""
-    with TemporaryDirectory() as directory:
-        files = write_figure(planned.target.figure, report, described, store.root, Path(directory))
-        return tuple(file.read_text(encoding="utf-8") for file in files.values() if file.suffix == ".svg")
+    drawn = []
+    for draw in figures_of(planned.target, described).values():
+        with style():
+            drawn.append(figure_files(draw(report, described, store.root).figure)["svg"].decode())
+    return tuple(drawn)
 
 
 def _show_config_command(loaded: Loaded, scale: Scale, inputs: Inputs) -> str:

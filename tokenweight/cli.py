@@ -53,6 +53,9 @@ INPUT_OPTIONS = {
 EVALUATION_OPTIONS = {
     name: option for name, option in INPUT_OPTIONS.items() if name not in ("corpus", "base", "tokenizer")
 } | {"corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet for perplexity and pmi. Default: PG-19 of the hub.")}
+FiguresOption = Annotated[
+    bool, typer.Option("--figures/--no-figures", help="Draw the figures beside the table, some seconds.")
+]
 SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recipe; default: the target's own.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
@@ -103,6 +106,7 @@ def reproduce(
     processes: ProcessesOption = None,
     device: DeviceOption = None,
     execution: ExecutionOption = None,
+    figures: FiguresOption = True,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
@@ -132,13 +136,14 @@ def reproduce(
             processes=processes,
             device=device,
             execution=execution,
+            figures=False,  # drawn below
             **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
         artifacts = {node for planned in wanted for node in planned.graph.nodes}
         typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
     for planned in wanted:
-        report, files = collect(planned, place, out.expanduser().resolve())
+        report, files = collect(planned, place, out.expanduser().resolve(), figures)
         _show(report, files)
 
 
@@ -257,6 +262,7 @@ def report(
     out: OutOption = RESULTS,
     html: Annotated[Path | None, typer.Option(help="Write one page, with what is behind each number, instead.")] = None,
     as_json: JsonOption = False,
+    figures: FiguresOption = True,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
     from tokenweight.tasks.collect import collect, plan_target, targets_of
@@ -271,11 +277,21 @@ def report(
             raise UserError("--json: is another format than --html; leave one of them out")
         from tokenweight.tasks.html_page import write_html
 
-        write_html(target, scale, inputs, place, html.expanduser().resolve(), out_dir=out.expanduser(), seeds=seeds)
+        write_html(
+            target,
+            scale,
+            inputs,
+            place,
+            html.expanduser().resolve(),
+            out_dir=out.expanduser(),
+            seeds=seeds,
+            figures=figures,
+        )
         typer.echo(str(html))
         return
     for name in targets_of(target):
-        result, files = collect(plan_target(name, scale, inputs, place, seeds), place, out.expanduser().resolve())
+        planned = plan_target(name, scale, inputs, place, seeds)
+        result, files = collect(planned, place, out.expanduser().resolve(), figures)
         if as_json:
             typer.echo(files["json"].read_text())
         else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tokenweight.reports.figures.ablation import draw
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets import llama_rows as rows
@@ -152,6 +153,7 @@ def _figure(number: int, parameter: str, symbol: str, variant: str, recipes: dic
         columns=_only_differences,
         baseline="uniform",
         stub=(symbol,),
+        figure=draw,
     )
 
 

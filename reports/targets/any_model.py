@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES
+from tokenweight.reports.figures.pmi import draw
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import Perplexity, SampleMean, TaskMean
-from tokenweight.reports.pmi_figure import draw
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets.main_results import BBH_SHOTS, CATEGORY_LABELS, LONGBENCH_UNIT
 from tokenweight.reports.targets.model import Column, Row, Target

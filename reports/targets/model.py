@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenweight.reports.figures import Draw
+from tokenweight.reports.figures.style import Draw
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import Measure
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tokenweight.reports.figures.pmi import draw
 from tokenweight.reports.measures import Pmi
-from tokenweight.reports.pmi_figure import draw
 from tokenweight.reports.targets import llama_rows as rows
 from tokenweight.reports.targets.model import Column, Target
 

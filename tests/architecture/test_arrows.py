@@ -81,6 +81,7 @@ def test_weighting_is_pure_torch() -> None:
         "tokenweight.inspection.command",
         "tokenweight.tasks.collect",
         "tokenweight.reports.build",
+        "tokenweight.reports.figures.writing",
         "tokenweight.reports.audit",
         "tokenweight.reports.html.page",
         "tokenweight.tasks.html_page",

@@ -17,7 +17,7 @@ import pytest
 
 from tokenweight.reports.build import build_report
 from tokenweight.reports.estimates import units_of
-from tokenweight.reports.figures import write_figure
+from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.measures import Pmi
 from tokenweight.reports.model import Report
@@ -158,8 +158,8 @@ def test_what_each_variant_selects(root: Path, pmi: np.ndarray) -> None:
 
 
 def test_the_files_are_there_and_vectors_are_vectors(report: Report, root: Path, tmp_path: Path) -> None:
-    files = write_figure(TARGET.figure, report, manifest(ENTRY), root, tmp_path)
-    assert set(files) == {"pdf", "svg", "png", "curve"}
+    files = write_figures(TARGET, report, manifest(ENTRY), root, tmp_path)
+    assert set(files) == {"pdf", "svg", "png", "curve.csv"}
     pdf, svg, png = (files[kind].read_bytes() for kind in ("pdf", "svg", "png"))
     assert pdf.startswith(b"%PDF")
     assert b"/Subtype /Image" not in pdf
@@ -167,13 +167,13 @@ def test_the_files_are_there_and_vectors_are_vectors(report: Report, root: Path,
     assert b"<image" not in svg
     assert png.startswith(b"\x89PNG")
     assert int.from_bytes(png[16:20], "big") > 800
-    rows = list(csv.DictReader(files["curve"].open()))
+    rows = list(csv.DictReader(files["curve.csv"].open()))
     grid, values = (np.array([float(row[key]) for row in rows]) for key in ("pmi_nats", "density_per_nat"))
     assert {row["model"] for row in rows} == {"Uniform"}
     assert 0.95 < np.trapezoid(values, grid) < 1
-    again = write_figure(TARGET.figure, report, manifest(ENTRY), root, tmp_path / "again")
-    assert [again[kind].read_bytes() for kind in ("pdf", "svg", "curve")] == [
-        pdf, svg, files["curve"].read_bytes(),
+    again = write_figures(TARGET, report, manifest(ENTRY), root, tmp_path / "again")
+    assert [again[kind].read_bytes() for kind in ("pdf", "svg", "curve.csv")] == [
+        pdf, svg, files["curve.csv"].read_bytes(),
     ]  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def test_what_is_not_measured_is_said_in_the_figure_and_the_table(tmp_path: Path
     assert {cell.value for cell in report.rows[0].cells} == {None}
     assert TARGET.figure is not None
     drawing = TARGET.figure(report, described, tmp_path / "store")
-    assert drawing.curve_csv is None
+    assert drawing.data_csv.splitlines() == ["model,bandwidth_nats,pmi_nats,density_per_nat"]
     (axes,) = drawing.figure.axes
     assert [text.get_text() for text in axes.texts] == ["Uniform: missing, not evaluated yet"]
     assert not axes.lines
@@ -198,7 +198,7 @@ def test_a_broken_artifact_is_refused(broken: str, root: Path, tmp_path: Path) -
     (tmp_path / "store" / ENTRY.address / broken).write_bytes(b"?")
     report = build_report(manifest(ENTRY), tmp_path / "store")
     assert {cell.status for cell in report.rows[0].cells} == {"refused"}
-    assert write_figure(TARGET.figure, report, manifest(ENTRY), tmp_path / "store", tmp_path)["pdf"].is_file()
+    assert write_figures(TARGET, report, manifest(ENTRY), tmp_path / "store", tmp_path)["pdf"].is_file()
 
 
 def test_a_quantile_is_the_bin_that_the_share_ends_in(root: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_quantile_is_the_bin_that_the_share_ends_in(root: Path) -> None:
 
 def test_matplotlib_is_loaded_only_where_a_figure_is_drawn() -> None:
     code = (
-        "import sys, tokenweight.cli, tokenweight.tasks.collect, tokenweight.tasks.any_model, tokenweight.reports.pmi_figure\n"
+        "import sys, tokenweight.cli, tokenweight.tasks.collect, tokenweight.tasks.any_model, tokenweight.reports.figures.pmi\n"
         "print('matplotlib' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

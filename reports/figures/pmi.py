@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokenweight.reports.figures import COLOURS, COLUMN_INCHES, LINE_STYLES, Drawing
+from tokenweight.reports.figures.points import csv_text
+from tokenweight.reports.figures.style import (
+    COLUMN_INCHES,
+    SMALLEST,
+    Drawing,
+    footnote,
+    look,
+    plain,
+    say_nothing_to_draw,
+)
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import (
@@ -27,6 +34,7 @@ from tokenweight.reports.units import Floats, read_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.patches import Patch
 
 KAPPA = 0.4  # Section 5.3: the variants are compared on sparse frozen with kappa = 0.4
 LABELS = {"abs_pmi": "abs(PMI)", "ppmi": "PPMI", "npmi": "NPMI", "sppmi": "sPPMI", "snpmi": "sNPMI"}
@@ -34,6 +42,7 @@ _GRID_POINTS = 801
 _TAIL = 0.002  # share of the tokens beyond either end of the plot
 _LOWEST = 1e-4  # of the highest density: the lower end of the plot
 _BEYOND = 1e3  # nats, outside of any plot: where an open range ends
+_HEADER = ("model", "bandwidth_nats", "pmi_nats", "density_per_nat")
 _SELECTED, _SCORED = "#0072B2", "#C9C9C9"
 
 
@@ -46,19 +55,25 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     figure = Figure(figsize=(COLUMN_INCHES, 3.1 if only else 2.3))
     if only:
         axes, below = figure.subplots(2, sharex=True, gridspec_kw={"height_ratios": (3, 1.25), "hspace": 0.08})
-        _strips(below, only)
+        bars = _strips(below, only)
     else:
         axes = below = figure.subplots()
+        bars = []
     axes.set_ylabel("density (per nat)")
     below.set_xlabel("PMI (nats)")
     if not found:
-        axes.text(0.5, 0.5, "\n".join(absent), ha="center", va="center", transform=axes.transAxes, wrap=True)
-        axes.set(xticks=[], yticks=[])
-        return Drawing(figure)
+        say_nothing_to_draw(axes, absent)
+        return Drawing(figure, csv_text(_HEADER, ()))
     curves = _curves(axes, found)
+    figure.legend(
+        handles=[*axes.get_legend_handles_labels()[0], *bars],
+        loc="outside upper left",
+        fontsize=SMALLEST,
+        handlelength=2.6,
+    )
     if absent:
-        axes.set_title("; ".join(absent), loc="left", fontsize=6)
-    return Drawing(figure, curves)
+        footnote(figure, [f"Left out: {'; '.join(absent)}."])
+    return Drawing(figure, csv_text(_HEADER, curves))
 
 
 def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tuple[dict[str, Distribution], list[str]]:
@@ -87,14 +102,12 @@ def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tupl
     return found, absent
 
 
-def _curves(axes: Axes, found: dict[str, Distribution]) -> str:
-    """Draw the densities over a common range; returns them as CSV."""
+def _curves(axes: Axes, found: dict[str, Distribution]) -> list[tuple[str, ...]]:
+    """Draw the densities over a common range; returns them as rows of the CSV."""
     ends = [abs(quantile(d, share, "far")) for d in found.values() for share in (_TAIL, 1 - _TAIL)]
     limit = max(0.5, np.ceil(max(ends) * 2) / 2)
     grid: Floats = np.linspace(-limit, limit, _GRID_POINTS)
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["model", "bandwidth_nats", "pmi_nats", "density_per_nat"])
+    table: list[tuple[str, ...]] = []
     highest = 0.0
     for number, (label, distribution) in enumerate(found.items()):
         bandwidth, tokens = scott_bandwidth(distribution, "far"), distribution.total("tokens", "far")
@@ -103,22 +116,21 @@ def _curves(axes: Axes, found: dict[str, Distribution]) -> str:
         axes.plot(
             grid,
             values,
-            color=COLOURS[number % len(COLOURS)],
-            linestyle=LINE_STYLES[number % len(LINE_STYLES)],
-            label=f"{label} ({tokens:,.0f} tokens, bandwidth {bandwidth:.3f} nats)",
+            **look(number) | {"marker": ""},
+            label=f"{plain(label)} ({tokens:,.0f} tokens, bandwidth {bandwidth:.3f} nats)",
         )
-        writer.writerows([label, f"{bandwidth:.6g}", f"{x:.6g}", f"{y:.6g}"] for x, y in zip(grid, values, strict=True))
+        table += [(label, f"{bandwidth:.6g}", f"{x:.6g}", f"{y:.6g}") for x, y in zip(grid, values, strict=True)]
     axes.set_xlim(-limit, limit)
     axes.set_yscale("log")  # tokens of a large PMI are few: on a linear scale there is nothing but the peak
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(highest * _LOWEST, highest * 2)
     axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), fontsize=6.5, borderaxespad=0, handlelength=2.6)
-    return table.getvalue()
+    return table
 
 
-def _strips(axes: Axes, distribution: Distribution) -> None:
+def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
     """A bar for each variant: where its score is above 0 (light), what sparse weighting selects by it (dark), and on
-    the right how many of all tokens have a score of zero."""
+    the right how many of all tokens have a score of zero. Returns what the bars are, for the legend."""
     from matplotlib.patches import Patch
 
     beside = axes.get_yaxis_transform()
@@ -129,18 +141,17 @@ def _strips(axes: Axes, distribution: Distribution) -> None:
         for low, high in selected(distribution, variant, KAPPA):
             _bar(axes, row, low, high, 0.32, _SELECTED)
         zero = PERCENT * distribution.total(f"zero-{variant}", "all") / distribution.total("tokens", "all")
-        axes.text(1.02, row, f"{zero:.0f} %", transform=beside, va="center", fontsize=6)
-    axes.text(1.02, -1.0, "score 0", transform=beside, va="center", fontsize=6)
+        axes.text(1.02, row, f"{zero:.0f} %", transform=beside, va="center", fontsize=SMALLEST)
+    axes.text(1.02, -1.0, "score 0", transform=beside, va="center", fontsize=SMALLEST)
     axes.set(yticks=range(len(LABELS)), ylim=(len(LABELS) - 0.4, -0.6))
-    axes.set_yticklabels(LABELS.values(), fontsize=6.5)
+    axes.set_yticklabels(LABELS.values(), fontsize=SMALLEST)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
-    meanings = {_SCORED: "score above 0", _SELECTED: f"selected by score at \u03ba = {KAPPA}"}
-    axes.legend(
-        handles=[Patch(color=colour, label=label) for colour, label in meanings.items()],
-        loc="upper center", bbox_to_anchor=(0.45, -0.55), ncols=2, fontsize=6.5, borderaxespad=0, handlelength=1.4,
-    )  # fmt: skip
+    return [
+        Patch(color=_SCORED, label="score above 0"),
+        Patch(color=_SELECTED, label=f"selected by score at \u03ba = {KAPPA}"),
+    ]
 
 
 def _bar(axes: Axes, row: int, low: float, high: float, height: float, colour: str) -> None:

@@ -1,0 +1,77 @@
+"""Which figures belong to a target, and their files."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from tokenweight.errors import UserError
+from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS
+from tokenweight.reports.figures import categories, lengths, training
+from tokenweight.reports.figures.style import Draw, render, style
+from tokenweight.reports.manifest import Manifest
+from tokenweight.reports.measures import TaskMean
+from tokenweight.reports.model import Report
+from tokenweight.reports.targets.model import Target
+from tokenweight.reports.writing import replace_file
+
+_LONGBENCH = (LONGBENCH_TASKS, *LONGBENCH_CATEGORIES.values())
+
+
+def figures_of(target: Target, manifest: Manifest) -> dict[str, Draw]:
+    """The target's figures by what their files' names add to its own.
+
+    "": the figure that it is; -training where it trains; -lengths where its table has RULER at several lengths;
+    -categories where it has LongBench's.
+    """
+    figures: dict[str, Draw] = {}
+    if target.figure:
+        figures[""] = target.figure
+    if any(row.train for row in manifest.rows):
+        figures["-training"] = partial(training.draw, baseline=target.baseline)
+    measures = {
+        column.key: column.measure
+        for column in target.columns(manifest)
+        if column.shown and isinstance(column.measure, TaskMean)
+    }
+    ruler = {
+        key: measure.length_tokens
+        for key, measure in measures.items()
+        if measure.benchmark == "ruler" and measure.length_tokens
+    }
+    if len(ruler) > 1:
+        figures["-lengths"] = lambda report, *_: lengths.draw(report, ruler, target.baseline)
+    longbench = [
+        key
+        for key, measure in measures.items()
+        if measure.benchmark == "longbench" and measure.side is None and measure.tasks in _LONGBENCH
+    ]
+    if len(longbench) > 1:
+        figures["-categories"] = lambda report, *_: categories.draw(report, longbench, target.baseline)
+    return figures
+
+
+def write_figures(
+    target: Target, report: Report, manifest: Manifest, store_root: Path, out_dir: Path
+) -> dict[str, Path]:
+    """Each figure as `<out>/<target><name>.pdf`, `.svg`, `.png`, and what it plots as `.csv` (of the target's own:
+    `-curve.csv`, the table being `.csv`).
+
+    Paths by `<name>.<format>` without the first sign: "pdf", "curve.csv", "training.svg". Raises UserError where it
+    cannot write.
+    """
+    contents: dict[str, bytes] = {}
+    for name, draw in figures_of(target, manifest).items():
+        with style():
+            drawing = draw(report, manifest, store_root)
+            for suffix, content in render(drawing.figure).items():
+                contents[f"{name}.{suffix}"] = content
+        contents[f"{name or '-curve'}.csv"] = drawing.data_csv.encode()
+    paths = {name: out_dir / f"{report.target}{name}" for name in contents}
+    try:
+        for name, content in contents.items():
+            out_dir.mkdir(parents=True, exist_ok=True)
+            replace_file(paths[name], content)
+    except OSError as error:
+        raise UserError(f"{out_dir}: cannot be written ({error.strerror}); choose another --out") from None
+    return {name[1:]: path for name, path in paths.items()}

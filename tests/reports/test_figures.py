@@ -1,0 +1,266 @@
+"""Figures plot the report's cells and the trainings' steps and nothing else; vector files, the same bytes each time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports_fake_store import LENGTHS, FakeStore, all_units
+
+from tokenweight.reports.build import build_report
+from tokenweight.reports.figures.style import Drawing, style
+from tokenweight.reports.figures.training import read_steps
+from tokenweight.reports.figures.writing import figures_of, write_figures
+from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry
+from tokenweight.reports.model import Report
+from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets.any_model import any_model_target
+from tokenweight.reports.targets.model import Target
+
+STEPS = 5
+
+
+def drawn(target: Target, report: Report, manifest: Manifest, root: Path, name: str) -> Drawing:
+    with style():
+        return figures_of(target, manifest)[name](report, manifest, root)
+
+
+def rows_of(drawing: Drawing) -> list[dict[str, str]]:
+    return list(csv.DictReader(drawing.data_csv.splitlines()))
+
+
+def said(drawing: Drawing) -> str:
+    return " ".join(drawing.figure.get_supxlabel().split())
+
+
+def assert_equal_to_cells(drawing: Drawing, report: Report, columns: set[str], but: tuple[str, ...] = ()) -> None:
+    """The CSV has all complete cells of these columns with their intervals, all of the paper's numbers, and no more."""
+    ours, paper = {}, {}
+    for row in report.rows:
+        for column, cell in zip(report.columns, row.cells, strict=True):
+            if column.key in columns and row.key not in but:
+                if cell.status == "complete":
+                    ours[row.key, column.key] = (cell.value, cell.ci_low, cell.ci_high)
+                if cell.paper is not None and cell.paper.value is not None:
+                    paper[row.key, column.key] = cell.paper.value
+    plotted = rows_of(drawing)
+    numbers = {
+        (p["row"], p["column"]): tuple(float(p[k]) if p[k] else None for k in ("value", "ci_low", "ci_high"))
+        for p in plotted
+        if p["source"] == "this run"
+    }
+    assert numbers == ours
+    assert {(p["row"], p["column"]): float(p["value"]) for p in plotted if p["source"] == "paper"} == paper
+
+
+@pytest.fixture(scope="module")
+def ablation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Manifest, Path]:
+    """Figure 1 where lambda = 0.25 was not evaluated and MMLU of lambda = 0.50 is half there."""
+    store = FakeStore(tmp_path_factory.mktemp("ablation"))
+    for row in get_target("figure-1").rows:
+        for benchmark, task, length in all_units(False):
+            if benchmark in ("mmlu", "longbench", "ruler"):
+                unit = "/".join(filter(None, (benchmark, task, str(length or ""))))
+                half = row.key == "lambda-0.50" and benchmark == "mmlu"
+                level = 0.1 + len(row.key + task) / 30
+                scores = [0.0, 1.0, level, 0.4][: 2 if half else 4]
+                store.add(row.key, unit, None if row.key == "lambda-0.25" else scores, n_expected=4)
+    manifest = store.manifest("figure-1")
+    return build_report(manifest, store.root), manifest, store.root
+
+
+def test_ablation_curves_are_the_cells_and_gaps(ablation: tuple[Report, Manifest, Path]) -> None:
+    report, manifest, root = ablation
+    drawing = drawn(get_target("figure-1"), report, manifest, root, "")
+    assert_equal_to_cells(drawing, report, {column.key for column in report.columns}, but=("uniform",))
+    lines = {
+        (axes.get_title(), line.get_label()): [float(y) for y in line.get_ydata()]
+        for axes in drawing.figure.axes
+        for line in axes.lines
+    }
+    gaps = {key: [math.isnan(y) for y in ys] for key, ys in lines.items() if key[1] == "this run"}
+    assert gaps == {
+        ("MMLU", "this run"): [False, True, True, False],
+        ("RULER", "this run"): [False, True, False, False],
+        ("LongBench", "this run"): [False, True, False, False],
+    }
+    assert lines["MMLU", "the paper, Figure 1"] == [-2.71, -2.07, -1.08, -0.52]
+    assert lines["RULER", "this run"][3] == report.cell("lambda-0.75", "ruler-difference").value
+    assert "Left out: λ = 0.25 (missing); Difference MMLU of λ = 0.50 (partial)." in said(drawing)
+
+
+def test_lengths_and_categories_are_the_cells(full_store: FakeStore) -> None:
+    manifest = full_store.manifest("table-3")
+    report = build_report(manifest, full_store.root)
+    drawing = drawn(get_target("table-3"), report, manifest, full_store.root, "-lengths")
+    assert_equal_to_cells(drawing, report, {"ruler-1k", "ruler-2k", "ruler-3k", "ruler-4k"})
+    assert [axes.get_title("left") for axes in drawing.figure.axes][3:5] == ["Uniform", "Unfrozen Sparse"]
+    assert "Left out" not in said(drawing)
+
+    manifest = full_store.manifest("table-8")
+    report = build_report(manifest, full_store.root)
+    drawing = drawn(get_target("table-8"), report, manifest, full_store.root, "-categories")
+    assert_equal_to_cells(drawing, report, {column.key for column in report.columns})
+
+
+def train(root: Path, row: str, *, steps: int = STEPS, fingerprint: str = "f", chunks: str = "novel") -> StageEntry:
+    """A training of `STEPS` steps that wrote `steps` of them."""
+    directory = root / "train" / row
+    directory.mkdir(parents=True)
+    lines = [
+        {"step": n, "nll": 2 + len(row) / n, "weighted_nll": 1 / n, "learning_rate": 1e-4, "grad_norm": None}
+        for n in range(1, steps + 1)
+    ]
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = {"training": {"steps": STEPS, "sequences_per_step": 2}, "seed": 0}
+    record = {"fingerprint": fingerprint, "config": config, "inputs": {"chunks": chunks}, "outputs": {}}
+    (directory / "record.json").write_text(json.dumps(record))
+    return StageEntry(address=f"train/{row}", fingerprint="f")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, Path]:
+    """Table 8 without evaluations: one training on other chunks, a stale one, one that lost a step, one to come."""
+    root = tmp_path_factory.mktemp("trained")
+    entries: dict[str, Any] = {
+        "lcde": train(root, "lcde", chunks="mixture"),
+        "uniform": train(root, "uniform"),
+        "unfrozen-sparse": train(root, "unfrozen-sparse"),
+        "unfrozen-dense": train(root, "unfrozen-dense", fingerprint="other"),
+        "frozen-sparse": train(root, "frozen-sparse", steps=STEPS - 1),
+        "frozen-dense": StageEntry(address="train/frozen-dense", fingerprint="f"),
+    }
+    rows = tuple(
+        RowEntry(row=row.key, recipe=row.recipe, units=(), train=entries.get(row.key))
+        for row in get_target("table-8").rows
+    )
+    manifest = Manifest(
+        target="table-8", scale="smoke", rows=rows, longbench_split_tokens=1024, ruler_lengths_tokens=LENGTHS
+    )
+    return manifest, root
+
+
+def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifest, Path]) -> None:
+    manifest, root = trained
+    drawing = drawn(get_target("table-8"), build_report(manifest, root), manifest, root, "-training")
+    plotted = rows_of(drawing)
+    assert [p["row"] for p in plotted] == [row for row in ("lcde", "uniform", "unfrozen-sparse") for _ in range(STEPS)]
+    assert [float(p["nll"]) for p in plotted[:STEPS]] == [2 + 4 / n for n in range(1, STEPS + 1)]
+    assert {p["grad_norm"] for p in plotted} == {""}
+    # Of the steps' differences to uniform only those on the same batches.
+    differences = [p["nll_less_baseline"] for p in plotted]
+    assert differences[: 2 * STEPS] == [""] * (2 * STEPS)
+    assert [float(x) for x in differences[2 * STEPS :]] == pytest.approx([8 / n for n in range(1, STEPS + 1)])
+    drawn_lines = {axes.get_title("left"): len(axes.lines) for axes in drawing.figure.axes}
+    assert drawn_lines["NLL (nats)"] == 3
+    assert drawn_lines["NLL less the baseline's (nats)"] == 1
+    assert (
+        "Left out: Unfrozen Dense (refused, stale: its record has another fingerprint than the recipe); "
+        "Frozen Sparse (refused, 4 steps written where 5 were trained); Frozen Dense (not trained yet)."
+        in said(drawing)
+    )
+
+
+@pytest.mark.parametrize(("file", "content"), [("metrics.jsonl", "[]\n"), ("record.json", '{"outputs": {}}')])
+def test_a_broken_training_is_refused(file: str, content: str, tmp_path: Path) -> None:
+    entry = train(tmp_path, "uniform")
+    assert read_steps(entry, tmp_path).problem == ""
+    (tmp_path / entry.address / file).write_text(content)
+    assert read_steps(entry, tmp_path).problem.startswith("refused, ")
+
+
+def test_files_are_vectors_with_fonts_and_the_same_bytes_in_another_process(
+    trained: tuple[Manifest, Path], tmp_path: Path
+) -> None:
+    """And drawing them loads neither torch nor Prefect."""
+    manifest, root = trained
+    files = write_figures(get_target("table-8"), build_report(manifest, root), manifest, root, tmp_path / "here")
+    formats = ("pdf", "svg", "png", "csv")
+    assert set(files) == {f"{name}.{suffix}" for name in ("training", "categories") for suffix in formats}
+    for name in ("training", "categories"):
+        pdf, svg = files[f"{name}.pdf"].read_bytes(), files[f"{name}.svg"].read_bytes()
+        assert b"/Subtype /Image" not in pdf
+        assert b"/FontFile2" in pdf  # an embedded TrueType font
+        assert b"/Type3" not in pdf
+        assert b"<image" not in svg
+    width_points = float(re.findall(rb"/MediaBox \[ ?0 0 ([\d.]+)", pdf)[0])
+    assert width_points == pytest.approx(6.3 * 72, abs=0.1)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tokenweight.reports.build import build_report\n"
+        "from tokenweight.reports.figures.writing import write_figures\n"
+        "from tokenweight.reports.manifest import Manifest\n"
+        "from tokenweight.reports.targets import get_target\n"
+        "manifest, root = Manifest.model_validate_json(sys.argv[1]), Path(sys.argv[2])\n"
+        "report = build_report(manifest, root)\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "write_figures(get_target('table-8'), report, manifest, root, Path(sys.argv[3]))\n"
+        "print([m for m in ('torch', 'transformers', 'datasets', 'lm_eval', 'prefect') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, manifest.model_dump_json(), str(root), str(tmp_path / "there")],
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONHASHSEED": "7"},
+    )  # fmt: skip
+    assert done.stdout == "[]\n"
+    assert {path.name for path in (tmp_path / "there").iterdir()} == {path.name for path in files.values()}
+    for path in files.values():
+        assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes(), path.name
+
+
+@pytest.mark.filterwarnings("error")
+def test_labels_are_shown_literally(tmp_path: Path) -> None:
+    from matplotlib.text import Text
+
+    store = FakeStore(tmp_path)
+    labels = [r"_a$x^2$\frac{1}", "b$\\alpha\n%&#"]
+    for number, label in enumerate(labels):
+        one = FakeStore(tmp_path)
+        for benchmark, task, length in all_units(False):
+            if benchmark == "ruler":
+                one.add(f"m{number}", f"ruler/{task}/{length}", [0.0, 1.0, 0.5])
+        store.entries[label] = one.entries[f"m{number}"]
+    target = any_model_target("evaluation", {label: f"r/{i}" for i, label in enumerate(labels)}, ("ruler",), "")
+    rows = tuple(RowEntry(row=row.key, recipe=row.recipe, units=tuple(store.entries[row.key])) for row in target.rows)
+    manifest = Manifest(
+        target="evaluation", scale="paper", rows=rows, longbench_split_tokens=8192, ruler_lengths_tokens=LENGTHS
+    )
+    report = build_report(manifest, tmp_path, target)
+    drawing = drawn(target, report, manifest, tmp_path, "-lengths")
+    texts = [text for text in drawing.figure.findobj(Text) if text.get_text()]
+    assert {r" _a$x^2$\frac{1}", r"b$\alpha %&#", r" _a$x^2$\frac{1}, this run"} <= {t.get_text() for t in texts}
+    assert not any(text.get_parse_math() for text in texts)
+    assert write_figures(target, report, manifest, tmp_path, tmp_path / "out")["lengths.svg"].is_file()
+
+
+def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) -> None:
+    manifest = FakeStore(tmp_path).manifest("figure-5")
+    drawing = drawn(get_target("figure-5"), build_report(manifest, tmp_path), manifest, tmp_path, "")
+    assert {p["source"] for p in rows_of(drawing)} == {"paper"}
+    assert len(rows_of(drawing)) == 12
+    assert "Nothing of this run is complete. Left out: all rows (missing)." in said(drawing)
+    (legend,) = drawing.figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["the paper, Figure 5", "uniform baseline"]
+
+
+def test_figures_can_be_left_out(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tokenweight.cli import app
+
+    (tmp_path / "store").mkdir()
+    places = ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, ["report", "table-10", *places, "--no-figures"]).exit_code == 0
+    names = {f"table-10.{suffix}" for suffix in ("md", "tex", "csv", "json")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    assert CliRunner().invoke(app, ["report", "table-10", *places]).exit_code == 0
+    drawn_names = {f"table-10-training.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names | drawn_names
