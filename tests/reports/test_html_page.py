@@ -351,6 +351,16 @@ def test_the_page_of_all_lists_what_was_not_run_and_takes_in_written_reports(tmp
     assert "<code>tokenweight inspect CHECKPOINT TEXT_FILE</code>" in text
 
 
+@pytest.mark.slow
+def test_a_target_brings_its_figures(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for figures, least, most in ((True, 1, 9), (False, 0, 0)):
+        file = tmp_path / "page.html"
+        html_page.write_html("figure-5", "smoke", Inputs(), store, file, out_dir=tmp_path, figures=figures)
+        pictures = [tag for tag, _ in Outline(file.read_text()).elements if tag == "img"]
+        assert least <= len(pictures) <= most
+
+
 def test_commands_are_typed_as_they_were_given() -> None:
     inputs = Inputs(corpus="my books", settings=("training.steps=3", "weighting.kappa=0.3"))
     given = html_page.reproduce_command("table-3", "mini", inputs, 2)
