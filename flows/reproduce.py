@@ -77,7 +77,7 @@ def reproduce(
     for name in targets_of(target):
         planned = plan_target(name, scale, inputs, place, seeds)
         steps = run_graph(planned.graph, place, how)
-        _, files = collect(planned, place, Path(out).expanduser().resolve(), figures)
+        _, files = collect(planned, place, Path(out).expanduser().resolve(), figures=figures)
         made = sum(step.action != "reuse" for step in steps)
         get_run_logger().info("%s: %d artifacts made, %d reused", name, made, len(steps) - made)
         create_markdown_artifact(

@@ -315,6 +315,7 @@ def _report_column(column: Column, paper_label: str | None) -> ReportColumn:
         group=column.group,
         decimals=column.decimals,
         signed=isinstance(column.measure, Difference),
+        difference_of=column.measure.column if isinstance(column.measure, Difference) else None,
         paper_column=column.paper,
         paper_label=paper_label if column.paper else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
 from tokenweight.reports.measures import Perplexity, Pmi, SampleMean, TaskMean, UnitMean
-from tokenweight.reports.model import Report
+from tokenweight.reports.model import Report, Style
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
-from tokenweight.reports.writing import write_report
+from tokenweight.reports.writing import FORMATS, write_report
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 
@@ -103,11 +104,18 @@ def manifest(planned: Planned) -> Manifest:
     )
 
 
-def collect(planned: Planned, store: Store, out_dir: Path, figures: bool = True) -> tuple[Report, dict[str, Path]]:
-    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json, and its figures."""
+def collect(
+    planned: Planned,
+    store: Store,
+    out_dir: Path,
+    formats: Sequence[str] = FORMATS,
+    style: Style = "both",
+    figures: bool = True,
+) -> tuple[Report, dict[str, Path]]:
+    """Build the target's report from records and write its files, see :func:`write_report`, and its figures."""
     described = manifest(planned)
     report = build_report(described, store.root)
-    files = write_report(report, out_dir)
+    files = write_report(report, out_dir, formats, style)
     return report, files | (write_figures(planned.target, report, described, store.root, out_dir) if figures else {})
 
 

@@ -21,6 +21,7 @@ from tokenweight.inspection.command import inspect_command
 from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
+    from tokenweight.reports.model import Report, Style
     from tokenweight.store import Store
 
 app = typer.Typer(
@@ -38,6 +39,11 @@ ScaleOption = Annotated[
 ]
 StoreOption = Annotated[Path, typer.Option(help="Directory of the artifacts; finished stages are reused.")]
 OutOption = Annotated[Path, typer.Option(help="Directory of the results.")]
+FormatsOption = Annotated[str | None, typer.Option(help="Of md,tex,csv,json, e.g. tex,csv. Default: all.")]
+StyleOption = Annotated[
+    Literal["ours", "paper", "both"],
+    typer.Option(help="ours; paper: the paper's printed values alone; both, with their difference."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 INPUT_OPTIONS = {
     "corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet in place of the recipe's corpus."),
@@ -143,7 +149,7 @@ def reproduce(
         artifacts = {node for planned in wanted for node in planned.graph.nodes}
         typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
     for planned in wanted:
-        report, files = collect(planned, place, out.expanduser().resolve(), figures)
+        report, files = collect(planned, place, out.expanduser().resolve(), figures=figures)
         _show(report, files)
 
 
@@ -168,8 +174,15 @@ def _run_flow(**parameters: Any) -> None:
     reproduce_flow(**parameters)
 
 
-def _show(report: Any, files: dict[str, Path]) -> None:
-    _print_markdown(files["md"].read_text())
+def _show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:
+    from tokenweight.reports import markdown
+    from tokenweight.reports.styles import styled
+
+    shown = styled(report, style)
+    if as_json:
+        typer.echo(shown.model_dump_json(indent=2))
+        return
+    _print_markdown(markdown.render(shown))
     typer.echo()
     for path in files.values():
         typer.echo(str(path))
@@ -258,24 +271,29 @@ def report(
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
+    formats: FormatsOption = None,
+    style: StyleOption = "both",
     as_json: JsonOption = False,
     figures: FiguresOption = True,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
+    from tokenweight.reports.paper.numbers import paper_tables
+    from tokenweight.reports.writing import chosen_formats
     from tokenweight.tasks.collect import collect, plan_target, targets_of
 
+    chosen = chosen_formats(formats)
     place = _store(store)
     if not place.root.is_dir():
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    for name in targets_of(target):
+    names = targets_of(target)
+    if style == "paper":  # of all targets, those that have printed numbers
+        names = [name for name in names if name in paper_tables()] or names
+    for name in names:
         planned = plan_target(name, scale, inputs, place, seeds)
-        result, files = collect(planned, place, out.expanduser().resolve(), figures)
-        if as_json:
-            typer.echo(files["json"].read_text())
-        else:
-            _show(result, files)
+        result, files = collect(planned, place, out.expanduser().resolve(), chosen, style, figures and style != "paper")
+        _show(result, files, style, as_json)
 
 
 @app.command()
@@ -336,10 +354,7 @@ def _evaluate(
     )
     any_model.run_models(planned, place, device, processes, tensor_parallel)
     report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
-    if as_json:
-        typer.echo(files["json"].read_text())
-    else:
-        _show(report, files)
+    _show(report, files, as_json=as_json)
 
 
 app.command("evaluate")(_with_inputs(_evaluate, EVALUATION_OPTIONS))
@@ -406,18 +421,17 @@ app.command("agree")(
 def runtimes(
     files: Annotated[list[Path], typer.Argument(help="JSON files of benchmarks/training_cost.py and zero3.py.")],
     out: OutOption = RESULTS,
+    formats: FormatsOption = None,
+    style: StyleOption = "both",
     as_json: JsonOption = False,
 ) -> None:
     """Render Table 6 (run time of each weighting) from measurements on your GPUs, beside the paper's."""
     from tokenweight.reports.runtimes import read_runtimes, runtime_report
-    from tokenweight.reports.writing import write_report
+    from tokenweight.reports.writing import chosen_formats, write_report
 
+    chosen = chosen_formats(formats)
     result = runtime_report(read_runtimes(files))
-    written = write_report(result, out.expanduser().resolve())
-    if as_json:
-        typer.echo(written["json"].read_text())
-    else:
-        _show(result, written)
+    _show(result, write_report(result, out.expanduser().resolve(), chosen, style), style, as_json)
 
 
 @app.command()

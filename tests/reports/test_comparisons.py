@@ -221,10 +221,9 @@ def test_the_caption_says_what_stands_out(full_store: FakeStore) -> None:
         rows = [recipes[row.recipe] | {"row": row.key} for row in target.rows if row.recipe in recipes]
         said[name] = build_report(Manifest(**(values | {"target": name, "rows": rows})), full_store.root).emphasis
     assert said == {
-        "table-3": "Bold: largest of a column; italic: not considered for bold (MMLU full of No-train 1k), by our values "
-        "as printed.",
-        "table-4": "Bold: largest of a column; italic: smallest of a column, by our values as printed.",
-        "table-5": "Underlined: larger than Baseline, by our values as printed.",
-        "table-9": "Bold: smallest of a column, by our values as printed.",
+        "table-3": "Bold: largest of a column; italic: not considered for bold (MMLU full of No-train 1k)",
+        "table-4": "Bold: largest of a column; italic: smallest of a column",
+        "table-5": "Underlined: larger than Baseline",
+        "table-9": "Bold: smallest of a column",
         "table-11": "",
     }
