@@ -107,10 +107,12 @@ def reproduce(
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
-    from tokenweight.tasks.collect import collect, plan_target, targets_of
+    from tokenweight.tasks.collect import collect, plan_targets
 
     place = _store(store)
-    wanted = [plan_target(name, scale, inputs, place, seeds) for name in targets_of(target)]
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    for line in left_out:
+        typer.echo(line, err=True)
     for planned in wanted:
         check_inputs(planned.graph)
     if out.exists() and not out.is_dir():
@@ -201,10 +203,12 @@ def plan(
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.planning import check_checkpoints, check_execution, schedule
     from tokenweight.recipes.execution import default_execution, planned_execution
-    from tokenweight.tasks.collect import plan_target, targets_of
+    from tokenweight.tasks.collect import plan_targets
 
     place = _store(store)
-    graph = union(plan_target(name, scale, inputs, place, seeds).graph for name in targets_of(target))
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    graph = union(planned.graph for planned in wanted)
+    graph.missing += left_out
     steps, chosen = schedule(graph, place), default_execution(scale)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
         chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
@@ -256,15 +260,18 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
-    from tokenweight.tasks.collect import collect, plan_target, targets_of
+    from tokenweight.tasks.collect import collect, plan_targets
 
     place = _store(store)
     if not place.root.is_dir():
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    for name in targets_of(target):
-        result, files = collect(plan_target(name, scale, inputs, place, seeds), place, out.expanduser().resolve())
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    for line in left_out:
+        typer.echo(line, err=True)
+    for planned in wanted:
+        result, files = collect(planned, place, out.expanduser().resolve())
         if as_json:
             typer.echo(files["json"].read_text())
         else:
