@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
+from tokenweight.reports.display import NOT_IN_PAPER
 from tokenweight.reports.model import Cell, CellDifference, Report
 
 HEADER = (
@@ -44,7 +45,7 @@ def render(report: Report) -> str:
 
 
 def _numbers(cell: Cell) -> tuple[str, ...]:
-    paper = cell.paper if cell.paper and cell.paper.value is not None else None
+    paper = cell.paper if cell.paper and cell.paper.printed != NOT_IN_PAPER else None
     return (
         _number(cell.value),
         _number(cell.ci_low),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from tokenweight.corpus.documents import Kind
+from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import UserError
 from tokenweight.evaluation.phrase import read_sequence
@@ -108,6 +108,11 @@ def test_a_long_text_is_read_up_to_the_phrase(checkpoint: Path, evaluation: Eval
     assert sequence.ids[1:] == tokenizer(f"{before}{WORDS}", add_special_tokens=False).input_ids[-CONTEXT + 1 :]
 
 
+def recalls_start(document: Document, character: int) -> int:
+    """Where the span begins that holds a character."""
+    return next(span.start for span in document.spans if span.start <= character < span.end)
+
+
 def test_in_the_novel_it_is_round_the_fact_from_farthest_back(checkpoint: Path, evaluation: Evaluation) -> None:
     corpus = NovelCorpus(seed=5, validation_documents=1, document_tokens=3000)
     novel = evaluation.model_copy(update={"perplexity": evaluation.perplexity.model_copy(update={"corpus": corpus})})
@@ -116,12 +121,13 @@ def test_in_the_novel_it_is_round_the_fact_from_farthest_back(checkpoint: Path, 
     assert sequence.phrase is not None
     assert read_sequence(novel, tokenizer, 2000) == sequence
     document = next(iter(documents(corpus, "validation")))
-    found = re.search(r"round '(.+)', the beginning of a fact that was last stated (\d+) tokens before", sequence.why)
+    found = re.search(r"round '(.+)', the first token of a fact that was last stated (\d+) tokens before", sequence.why)
     assert found is not None
     middle = sequence.phrase.start + 6
     assert sequence.texts[middle].strip() == found[1]
     assert int(found[2]) > SHORT
     start = len("".join(sequence.texts[: middle + 1])) - 1
+    assert sequence.texts[middle].strip() == document.text[recalls_start(document, start) :][: len(found[1])]
     recalls = [s for s in document.spans if s.kind is Kind.SHORT_RECALL and s.start <= start < s.end]
     assert len(recalls) == 1
     fact = recalls[0].fact

@@ -130,7 +130,9 @@ def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> Sequence
     if not far.any():
         return plain
     token = int(np.argmax(far))
-    why = f"round {tokens.texts[token].strip()!r}, the beginning of a fact that was last stated {far[token]} tokens before"
+    while token and far[token - 1] == far[token] - 1:  # to the first token of the fact: distances count on within it
+        token -= 1
+    why = f"round {tokens.texts[token].strip()!r}, the first token of a fact that was last stated {far[token]} tokens before"
     return Sequence(tokens.ids, tokens.texts, span_around(token, len(tokens.ids)), why)
 
 
