@@ -59,10 +59,10 @@ def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, .
         return tuple(name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or name not in OWN_HEAD))
     given = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in given if name not in OFFERED]
-    if unknown or not given:
-        raise UserError(
-            f"--benchmarks {text}: {unknown[0] if unknown else 'nothing'!r} is none of {', '.join(OFFERED)}"
-        )
+    if not given:
+        raise UserError(f"--benchmarks: names none; choose from {', '.join(OFFERED)}")
+    if unknown:
+        raise UserError(f"--benchmarks {text}: {unknown[0]!r} is none of {', '.join(OFFERED)}")
     return tuple(name for name in BENCHMARKS if name in given)
 
 

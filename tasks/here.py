@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 
 from tokenweight.graph import Graph
@@ -27,6 +28,8 @@ def run_here(graph: Graph, store: Store, execution: Execution, progress: Progres
         store.get_or_build(node.identity, maker(node, store, execution, progress), note=note)
         progress(done, len(made), "artifacts to prepare")
     evaluated = [node for node in waiting if isinstance(node.work, EvaluateWork)]
+    by_benchmark = Counter(node.work.unit.benchmark for node in evaluated if isinstance(node.work, EvaluateWork))
+    note(f"{len(evaluated)} units to evaluate: {', '.join(f'{name} {n}' for name, n in by_benchmark.items())}")
     for _, nodes in groupby(evaluated, key=_checkpoint):
         evaluate_units(list(nodes), store, execution, progress, note)
     return plan

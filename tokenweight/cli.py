@@ -461,7 +461,7 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         _stop("interrupted; run the same command again to go on", 130)
     except TyperException as error:
-        _stop(error.format_message(), error.exit_code)
+        _stop(error.format_message().replace("Value error, ", ""), error.exit_code)
     except UserError as error:
         _stop(str(error), 2)
     except StageError as error:

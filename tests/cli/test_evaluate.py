@@ -199,6 +199,8 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
     ("arguments", "told"),
     [
         (("--benchmarks", "ruler,arc"), "'arc' is none of"),
+        (("--benchmarks", " "), "--benchmarks: names none; choose from"),
+        (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
         (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),
         (("--context", "512"), "reads 512 tokens, fewer than ruler's 1024"),
@@ -358,3 +360,22 @@ def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
     assert subject.label == "tiny"
     with pytest.raises(UserError, match="hf download somebody/else --revision v2"):
         find("somebody/else", "v2")
+
+
+def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
+    from transformers import GPT2Config
+
+    from tokenweight.evaluation.subject import find
+
+    directory = tmp_path / "gpt2"
+    config = GPT2Config(n_positions=64, n_embd=8, n_layer=1, n_head=1, architectures=["GPT2LMHeadModel"])
+    config.save_pretrained(directory)
+    with_tokenizer(directory)
+    (directory / "model.safetensors").touch()
+    assert find(str(directory), context_tokens=64).context_tokens == 64
+    with pytest.raises(UserError, match=r"--context 65: .* has learned positions for 64 tokens"):
+        find(str(directory), context_tokens=65)
+    rotary = config_only(tmp_path / "rotary")
+    with_tokenizer(rotary)
+    (rotary / "model.safetensors").touch()
+    assert find(str(rotary), context_tokens=10**6).context_tokens == 10**6

@@ -142,6 +142,15 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
     (tmp_path / "x.csv").write_text("question,choice0,choice1,choice2,choice3,answer\nq,a,b,c,d,4\n")
     with pytest.raises(UserError, match="no answer 0-3"):
         mmlu.read_split(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_bytes(b"question,choice0,choice1,choice2,choice3,answer\ncaf\xe9,a,b,c,d,0\n")
+    with pytest.raises(UserError, match=r"x\.csv: is not UTF-8 \(b'.xe9'\)"):
+        mmlu.read_split(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("")
+    with pytest.raises(UserError, match=r"x\.csv: is empty"):
+        mmlu.read_split(tmp_path / "x.csv")
+    (tmp_path / "x.json").write_text('{"examples": [')
+    with pytest.raises(UserError, match=r"x\.json: is not JSON \(Expecting value"):
+        bbh.read_examples(tmp_path / "x.json")
     (tmp_path / "x.json").write_text('{"examples": [{"input": "a"}]}')
     with pytest.raises(UserError, match="official layout"):
         bbh.read_examples(tmp_path / "x.json")

@@ -53,7 +53,9 @@ def test_longbench_tasks_categories_and_mean(predictions: Path, capsys: pytest.C
     thudm = json.loads(run(capsys, "longbench", predictions, "--first-line", "thudm", "--json"))
     assert thudm["tasks"]["hotpotqa"]["score"] < 50  # the second line counts
     assert thudm["tasks"]["trec"]["score"] == 50
+    (predictions / "trce.jsonl").touch()
     shown = run(capsys, "longbench", predictions)
+    assert "no English task, not scored: trce.jsonl" in shown
     assert f"mean of the 16 tasks{content['mean']:>37.2f}" in shown
     assert "published" not in shown
 

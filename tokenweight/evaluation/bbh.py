@@ -54,10 +54,10 @@ def read_examples(path: Path) -> list[dict[str, Any]]:
     try:
         examples = json.loads(path.read_text(encoding="utf-8"))["examples"]
         documents = [{"input": str(example["input"]), "target": str(example["target"])} for example in examples]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: not in the official layout ({error!r}); it must hold examples of input and target"
-        ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: is not JSON ({error}); give the official file") from None
+    except (KeyError, TypeError):
+        raise UserError(f"{path}: not in the official layout; it must hold examples of input and target") from None
     if not documents:
         raise UserError(f"{path}: holds no example; give a complete file")
     return documents

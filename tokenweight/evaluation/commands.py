@@ -56,6 +56,9 @@ def generate_command(
     from tokenweight.evaluation.ruler.sources import Sources
     from tokenweight.evaluation.ruler.writing import check_writable, write_lines
 
+    for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
+        if path is not None and not path.exists():  # whether or not this task reads it
+            raise UserError(f"{option}: {path} does not exist; mend the path, or leave the option out")
     sources = Sources(haystack, squad, hotpotqa)
     check_writable(out)
     try:
@@ -113,12 +116,12 @@ def longbench_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score predictions of LongBench's 16 English tasks; beside the folder's result.json where there is one."""
-    from tokenweight.evaluation.longbench.rescore import published
+    from tokenweight.evaluation.longbench.rescore import other_files, published
     from tokenweight.evaluation.longbench.rescore import rescore as score
     from tokenweight.evaluation.longbench.summary import summary, table
 
     known = published(directory)
-    content = summary(score(directory, first_line), known, first_line)
+    content = summary(score(directory, first_line), known, first_line, other_files(directory))
     typer.echo(json.dumps(content, indent=1) if as_json else table(content))
 
 

@@ -44,12 +44,21 @@ def read_split(path: Path) -> list[dict[str, Any]]:
     """Documents of one CSV as lm-eval's MMLU knows them: question, choices, answer (0-3).
 
     Raises:
-        UserError: another header, a row that lacks a field, or an answer outside 0-3.
+        UserError: not UTF-8, another header, a row that lacks a field, or an answer outside 0-3.
     """
+    try:
+        return _read_split(path)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: is not UTF-8 ({error.object[error.start : error.end]!r}); convert it") from None
+
+
+def _read_split(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as stream:
         reader = csv.DictReader(stream)
-        if reader.fieldnames is None or list(reader.fieldnames) != _COLUMNS:
-            raise UserError(f"{path}: header {reader.fieldnames}; it must be {','.join(_COLUMNS)}")
+        if reader.fieldnames is None:
+            raise UserError(f"{path}: is empty; give a complete file")
+        if list(reader.fieldnames) != _COLUMNS:
+            raise UserError(f"{path}: header {','.join(reader.fieldnames)}; it must be {','.join(_COLUMNS)}")
         documents = []
         for line, record in enumerate(reader, start=2):
             if None in record.values() or record["answer"] not in ("0", "1", "2", "3"):

@@ -54,7 +54,9 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     directory = Path(name).expanduser()
     local = directory.is_dir()
     if not local:
-        if directory.exists() or not _HUB_ID.fullmatch(name):
+        if directory.exists():
+            raise UserError(f"--model {name}: is a file; give the checkpoint's directory")
+        if not _HUB_ID.fullmatch(name):
             raise UserError(f"--model {name}: no such directory; give a checkpoint directory or an id of the hub")
         directory = _small_files(name, revision)
     elif revision is not None:
@@ -63,6 +65,8 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     _check_causal(name, config)
     _check_tokenizer(name, directory)
     context = context_tokens or _context_tokens(name, config)
+    if context_tokens:
+        _check_positions(name, directory, context_tokens)
     if local:
         _check_weights(name, directory, config)
         path = directory.resolve()
@@ -143,6 +147,23 @@ def _check_tokenizer(name: str, directory: Path) -> None:
 def _check_weights(name: str, directory: Path, config: dict[str, Any]) -> None:
     if config.get(RANDOM_SEED) is None and not [*directory.glob("*.safetensors"), *directory.glob("*.bin")]:
         raise UserError(f"--model {name}: holds no weights (*.safetensors or *.bin); give a whole checkpoint")
+
+
+def _check_positions(name: str, directory: Path, context_tokens: int) -> None:
+    """A table of learned positions ends where it ends: rotary ones can be read beyond what config.json says."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):  # nothing is held
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
+    words = {model.get_input_embeddings(), model.get_output_embeddings()}
+    for path, module in model.named_modules():
+        learned = isinstance(module, torch.nn.Embedding) and module not in words and "pos" in path.replace("wpe", "pos")
+        if learned and module.num_embeddings < context_tokens:
+            raise UserError(
+                f"--context {context_tokens}: {name} has learned positions for {module.num_embeddings} tokens; "
+                "give at most that"
+            )
 
 
 def _context_tokens(name: str, config: dict[str, Any]) -> int:

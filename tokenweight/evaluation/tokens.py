@@ -113,6 +113,8 @@ def check_tokenizer(tokenizer_dir: Path) -> Path:
     """The file that a tokenizer directory is known by. UserError: there is none."""
     directory = Path(tokenizer_dir)
     files = [f for name in ("tokenizer.json", "tokenizer.model", "vocab.json") if (f := directory / name).exists()]
+    if directory.is_file():
+        raise UserError(f"{directory}: is a file; give the directory that it is in")
     if not files:
         raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
     return files[0]

@@ -42,6 +42,12 @@ def test_mistakes_are_told_in_the_commands_words(smoke_tokenizer: Path, tmp_path
         command(smoke_tokenizer, out, task="niah")
     with pytest.raises(UserError, match=r"^--haystack: .*nowhere does not exist"):
         command(smoke_tokenizer, out, "--haystack", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match=r"^--haystack: .*nowhere does not exist"):  # a task that reads none
+        command(smoke_tokenizer, out, "--haystack", str(tmp_path / "nowhere"), task="vt")
+    with pytest.raises(UserError, match=r"^--squad: .* is a directory"):
+        command(smoke_tokenizer, out, "--squad", str(tmp_path), task="qa_1")
+    with pytest.raises(UserError, match=r"tokenizer.json: is a file; give the directory that it is in"):
+        command(smoke_tokenizer / "tokenizer.json", out)
     with pytest.raises(UserError, match=r"^--samples: 100000 asked for, the question file holds"):
         command(smoke_tokenizer, out, "--samples", "100000", task="qa_1")
     with pytest.raises(UserError, match=r"holds no tokenizer.json"):

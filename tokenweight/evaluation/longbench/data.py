@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import PARAGRAPH
 from tokenweight.evaluation.longbench.tasks import LongBenchTask, longbench_task
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
@@ -57,16 +57,7 @@ def _local_file(spec: LongBenchTask, longbench: LongBench) -> Path:
 
 def _from_file(spec: LongBenchTask, path: Path) -> list[Sample]:
     samples = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{path} line {number}: is not JSON ({error}); give the official JSONL") from None
-        missing = [name for name in _FIELDS if name not in row]
-        if missing:
-            raise UserError(f"{path} line {number}: has no field {missing[0]!r}; give the official JSONL")
+    for number, row in rows(path, *_FIELDS):
         if wrong := _unscorable(spec, row):
             raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
         prompt = spec.template.format(context=row["context"], input=row["input"])
@@ -90,13 +81,13 @@ def _from_hub(spec: LongBenchTask) -> list[Sample]:
     from datasets import load_dataset
 
     try:
-        rows = load_dataset(HUB_REPO, spec.name, split="test", revision=HUB_REVISION)
+        mirror = load_dataset(HUB_REPO, spec.name, split="test", revision=HUB_REVISION)
     except (OSError, ValueError) as error:
         raise UserError(
             f"longbench.data: {HUB_REPO} ({spec.name}) cannot be loaded ({type(error).__name__}); "
             "go online once, or give a directory of the official JSONL"
         ) from error
-    return [_sample(hub_prompt(spec, row), row) for row in rows]
+    return [_sample(hub_prompt(spec, row), row) for row in mirror]
 
 
 def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:

@@ -75,8 +75,13 @@ def published(directory: Path) -> dict[str, float]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return {name: float(content[name]) for name in TASKS if content.get(name) is not None}
-    except (ValueError, TypeError, AttributeError, OSError) as error:
-        raise UserError(f"{path}: is no JSON object of scores by task ({error}); remove or repair it") from None
+    except (ValueError, TypeError, AttributeError, OSError):
+        raise UserError(f"{path}: is no JSON object of scores by task; remove or repair it") from None
+
+
+def other_files(directory: Path) -> list[str]:
+    """Files of lines in the folder that belong to no English task: other languages, or a name that is mistyped."""
+    return sorted(path.name for path in Path(directory).glob("*.jsonl") if path.stem not in TASKS)
 
 
 def _predictions(task: str, path: Path) -> list[tuple[str, list[str], list[str] | None]]:

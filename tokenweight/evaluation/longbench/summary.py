@@ -8,7 +8,9 @@ from tokenweight.evaluation.longbench.rescore import TaskScore, categories, mean
 from tokenweight.evaluation.longbench.tasks import TASKS, FirstLine
 
 
-def summary(scores: dict[str, TaskScore], known: dict[str, float], first_line: FirstLine) -> dict[str, Any]:
+def summary(
+    scores: dict[str, TaskScore], known: dict[str, float], first_line: FirstLine, other_files: list[str]
+) -> dict[str, Any]:
     """What `--json` prints. `known`: published scores by task; `difference` is to two decimals, as those are."""
     tasks: dict[str, dict[str, Any]] = {}
     for name, found in scores.items():
@@ -21,6 +23,7 @@ def summary(scores: dict[str, TaskScore], known: dict[str, float], first_line: F
         "categories": categories(scores),
         "mean": mean(scores),
         "missing": [name for name in TASKS if name not in scores],
+        "not_scored": other_files,
     }
 
 
@@ -39,6 +42,8 @@ def table(content: dict[str, Any]) -> str:
         lines.append(f"{'mean of the 16 tasks':49}{content['mean']:>8.2f}")
     else:
         lines.append(f"no mean: {', '.join(content['missing'])} missing")
+    if content["not_scored"]:
+        lines.append(f"no English task, not scored: {', '.join(content['not_scored'])}")
     lines.append(f"first-line rule: {content['first_line']}")
     if zero := [name for name, row in tasks.items() if row["score"] == 0]:
         lines.append(f"every prediction scores 0: {', '.join(zero)}; look at a few, or try the other first-line rule")

@@ -121,7 +121,7 @@ def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> tuple[tuple[
     try:
         return _squad(data) if dataset == "squad" else _hotpotqa(data)
     except (KeyError, TypeError, ValueError) as error:
-        what = f"field {error}" if isinstance(error, KeyError) else str(error)
+        what = f"field {error}" if isinstance(error, KeyError) else "another structure"
         raise UserError(
             f"ruler.{dataset}: {path} is not in the official schema ({what}); give the published JSON"
         ) from None
@@ -167,5 +167,7 @@ def _json(path: Path, field: str) -> Any:
 
 
 def _absent(field: str, path: Path) -> str:
+    if path.is_dir():
+        return f"{field}: {path} is a directory; give the published JSON file"
     command = f"tokenweight data fetch {field.rpartition('.')[2]}"
     return f"{field}: {path} does not exist; fetch it (`{command}`), or give a local copy of the published JSON"
