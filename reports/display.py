@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn, Statistic
+from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
 NO_NUMBER = "—"
@@ -179,7 +180,8 @@ def legend(report: Report, paper_is: str) -> str:
     if report.style == "ours":
         return f"{empty} {ours_alone}"
     if all(cell.paper is None for row in report.rows for cell in row.cells):
-        return f"The paper prints no numbers of {report.paper_place}. {ours_alone}"
+        printed = report.target in paper_tables()
+        return f"The paper prints no numbers of {report.paper_place}{' for these columns' if printed else ''}. {ours_alone}"
     beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]
     ours, theirs = (", ".join(dict.fromkeys(labels)) for labels in zip(*beside, strict=True)) if beside else ("", "")
     scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""

@@ -117,10 +117,12 @@ def reproduce(
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
-    from tokenweight.tasks.collect import collect, plan_target, targets_of
+    from tokenweight.tasks.collect import collect, plan_targets
 
     place = _store(store)
-    wanted = [plan_target(name, scale, inputs, place, seeds) for name in targets_of(target)]
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    for line in left_out:
+        typer.echo(line, err=True)
     for planned in wanted:
         check_inputs(planned.graph)
     if out.exists() and not out.is_dir():
@@ -219,10 +221,12 @@ def plan(
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.planning import check_checkpoints, check_execution, schedule
     from tokenweight.recipes.execution import default_execution, planned_execution
-    from tokenweight.tasks.collect import plan_target, targets_of
+    from tokenweight.tasks.collect import plan_targets
 
     place = _store(store)
-    graph = union(plan_target(name, scale, inputs, place, seeds).graph for name in targets_of(target))
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    graph = union(planned.graph for planned in wanted)
+    graph.missing += left_out
     steps, chosen = schedule(graph, place), default_execution(scale)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
         chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
@@ -279,7 +283,7 @@ def report(
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.writing import chosen_formats
-    from tokenweight.tasks.collect import collect, plan_target, targets_of
+    from tokenweight.tasks.collect import collect, plan_targets
 
     chosen = chosen_formats(formats)
     place = _store(store)
@@ -287,11 +291,12 @@ def report(
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
-    names = targets_of(target)
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    for line in left_out:
+        typer.echo(line, err=True)
     if style == "paper":  # of all targets, those that have printed numbers
-        names = [name for name in names if name in paper_tables()] or names
-    for name in names:
-        planned = plan_target(name, scale, inputs, place, seeds)
+        wanted = [planned for planned in wanted if planned.target.name in paper_tables()] or wanted
+    for planned in wanted:
         result, files = collect(planned, place, out.expanduser().resolve(), chosen, style, figures and style != "paper")
         _show(result, files, style, as_json)
 
