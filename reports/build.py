@@ -34,7 +34,7 @@ from tokenweight.reports.statistics import interval_95, pearson, spearman
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import tokens_label
 from tokenweight.reports.targets.model import Column, Row, Target
-from tokenweight.reports.units import UnitResult, read_units
+from tokenweight.reports.units import UnitResult, read_unit, read_units
 
 Run = tuple[str, int]  # row and seed
 RunUnits = Mapping[Run, list[UnitResult]]
@@ -50,6 +50,7 @@ def build_report(manifest: Manifest, store_root: Path, target: Target | None = N
     """
     target = target or get_target(manifest.target)
     _check_rows(target, manifest)
+    manifest = _with_phrase(manifest, store_root)
     columns = target.columns(manifest)
     units = _read_all(columns, manifest, store_root)
     runs = _estimate_all(target, columns, units, manifest)
@@ -70,6 +71,13 @@ def _check_rows(target: Target, manifest: Manifest) -> None:
                 "give that recipe's units"
             )
         seen.add((entry.row, entry.seed))
+
+
+def _with_phrase(manifest: Manifest, store_root: Path) -> Manifest:
+    """With the tokens of Table 1's phrase, which only a record knows: those of the first."""
+    entries = (unit for row in manifest.rows for unit in row.units if unit.benchmark == "phrase")
+    known = (tokens for entry in entries if (tokens := read_unit(entry, store_root).phrase_tokens))
+    return manifest.model_copy(update={"phrase_tokens": next(known, manifest.phrase_tokens)})
 
 
 def _seeds(manifest: Manifest) -> list[int]:
@@ -194,13 +202,18 @@ def _scaled(label: str, lengths_tokens: tuple[int, ...]) -> str:
     return label.replace("{short}", short).replace("{long}", long)
 
 
-def _paper_labels(target: Target) -> dict[str | None, str]:
+def _paper_labels(target: Target, manifest: Manifest) -> dict[str | None, str]:
     """Headings of the paper's columns, by their names in the paper's data."""
     lengths = target.paper_lengths_tokens
-    manifest = Manifest(
-        target=target.name, scale="paper", rows=(), longbench_split_tokens=8192, ruler_lengths_tokens=lengths
+    of_paper = Manifest(
+        target=target.name,
+        scale="paper",
+        rows=(),
+        longbench_split_tokens=8192,
+        ruler_lengths_tokens=lengths,
+        phrase_tokens=manifest.phrase_tokens,
     )
-    return {column.paper: column.label for column in target.columns(manifest)}
+    return {column.paper: column.label for column in target.columns(of_paper)}
 
 
 def _assemble(
@@ -258,7 +271,7 @@ def _assemble(
     if few := _fewest(estimates[row.key][column.key] for row in rows for column in shown if _is_filled(row, column)):
         notes.extend([few_samples(few)])
     labels = {row.key: row_label(row, manifest) for row in target.rows}
-    paper_labels = _paper_labels(target)
+    paper_labels = _paper_labels(target, manifest)
     return Report(
         target=target.name,
         title=target.title,
@@ -315,6 +328,7 @@ def _report_column(column: Column, paper_label: str | None) -> ReportColumn:
         group=column.group,
         decimals=column.decimals,
         signed=isinstance(column.measure, Difference),
+        difference_of=column.measure.column if isinstance(column.measure, Difference) else None,
         paper_column=column.paper,
         paper_label=paper_label if column.paper else None,
     )

@@ -1,62 +1,57 @@
-"""A report as CSV in long form: one line per cell."""
+"""A report as CSV in long form: one line a cell, with all that is known of it."""
 
 from __future__ import annotations
 
 import csv
 import io
 
-from tokenweight.reports.model import Cell, CellDifference, Report
+from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn, ReportRow
 
+# Whose number it is and where it stands; ours; its difference to the baseline; the paper's; why and from what.
 HEADER = (
-    "row",
-    "column",
-    "value",
-    "ci_low",
-    "ci_high",
-    "spread",
-    "n",
-    "n_expected",
-    "status",
-    "baseline",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "p",
-    "p_corrected",
-    "test",
-    "pairs",
-    "paper_value",
-    "paper_emphasis",
-    "note",
+    *("target", "scale", "style", "row", "row_group", "row_label", "recipe", "column", "column_group", "column_label"),
+    *("status", "value", "ci_low", "ci_high", "spread", "n", "n_expected", "decimals", "emphasis"),
+    *("baseline", "difference", "difference_low", "difference_high", "p", "p_corrected", "test", "pairs"),
+    *("paper_column", "paper_value", "paper_emphasis", "less_paper"),
+    *("note", "addresses"),
 )
 
 
 def render(report: Report) -> str:
-    """Keys, our value with its interval and n, and the paper's number as printed; empty where there is none."""
+    """Keys and labels, our value with its interval and n, the paper's number as printed; empty where there is none."""
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(HEADER)
     for row in report.rows:
         for column, cell in zip(report.columns, row.cells, strict=True):
-            writer.writerow((_text(row.key), _text(column.key), *_numbers(cell), _note(cell, notes)))
+            note = " ".join(notes[mark] for mark in cell.marks)
+            writer.writerow(
+                (
+                    *(_text(report.target), report.scale, report.style),
+                    *_place(row, column),
+                    *_ours(cell, column),
+                    *(_difference(cell.difference) if cell.difference else ("",) * 8),
+                    *_paper(cell, column),
+                    *(_text(note), _text(" ".join(cell.addresses))),
+                )
+            )
     return stream.getvalue()
 
 
-def _numbers(cell: Cell) -> tuple[str, ...]:
-    paper = cell.paper if cell.paper and cell.paper.value is not None else None
-    return (
-        _number(cell.value),
-        _number(cell.ci_low),
-        _number(cell.ci_high),
-        _number(cell.spread),
-        str(cell.n),
-        "" if cell.n_expected is None else str(cell.n_expected),
-        cell.status,
-        *(_difference(cell.difference) if cell.difference else ("",) * 8),
-        paper.printed if paper else "",
-        " ".join(paper.emphasis) if paper else "",
+def _place(row: ReportRow, column: ReportColumn) -> tuple[str, ...]:
+    keys = (row.key, row.group, row.label, row.recipe, column.key, column.group, column.label)
+    return tuple(map(_text, keys))
+
+
+def _ours(cell: Cell, column: ReportColumn) -> tuple[str, ...]:
+    n = (
+        ("", "")
+        if cell.status == "left_out"
+        else (str(cell.n), "" if cell.n_expected is None else str(cell.n_expected))
     )
+    numbers = map(_number, (cell.value, cell.ci_low, cell.ci_high, cell.spread))
+    return (cell.status, *numbers, *n, str(column.decimals), " ".join(cell.emphasis))
 
 
 def _difference(difference: CellDifference) -> tuple[str, ...]:
@@ -72,12 +67,16 @@ def _difference(difference: CellDifference) -> tuple[str, ...]:
     )
 
 
+def _paper(cell: Cell, column: ReportColumn) -> tuple[str, ...]:
+    if cell.paper is None:
+        return ("",) * 4
+    printed = _text(cell.paper.printed) if cell.paper.value is None else cell.paper.printed
+    less_paper = "" if cell.less_paper is None else f"{cell.less_paper:.{column.decimals}f}"
+    return (_text(column.paper_column or ""), printed, " ".join(cell.paper.emphasis), less_paper)
+
+
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6f}"
-
-
-def _note(cell: Cell, notes: dict[int, str]) -> str:
-    return _text(" ".join(notes[mark] for mark in cell.marks))
 
 
 def _text(text: str) -> str:

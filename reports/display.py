@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn
+from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn, Statistic
+from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
 NO_NUMBER = "—"
@@ -17,6 +18,20 @@ def value_text(cell: Cell, column: ReportColumn) -> str:
     if cell.value is None:
         return NO_NUMBER
     return number_text(cell.value, column) + spread_text(cell, column)
+
+
+def paper_text(cell: Cell) -> str:
+    """The paper's number as printed, "" where it has no such cell."""
+    return cell.paper.printed if cell.paper else ""
+
+
+def less_paper_text(cell: Cell, column: ReportColumn) -> str:
+    """Ours less the paper's, with its sign; "" where the paper has no number, a dash where we have none."""
+    if cell.paper is None or cell.paper.value is None:
+        return ""
+    if cell.less_paper is None:
+        return NO_NUMBER
+    return number_text(cell.less_paper, column.model_copy(update={"signed": True}))
 
 
 def spread_text(cell: Cell, column: ReportColumn) -> str:
@@ -123,12 +138,18 @@ def column_n_text(report: Report, index: int) -> str:
 
 
 def statistic_texts(report: Report) -> tuple[str, ...]:
-    """Numbers of the caption as sentences, with the paper's."""
-    return tuple(
-        f"{statistic.name}: {NO_NUMBER if statistic.value is None else f'{statistic.value:.4f}'} "
-        f"({statistic.n} rows; the paper: {statistic.paper})."
-        for statistic in report.statistics
-    )
+    """Numbers of the caption as sentences, with the paper's; in the paper's style the paper's alone."""
+    return tuple(map(_paper_statistic if report.style == "paper" else _statistic, report.statistics))
+
+
+def _statistic(statistic: Statistic) -> str:
+    value = NO_NUMBER if statistic.value is None else f"{statistic.value:.4f}"
+    paper = f"; the paper: {statistic.paper}" if statistic.paper else ""
+    return f"{statistic.name}: {value} ({statistic.n} rows{paper})."
+
+
+def _paper_statistic(statistic: Statistic) -> str:
+    return f"{statistic.name}: {statistic.paper}."
 
 
 def finding_texts(report: Report) -> tuple[str, ...]:
@@ -148,13 +169,20 @@ def _finding_text(finding: FindingResult) -> str:
 
 def legend(report: Report, paper_is: str) -> str:
     """How to read the table; `paper_is` says where the paper's numbers stand ("In brackets")."""
-    emphasis = f"{report.emphasis} " if report.emphasis else ""
+    empty = f"{NOT_IN_PAPER}: empty in the paper."
+    if report.style == "paper":
+        emphasis = f"{report.emphasis}, as printed. " if report.emphasis else ""
+        return f"{report.paper_place} of the paper as printed there; nothing in it was measured here. {emphasis}{empty}"
+    emphasis = f"{report.emphasis}, by our values as printed. " if report.emphasis else ""
     ours_alone = f"{emphasis}{NO_NUMBER}: no number, the note says why. n: samples behind a value."
     if not report.paper_place:
         return f"The paper has no such table. {ours_alone}"
+    if report.style == "ours":
+        return f"{empty} {ours_alone}"
     if all(cell.paper is None for row in report.rows for cell in row.cells):
-        return f"The paper prints no numbers of {report.paper_place}. {ours_alone}"
+        printed = report.target in paper_tables()
+        return f"The paper prints no numbers of {report.paper_place}{' for these columns' if printed else ''}. {ours_alone}"
     beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]
-    ours, theirs = (", ".join(labels) for labels in zip(*beside, strict=True)) if beside else ("", "")
+    ours, theirs = (", ".join(dict.fromkeys(labels)) for labels in zip(*beside, strict=True)) if beside else ("", "")
     scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""
-    return f"{paper_is}: {report.paper_place} of the paper. {scaled}{NOT_IN_PAPER}: empty in the paper. {ours_alone}"
+    return f"{paper_is}: {report.paper_place} of the paper, then ours less that. {scaled}{empty} {ours_alone}"

@@ -43,7 +43,7 @@ def emphasise(
 
 
 def emphasis_words(target: Target, columns: Iterable[Column], labels: Mapping[str, str]) -> str:
-    """The target's rule as a sentence for the caption, "" where nothing stands out; `labels` names the rows."""
+    """The target's rule for the caption, "" where nothing stands out; `labels` names the rows."""
     rule = target.emphasis
     headings = {column.paper: " ".join(filter(None, (column.group, column.label))) for column in columns}
     apart = (f"{headings.get(column, column)} of {labels[row]}" for row, column in sorted(rule.set_apart))
@@ -54,7 +54,7 @@ def emphasis_words(target: Target, columns: Iterable[Column], labels: Mapping[st
         f"underlined: larger than {labels[rule.underline_above_row]}" if rule.underline_above_row else "",
     ]
     text = "; ".join(filter(None, parts))
-    return f"{text[0].upper()}{text[1:]}, by our values as printed." if text else ""
+    return f"{text[0].upper()}{text[1:]}" if text else ""
 
 
 def _compare(rule: Emphasis, printed: Mapping[str, float], marks: Mapping[str, list[Mark]]) -> None:

@@ -16,6 +16,7 @@ from tokenweight.reports.measures import (
     Difference,
     Measure,
     Perplexity,
+    PhraseToken,
     Pmi,
     SampleMean,
     TaskMean,
@@ -95,6 +96,8 @@ def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
             chosen = [u for u in units if u.entry.benchmark == "perplexity" and u.entry.length_tokens == length_tokens]
         case Pmi():
             chosen = [u for u in units if u.entry.benchmark == "pmi"]
+        case PhraseToken():
+            chosen = [u for u in units if u.entry.benchmark == "phrase"]
         case _:
             chosen = []
     return sorted(chosen, key=lambda unit: unit.entry.unit)
@@ -122,6 +125,8 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
             estimate = _task_mean(measure, units, label, manifest)
         case Pmi():
             return _pmi(measure, units[0], label)
+        case PhraseToken(index):
+            return _phrase_token(index, units[0], label, manifest)
         case _:
             raise TypeError(f"{type(measure).__name__} reads columns, not samples")
     expected = [unit.n_expected for unit in units]
@@ -153,6 +158,16 @@ def _pmi(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
         "of what the model read at once."
     )
     return replace(found, status="complete", value=value, draws=draws, n=n, n_expected=n, remarks=(remark,))
+
+
+def _phrase_token(index: int, unit: UnitResult, label: str, manifest: Manifest) -> Estimate:
+    """The loss of one token. It has no terms: a single token is no sample of anything."""
+    if unit.phrase_tokens != manifest.phrase_tokens or len(unit.scores) != len(unit.phrase_tokens):
+        reason = Reason(label, f"{unit.entry.unit}: its tokens are not those of the table")
+        return Estimate("refused", reasons=(reason,), addresses=(unit.entry.address,))
+    return Estimate(
+        "complete", float(unit.scores[index]), n=1, n_expected=1, remarks=(unit.about,), addresses=(unit.entry.address,)
+    )
 
 
 def resampled(estimates: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
@@ -319,6 +334,7 @@ def _absent_tasks(measure: Measure, units: Sequence[UnitResult]) -> str | None:
         what = f"perplexity at {measure.length_tokens} tokens" if isinstance(measure, Perplexity) else None
         what = f"{measure.benchmark}/{measure.task}" if isinstance(measure, UnitMean) else what
         what = "pmi" if isinstance(measure, Pmi) else what
+        what = "the phrase" if isinstance(measure, PhraseToken) else what
         return f"the run has no units of {what or getattr(measure, 'benchmark', 'this column')}"
     return None
 

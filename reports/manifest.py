@@ -55,4 +55,5 @@ class Manifest(Frozen):
     ruler_lengths_tokens: tuple[PositiveInt, ...] = Field(min_length=1)  # ascending; the first is the base's context
     perplexity_lengths_tokens: tuple[PositiveInt, ...] = ()  # ascending
     planted_distances_tokens: tuple[PositiveInt, ...] = ()  # ascending: recall by distance, the farthest of each bin
+    phrase_tokens: tuple[str, ...] = ()  # text of each token of Table 1's phrase, as the records have it
     divergences: tuple[str, ...] = ()  # where this run departs from the paper, printed below the table

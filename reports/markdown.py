@@ -15,14 +15,17 @@ from tokenweight.reports.display import (
     interval_text,
     is_significant,
     legend,
+    less_paper_text,
     n_text,
+    paper_text,
     statistic_texts,
     value_text,
 )
-from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+from tokenweight.reports.model import Cell, Mark, Report, ReportColumn, ReportRow
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<|~$])")
-_BLOCK_START = re.compile(r"^([-+>#]|\d+(?=[.)]))")
+_SPECIAL = re.compile(r"([\\`*_\[\]<|~$#])")
+_BLOCK_START = re.compile(r"^([-+>]|\d+(?=[.)]))")
+_EMPHASIS: dict[Mark, tuple[str, str]] = {"underline": ("<u>", "</u>"), "italic": ("*", "*"), "bold": ("**", "**")}
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -33,15 +36,17 @@ def escape(text: str) -> str:
 
 
 def render(report: Report) -> str:
-    """The whole report: values with the paper's in brackets, intervals, notes."""
+    """The whole report: values, in style both with the paper's and the difference in brackets, intervals, notes."""
+    ours = report.style != "paper"
+    general = [note.text for note in report.notes if note.mark is None]
     parts = [
         f"## {escape(': '.join(filter(None, (report.paper_place, report.title))))}",
-        f"Scale: {report.scale}. {escape(legend(report, 'In brackets'))}",
-        _table(report, [[_value(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=True),
+        escape(("" if report.style == "paper" else f"Scale: {report.scale}. ") + legend(report, "In brackets")),
+        _table(report, [[_value(report, *pair) for pair in _cells(report, row)] for row in report.rows], with_n=ours),
         *([_list(statistic_texts(report))] if report.statistics else []),
         *(["### Findings of the paper", _list(finding_texts(report))] if report.findings else []),
-        "### Notes",
-        _list(note.text for note in report.notes if note.mark is None),
+        *(["### Notes"] if report.notes else []),
+        *([_list(general)] if general else []),
         *(f"{_superscript(note.mark)} {escape(note.text)}" for note in report.notes if note.mark is not None),
         *_intervals(report),
         *_differences(report),
@@ -101,18 +106,24 @@ def _labels(report: Report, row: ReportRow) -> list[str]:
     return [escape(label) for label in labels]
 
 
-def _value(cell: Cell, column: ReportColumn) -> str:
+def _value(report: Report, cell: Cell, column: ReportColumn) -> str:
+    if report.style == "paper":
+        return _emphasised(escape(paper_text(cell)), cell.paper.emphasis if cell.paper else ())
     text = value_text(cell, column)
     if cell.status == "not_in_paper":
         return text
-    if "underline" in cell.emphasis:
-        text = f"<u>{text}</u>"
-    if "italic" in cell.emphasis:
-        text = f"*{text}*"
-    if "bold" in cell.emphasis:
-        text = f"**{text}**"
-    text += "˒".join(_superscript(mark) for mark in cell.marks)
-    return f"{text} ({cell.paper.printed})" if cell.paper and cell.paper.value is not None else text
+    text = _emphasised(text, cell.emphasis) + "˒".join(_superscript(mark) for mark in cell.marks)
+    if cell.paper is None or cell.paper.value is None:
+        return text
+    beside = [cell.paper.printed, *([] if cell.less_paper is None else [less_paper_text(cell, column)])]
+    return f"{text} ({', '.join(beside)})"
+
+
+def _emphasised(text: str, emphasis: tuple[Mark, ...]) -> str:
+    for mark, (begin, end) in _EMPHASIS.items():
+        if mark in emphasis:
+            text = f"{begin}{text}{end}"
+    return text
 
 
 def _interval(cell: Cell, column: ReportColumn) -> str:

@@ -1,6 +1,7 @@
 """What a column shows, as data: each measure says how per-sample scores become one number.
 
-Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but UnitMean, Perplexity and Pmi are times 100.
+Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but UnitMean, Perplexity, Pmi and PhraseToken are times
+100.
 """
 
 from __future__ import annotations
@@ -70,6 +71,13 @@ class Pmi:
 
 
 @dataclass(frozen=True)
+class PhraseToken:
+    """The loss of one token of the phrase, in nats, in the row's own unit (Table 1); `index` counts from 0."""
+
+    index: int
+
+
+@dataclass(frozen=True)
 class ColumnMean:
     """Plain mean of other columns of the same row (RULER combined; Average long and full)."""
 
@@ -83,4 +91,4 @@ class Difference:
     column: str
 
 
-Measure = SampleMean | TaskMean | UnitMean | Perplexity | Pmi | ColumnMean | Difference
+Measure = SampleMean | TaskMean | UnitMean | Perplexity | Pmi | PhraseToken | ColumnMean | Difference

@@ -6,7 +6,8 @@ from typing import Literal
 
 from tokenweight.reports.manifest import Frozen, Scale
 
-Status = Literal["complete", "partial", "missing", "refused", "not_in_paper"]
+Status = Literal["complete", "partial", "missing", "refused", "not_in_paper", "left_out"]  # left_out: by the style
+Style = Literal["ours", "paper", "both"]
 Mark = Literal["bold", "italic", "underline"]
 
 
@@ -47,6 +48,7 @@ class Cell(Frozen):
     marks: tuple[int, ...] = ()  # numbers of the notes that belong to this cell
     difference: CellDifference | None = None  # to the target's baseline; of a difference column, to the row's reference
     paper: PaperNumber | None = None
+    less_paper: float | None = None  # value less the paper's, both as printed
     addresses: tuple[str, ...] = ()  # artifacts below the store that the value was computed from
 
 
@@ -56,6 +58,7 @@ class ReportColumn(Frozen):
     group: str
     decimals: int
     signed: bool  # a difference: printed with its sign
+    difference_of: str | None = None  # key of the column that a difference column belongs to
     paper_column: str | None
     paper_label: str | None  # its heading in the paper, such as 8k where ours is 1k
 
@@ -83,7 +86,7 @@ class Statistic(Frozen):
     name: str
     value: float | None
     n: int
-    paper: str | None = None
+    paper: str | None = None  # as printed
 
 
 class FindingResult(Frozen):
@@ -99,9 +102,10 @@ class FindingResult(Frozen):
 
 
 class Report(Frozen):
-    """A target filled from records. `version` counts changes of this structure."""
+    """A target filled from records. `version` counts changes of this structure; keys may be added without one."""
 
     version: Literal[2] = 2
+    style: Style = "both"  # whose numbers it holds
     target: str
     title: str
     paper_place: str

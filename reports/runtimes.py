@@ -129,7 +129,7 @@ def runtime_report(files: tuple[RuntimeFile, ...]) -> Report:
                 decimals=3,
                 signed=False,
                 paper_column=PAPER_COLUMN,
-                paper_label=setup,
+                paper_label="Time factor",
             )
             for setup in setups
         ),

@@ -28,6 +28,7 @@ _MORE_COLUMNS = {
     "longbench": ("untruncated_tokens", "length_words"),
     "bbh": ("tolerant_score",),
     "perplexity": ("prompt_sha256",),
+    "phrase": ("prompt_sha256",),
 }
 NOT_EVALUATED = "not evaluated yet"
 OUTDATED = "stale, the store has it with another fingerprint only (other settings, data or code)"
@@ -49,6 +50,8 @@ class UnitResult:
     record: dict[str, Any] = field(default_factory=dict)
     data_digest: str = ""  # over doc_ids, references, metrics (perplexity: token ids): which questions were asked
     directory: Path = Path()  # of the artifact, where there is one
+    phrase_tokens: tuple[str, ...] = ()  # phrase: text of each token
+    about: str = ""  # phrase: where it stands, and why it
     flags: tuple[str, ...] = ()  # what the evaluation itself found implausible
 
 
@@ -111,6 +114,8 @@ def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: 
         length_words=_floats(table, "length_words"),
         record=record,
         data_digest=_questions(doc_ids, table),
+        phrase_tokens=tuple(map(str, summary.get("tokens") or ())),
+        about=str(summary.get("about") or ""),
         flags=_flags(summary),
     )
 

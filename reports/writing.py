@@ -1,28 +1,51 @@
-"""Write a report in all its formats; each file is there whole or not at all."""
+"""Write a report in its formats; each file is there whole or not at all."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.reports import delimited, latex, markdown
-from tokenweight.reports.model import Report
+from tokenweight.reports import delimited, latex, macros, markdown
+from tokenweight.reports.model import Report, Style
+from tokenweight.reports.styles import styled
+
+# What each format writes: end of the file's name -> its text.
+_RENDERERS: dict[str, dict[str, Callable[[Report], str]]] = {
+    "md": {".md": markdown.render},
+    "tex": {".tex": latex.render, "-macros.tex": macros.render},
+    "csv": {".csv": delimited.render},
+    "json": {".json": lambda report: report.model_dump_json(indent=2) + "\n"},
+}
+FORMATS = tuple(_RENDERERS)
 
 
-def write_report(report: Report, out_dir: Path) -> dict[str, Path]:
-    """`<out>/<target>.md`, `.tex`, `.csv` and `.json`; returns the paths by format. UserError where it cannot write."""
-    texts = {
-        "md": markdown.render(report),
-        "tex": latex.render(report),
-        "csv": delimited.render(report),
-        "json": report.model_dump_json(indent=2) + "\n",
-    }
-    paths = {suffix: out_dir / f"{report.target}.{suffix}" for suffix in texts}
+def chosen_formats(text: str | None) -> tuple[str, ...]:
+    """Comma-separated formats; None: all. UserError for others."""
+    if text is None:
+        return FORMATS
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in given if name not in FORMATS]
+    if unknown or not given:
+        raise UserError(f"--formats {text}: {unknown[0] if unknown else 'nothing'!r} is none of {', '.join(FORMATS)}")
+    return tuple(name for name in FORMATS if name in given)
+
+
+def write_report(
+    report: Report, out_dir: Path, formats: Sequence[str] = FORMATS, style: Style = "both"
+) -> dict[str, Path]:
+    """`<out>/<target>.md`, `.tex`, `-macros.tex`, `.csv` and `.json`.
+
+    Returns the paths by format, those of macros as `macros`. UserError where it cannot write.
+    """
+    shown = styled(report, style)
+    texts = {end: render(shown) for name in formats for end, render in _RENDERERS[name].items()}
+    paths = {end.strip(".-").removesuffix(".tex"): out_dir / f"{report.target}{end}" for end in texts}
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
-        for suffix, text in texts.items():
-            replace_file(paths[suffix], text.encode())
+        for path, text in zip(paths.values(), texts.values(), strict=True):
+            replace_file(path, text.encode())
     except OSError as error:
         raise UserError(f"{out_dir}: cannot be written ({error.strerror}); choose another --out") from None
     return paths

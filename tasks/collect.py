@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,15 +10,16 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.graph import Graph, Planner
 from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
-from tokenweight.recipes.schema import Scale
+from tokenweight.recipes.ablations import PHI2_ID
+from tokenweight.recipes.schema import HubBase, PretrainBase, Scale
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
-from tokenweight.reports.measures import Perplexity, Pmi, SampleMean, TaskMean, UnitMean
-from tokenweight.reports.model import Report
+from tokenweight.reports.measures import Perplexity, PhraseToken, Pmi, SampleMean, TaskMean, UnitMean
+from tokenweight.reports.model import Report, Style
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
-from tokenweight.reports.writing import write_report
+from tokenweight.reports.writing import FORMATS, write_report
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 
@@ -43,12 +45,38 @@ def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: in
     if name not in ready_targets():
         raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}, or {ALL} for all")
     target = get_target(name)
+    if target.compares_corpora and inputs.corpus:
+        raise UserError(
+            f"{name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
+            "leave --corpus out"
+        )
     count = seeds or target.seeds
     wanted = [seeded(recipe, seed) for seed in range(count) for recipe in target.recipes]
     recipes = load_all(wanted, scale, inputs)
     planned = Planned(target, scale, count, recipes, Graph())
     graph = Planner(store).graph(recipes, benchmarks(target, manifest(planned)))
     return replace(planned, graph=graph)
+
+
+def plan_targets(
+    name: str, scale: Scale, inputs: Inputs, store: Store, seeds: int | None = None
+) -> tuple[list[Planned], list[str]]:
+    """Plans of every target that a name stands for, and why some are left out of "paper", a line each.
+
+    Left out are those that the user's inputs do not allow or that lack a text of the user's own; asked for by name they
+    are refused.
+    """
+    wanted, left_out = [], []
+    for target in targets_of(name):
+        if name == ALL and TARGETS[target].compares_corpora and inputs.corpus:
+            left_out.append(f"{target} is left out: it compares two corpora, and --corpus takes the place of both")
+            continue
+        planned = plan_target(target, scale, inputs, store, seeds)
+        if name == ALL and planned.target.own_text and planned.graph.missing:
+            left_out.append(f"{target} is left out: missing {'; '.join(planned.graph.missing)}")
+            continue
+        wanted.append(planned)
+    return wanted, left_out
 
 
 def ready_targets() -> list[str]:
@@ -73,6 +101,8 @@ def benchmarks(target: Target, described: Manifest) -> tuple[str, ...]:
             used.add("perplexity")
         elif isinstance(measure, Pmi):
             used.add("pmi")
+        elif isinstance(measure, PhraseToken):
+            used.add("phrase")
     return tuple(name for name in BENCHMARKS if name in used)
 
 
@@ -87,7 +117,11 @@ def manifest(planned: Planned) -> Manifest:
                 row=row.key,
                 recipe=row.recipe,
                 seed=seed,
-                units=tuple(unit_entry(node) for node in planned.graph.evaluations.get(seeded(row.recipe, seed), ())),
+                units=tuple(
+                    entry
+                    for node in planned.graph.evaluations.get(seeded(row.recipe, seed), ())
+                    if (entry := unit_entry(node)).unit == row.unit or row.unit is None
+                ),
                 train=_stage(planned.graph.trained.get(seeded(row.recipe, seed))),
             )
             for seed in range(planned.seeds)
@@ -100,14 +134,49 @@ def manifest(planned: Planned) -> Manifest:
         planted_distances_tokens=planted_distances(
             evaluation.planted.short_tokens, max(loaded.recipe.context_tokens for loaded in planned.recipes)
         ),
+        divergences=departures(planned.recipes, load_all(list(planned.target.recipes), "paper")),
     )
 
 
-def collect(planned: Planned, store: Store, out_dir: Path, figures: bool = True) -> tuple[Report, dict[str, Path]]:
-    """Build the target's report from records and write its files: `<out>/<target>.md`, .tex, .csv, .json, and its figures."""
+def departures(recipes: list[Loaded], at_paper: list[Loaded]) -> tuple[str, ...]:
+    """Where models stand for others than those that the paper's own recipes name, a sentence each."""
+    paper = {loaded.recipe.name: loaded.recipe for loaded in at_paper}
+    pairs = [(loaded.recipe, paper[loaded.recipe.name]) for loaded in recipes if loaded.recipe.name in paper]
+    found: dict[str, None] = {}
+    for ours, theirs in pairs:
+        base, of_paper = ours.base, theirs.base
+        small = isinstance(base, PretrainBase) and isinstance(of_paper, HubBase) and of_paper.repo_id == PHI2_ID
+        if small:
+            found["In place of Phi-2 stands a small model of its architecture, pre-trained by the pipeline."] = None
+        factors = [
+            recipe.extension.long_tokens / recipe.base.context_tokens for recipe in (ours, theirs) if recipe.extension
+        ]
+        if len(set(factors)) == 2:
+            found[f"The context is extended by a factor of {factors[0]:g}; the paper's by {factors[1]:g}."] = None
+    scorers = [
+        theirs.scorer.model.repo_id.rpartition("/")[2]
+        for ours, theirs in pairs
+        if ours.scorer and isinstance(ours.scorer.model, PretrainBase)
+        and theirs.scorer and isinstance(theirs.scorer.model, HubBase)
+    ]  # fmt: skip
+    if scorers:
+        names = ", ".join(dict.fromkeys(scorers))
+        found[f"In place of the scorers {names} stand small models, pre-trained by the pipeline."] = None
+    return tuple(found)
+
+
+def collect(
+    planned: Planned,
+    store: Store,
+    out_dir: Path,
+    formats: Sequence[str] = FORMATS,
+    style: Style = "both",
+    figures: bool = True,
+) -> tuple[Report, dict[str, Path]]:
+    """Build the target's report from records and write its files, see :func:`write_report`, and its figures."""
     described = manifest(planned)
     report = build_report(described, store.root)
-    files = write_report(report, out_dir)
+    files = write_report(report, out_dir, formats, style)
     return report, files | (write_figures(planned.target, report, described, store.root, out_dir) if figures else {})
 
 

@@ -18,15 +18,14 @@ from tokenweight.reports.html.page import render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
+from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.writing import write_page
 from tokenweight.store import Store
-from tokenweight.tasks.collect import Planned, manifest, plan_target, ready_targets, targets_of
+from tokenweight.tasks.collect import ALL as PAPER
+from tokenweight.tasks.collect import Planned, manifest, plan_target, plan_targets, ready_targets
 
 ALL = "all"  # every target, those that the paper does not have too
-_NOT_FROM_RECIPES = (
-    NotRun("table-1", "Losses and weights of one sentence", "Table 1", "tokenweight inspect CHECKPOINT TEXT_FILE"),
-    NotRun("table-6", "Run time of each weighting", "Table 6", "tokenweight runtimes FILE.json"),
-)
+_TABLE_6 = NotRun("table-6", "Run time of each weighting", "Table 6", "tokenweight runtimes FILE.json")
 
 
 def write_html(
@@ -39,19 +38,18 @@ def write_html(
     out_dir: Path,
     seeds: int | None = None,
     figures: bool = True,
-) -> None:
+) -> list[str]:
     """Write the page of a target, or of several ("all", "paper"): each that the store holds something of.
 
-    "all" takes in the reports in `out_dir` that no recipes make: Table 6, evaluations of other models.
-
-    Raises UserError for an unknown target, for inputs that do not fit, and where the file cannot be written.
+    "all" takes in the reports in `out_dir` that no recipes make: Table 6, evaluations of other models. Returns why
+    targets are left out, a line each. Raises UserError for an unknown target, for inputs that do not fit, and where the
+    file cannot be written.
     """
-    names = ready_targets() if target == ALL else targets_of(target)
+    wanted, left_out = _plans(target, scale, inputs, store, seeds)
     sections: list[Section] = []
     not_run: list[NotRun] = []
-    for name in names:
-        planned = plan_target(name, scale, inputs, store, seeds)
-        described = manifest(planned)
+    for planned in wanted:
+        name, described = planned.target.name, manifest(planned)
         report, command = build_report(described, store.root), reproduce_command(name, scale, inputs, seeds)
         if target == name or _holds_anything(report):
             drawn = _figures(planned, report, described, store) if figures else ()
@@ -59,10 +57,21 @@ def write_html(
         else:
             not_run.append(NotRun(name, report.title, report.paper_place, command))
     if target == ALL:
-        sections += _written(out_dir, set(names))
-        known = {*names, *(section.report.target for section in sections)}
-        not_run += [item for item in _NOT_FROM_RECIPES if item.target not in known]
+        sections += _written(out_dir, set(ready_targets()))
+        if all(section.report.target != _TABLE_6.target for section in sections):
+            not_run.append(_TABLE_6)
     write_page(file, render(sections, store.root, not_run))
+    return left_out
+
+
+def _plans(
+    target: str, scale: Scale, inputs: Inputs, store: Store, seeds: int | None
+) -> tuple[list[Planned], list[str]]:
+    if target != ALL:
+        return plan_targets(target, scale, inputs, store, seeds)
+    wanted, left_out = plan_targets(PAPER, scale, inputs, store, seeds)
+    others = [name for name in ready_targets() if not TARGETS[name].paper_place]
+    return [*wanted, *(plan_target(name, scale, inputs, store, seeds) for name in others)], left_out
 
 
 def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | None) -> str:

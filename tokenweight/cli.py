@@ -21,6 +21,7 @@ from tokenweight.inspection.command import inspect_command
 from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
+    from tokenweight.reports.model import Report, Style
     from tokenweight.store import Store
 
 app = typer.Typer(
@@ -38,6 +39,11 @@ ScaleOption = Annotated[
 ]
 StoreOption = Annotated[Path, typer.Option(help="Directory of the artifacts; finished stages are reused.")]
 OutOption = Annotated[Path, typer.Option(help="Directory of the results.")]
+FormatsOption = Annotated[str | None, typer.Option(help="Of md,tex,csv,json, e.g. tex,csv. Default: all.")]
+StyleOption = Annotated[
+    Literal["ours", "paper", "both"],
+    typer.Option(help="ours; paper: the paper's printed values alone; both, with their difference."),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 INPUT_OPTIONS = {
     "corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet in place of the recipe's corpus."),
@@ -111,10 +117,12 @@ def reproduce(
     """Run what a target needs and is not in the store, and write its table."""
     from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
     from tokenweight.recipes.execution import execution_for
-    from tokenweight.tasks.collect import collect, plan_target, targets_of
+    from tokenweight.tasks.collect import collect, plan_targets
 
     place = _store(store)
-    wanted = [plan_target(name, scale, inputs, place, seeds) for name in targets_of(target)]
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    for line in left_out:
+        typer.echo(line, err=True)
     for planned in wanted:
         check_inputs(planned.graph)
     if out.exists() and not out.is_dir():
@@ -143,7 +151,7 @@ def reproduce(
         artifacts = {node for planned in wanted for node in planned.graph.nodes}
         typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
     for planned in wanted:
-        report, files = collect(planned, place, out.expanduser().resolve(), figures)
+        report, files = collect(planned, place, out.expanduser().resolve(), figures=figures)
         _show(report, files)
 
 
@@ -168,8 +176,15 @@ def _run_flow(**parameters: Any) -> None:
     reproduce_flow(**parameters)
 
 
-def _show(report: Any, files: dict[str, Path]) -> None:
-    _print_markdown(files["md"].read_text())
+def _show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:
+    from tokenweight.reports import markdown
+    from tokenweight.reports.styles import styled
+
+    shown = styled(report, style)
+    if as_json:
+        typer.echo(shown.model_dump_json(indent=2))
+        return
+    _print_markdown(markdown.render(shown))
     typer.echo()
     for path in files.values():
         typer.echo(str(path))
@@ -206,10 +221,12 @@ def plan(
     from tokenweight.plan_view import plan_rows, print_plan
     from tokenweight.planning import check_checkpoints, check_execution, schedule
     from tokenweight.recipes.execution import default_execution, planned_execution
-    from tokenweight.tasks.collect import plan_target, targets_of
+    from tokenweight.tasks.collect import plan_targets
 
     place = _store(store)
-    graph = union(plan_target(name, scale, inputs, place, seeds).graph for name in targets_of(target))
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    graph = union(planned.graph for planned in wanted)
+    graph.missing += left_out
     steps, chosen = schedule(graph, place), default_execution(scale)
     if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
         chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
@@ -260,24 +277,29 @@ def report(
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
+    formats: FormatsOption = None,
+    style: StyleOption = "both",
     html: Annotated[Path | None, typer.Option(help="Write one page, with what is behind each number, instead.")] = None,
     as_json: JsonOption = False,
     figures: FiguresOption = True,
 ) -> None:
     """Render a target again from the records in the store; loads no model, shows what is missing as missing."""
-    from tokenweight.tasks.collect import collect, plan_target, targets_of
+    from tokenweight.reports.paper.numbers import paper_tables
+    from tokenweight.reports.writing import chosen_formats
+    from tokenweight.tasks.collect import collect, plan_targets
 
+    chosen = chosen_formats(formats)
     place = _store(store)
     if not place.root.is_dir():
         raise UserError(
             f"--store {store}: no such directory, so no records; run `tokenweight reproduce {target}` first"
         )
     if html is not None:
-        if as_json:
-            raise UserError("--json: is another format than --html; leave one of them out")
+        if as_json or formats is not None or style != "both":
+            raise UserError("--html: is a page of its own; leave out --json, --formats and --style")
         from tokenweight.tasks.html_page import write_html
 
-        write_html(
+        left_out = write_html(
             target,
             scale,
             inputs,
@@ -287,15 +309,18 @@ def report(
             seeds=seeds,
             figures=figures,
         )
+        for line in left_out:
+            typer.echo(line, err=True)
         typer.echo(str(html))
         return
-    for name in targets_of(target):
-        planned = plan_target(name, scale, inputs, place, seeds)
-        result, files = collect(planned, place, out.expanduser().resolve(), figures)
-        if as_json:
-            typer.echo(files["json"].read_text())
-        else:
-            _show(result, files)
+    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
+    for line in left_out:
+        typer.echo(line, err=True)
+    if style == "paper":  # of all targets, those that have printed numbers
+        wanted = [planned for planned in wanted if planned.target.name in paper_tables()] or wanted
+    for planned in wanted:
+        result, files = collect(planned, place, out.expanduser().resolve(), chosen, style, figures and style != "paper")
+        _show(result, files, style, as_json)
 
 
 @app.command()
@@ -356,10 +381,7 @@ def _evaluate(
     )
     any_model.run_models(planned, place, device, processes, tensor_parallel)
     report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
-    if as_json:
-        typer.echo(files["json"].read_text())
-    else:
-        _show(report, files)
+    _show(report, files, as_json=as_json)
 
 
 app.command("evaluate")(_with_inputs(_evaluate, EVALUATION_OPTIONS))
@@ -426,18 +448,17 @@ app.command("agree")(
 def runtimes(
     files: Annotated[list[Path], typer.Argument(help="JSON files of benchmarks/training_cost.py and zero3.py.")],
     out: OutOption = RESULTS,
+    formats: FormatsOption = None,
+    style: StyleOption = "both",
     as_json: JsonOption = False,
 ) -> None:
     """Render Table 6 (run time of each weighting) from measurements on your GPUs, beside the paper's."""
     from tokenweight.reports.runtimes import read_runtimes, runtime_report
-    from tokenweight.reports.writing import write_report
+    from tokenweight.reports.writing import chosen_formats, write_report
 
+    chosen = chosen_formats(formats)
     result = runtime_report(read_runtimes(files))
-    written = write_report(result, out.expanduser().resolve())
-    if as_json:
-        typer.echo(written["json"].read_text())
-    else:
-        _show(result, written)
+    _show(result, write_report(result, out.expanduser().resolve(), chosen, style), style, as_json)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
+from tokenweight.evaluation.phrase_text import text_problem
 from tokenweight.evaluation.prepare import data_files, prompt_identity, protocol
 from tokenweight.evaluation.units import Unit, units
 from tokenweight.recipes import Loaded
@@ -24,6 +25,7 @@ from tokenweight.recipes.schema import (
     LocalBase,
     NovelCorpus,
     Parity,
+    Phrase,
     PretrainBase,
     RandomBase,
     Recipe,
@@ -308,7 +310,7 @@ class Planner:
             inputs |= {"chunks": prepared[0], "scores": prepared[1]}
         else:
             config["data"] = self._data(unit, evaluation)
-        scorer = self._pmi_scorer(recipe) if unit.benchmark == "pmi" else None
+        scorer = self._short_scorer(unit, recipe)
         if scorer:
             inputs["scorer"] = scorer
         if unit.benchmark != "perplexity":
@@ -317,10 +319,12 @@ class Planner:
         work = EvaluateWork(unit, checkpoint, prepared, evaluation, context_tokens, scorer)
         return self._node("evaluate", name, config, work, inputs)
 
-    def _pmi_scorer(self, recipe: Recipe) -> Checkpoint | None:
-        """The frozen model that reads the short windows, if the recipe has one: by default its base, un-extended."""
-        pmi = recipe.evaluation.pmi
-        return None if pmi.scorer == "unfrozen" else self._base(pmi.scorer_model or recipe.base)[0]
+    def _short_scorer(self, unit: Unit, recipe: Recipe) -> Checkpoint | None:
+        """The frozen model that reads the short windows, if the unit has one: by default the base, un-extended."""
+        pmi, phrase = recipe.evaluation.pmi, recipe.evaluation.phrase
+        if unit.benchmark == "pmi" and pmi.scorer == "frozen":
+            return self._base(pmi.scorer_model or recipe.base)[0]
+        return self._base(recipe.base)[0] if unit.benchmark == "phrase" and phrase.scorer == "frozen" else None
 
     def _planted(self, recipe: Recipe) -> tuple[Node, Node]:
         """The judge's sequences, as long as the recipe's context, and the NLL that the un-extended base gives them."""
@@ -342,7 +346,9 @@ class Planner:
         return self._node("prepare", name, config, work, {"tokenizer": tokenizer})
 
     def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        if unit.benchmark in ("perplexity", "pmi"):
+        if unit.benchmark == "phrase" and evaluation.phrase.file:
+            return self._phrase_text(evaluation.phrase)
+        if unit.benchmark in ("perplexity", "pmi", "phrase"):
             return self._corpus(evaluation.perplexity.corpus)[1]
         try:
             files = data_files(unit, evaluation)
@@ -353,6 +359,13 @@ class Planner:
         for file in absent:
             self._note_missing(f"{unit.benchmark} {file}: no such file; give your own (see --help)")
         return {"missing": unit.id} if absent else self._digests.digest_all(files)
+
+    def _phrase_text(self, settings: Phrase) -> dict[str, Any]:
+        problem = text_problem(settings)
+        if problem:
+            self._note_missing(problem)
+            return {"missing": "phrase"}
+        return {"sha256": list(self._digests.digest_all([Path(settings.file or "")]).values())}
 
     def _note_missing(self, note: str) -> None:
         if note not in self._missing:

@@ -116,7 +116,7 @@ class EvaluateWork:
     prepared: tuple[Node, ...]  # RULER, LongBench: the prompts; planted: sequences, and the frozen scorer's NLL of them
     evaluation: Evaluation
     context_tokens: int
-    scorer: Checkpoint | None = None  # PMI: the model that reads the short windows; None: the checkpoint itself
+    scorer: Checkpoint | None = None  # PMI, phrase: the model that reads the short windows; None: the checkpoint itself
 
 
 Work = ChunkWork | PrepareWork | PretrainWork | InitializeWork | ScoreWork | ExtendWork | TrainWork | EvaluateWork

@@ -12,6 +12,7 @@ from tokenweight.reports.display import (
     NOT_IN_PAPER,
     difference_text,
     interval_text,
+    less_paper_text,
     n_text,
     value_text,
 )
@@ -19,6 +20,8 @@ from tokenweight.reports.html.artifacts import Artifacts, mapping
 from tokenweight.reports.html.samples import Samples, choose_samples
 from tokenweight.reports.html.section import RecipeShown, Section
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+
+EMPTY = ("not_in_paper", "left_out")  # cells that open nothing
 
 
 class Parts:
@@ -65,10 +68,10 @@ def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, An
 
 
 def opening_cells(report: Report) -> Iterable[tuple[ReportRow, ReportColumn, Cell]]:
-    """Cells that open a panel: all but those that the paper leaves empty."""
+    """Cells that open a panel: all but those that the paper, or the style, leaves empty."""
     for row in report.rows:
         for column, cell in zip(report.columns, row.cells, strict=True):
-            if cell.status != "not_in_paper":
+            if cell.status not in EMPTY:
                 yield row, column, cell
 
 
@@ -93,6 +96,7 @@ def _cell(
         "Samples": n_text(cell).removeprefix("n "),
         "Status": cell.status,
         "The paper": _paper(cell, column),
+        "Ours less the paper's": less_paper_text(cell, column),
     }
     if difference:
         facts[f"Difference to {labels.get(difference.baseline, difference.baseline)}"] = difference_text(

@@ -11,9 +11,10 @@ from tokenweight.reports.display import (
     difference_text,
     interval_text,
     is_significant,
+    less_paper_text,
     value_text,
 )
-from tokenweight.reports.html.data import row_name
+from tokenweight.reports.html.data import EMPTY, row_name
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
 
@@ -66,13 +67,13 @@ def row_views(report: Report, numbers: Iterator[int]) -> list[RowView]:
 def _view(cell: Cell, column: ReportColumn, numbers: Iterator[int]) -> CellView:
     difference = cell.difference.value if cell.difference else None
     return CellView(
-        number=None if cell.status == "not_in_paper" else next(numbers),
+        number=None if cell.status in EMPTY else next(numbers),
         sort="" if cell.value is None else repr(cell.value),
         value=value_text(cell, column),
         interval="" if cell.ci_low is None else interval_text(cell, column),
         difference="" if difference is None else _lines(difference_text(cell, column)),
         arrow="" if not is_significant(cell) or not difference else "↑" if difference > 0 else "↓",
-        paper=cell.paper.printed if cell.paper and cell.paper.value is not None else "",
+        paper=_paper(cell, column),
         cell=cell,
     )
 
@@ -80,3 +81,11 @@ def _view(cell: Cell, column: ReportColumn, numbers: Iterator[int]) -> CellView:
 def _lines(difference: str) -> str:
     """A difference, its interval and p on a line each."""
     return "Δ " + difference.replace(" [", "\n[").replace(", p ", "\np ").replace(" (not", "\n(not")
+
+
+def _paper(cell: Cell, column: ReportColumn) -> str:
+    """The paper's number, then ours less that."""
+    if cell.paper is None or cell.paper.value is None:
+        return ""
+    less = "" if cell.less_paper is None else less_paper_text(cell, column)
+    return " ".join(filter(None, (cell.paper.printed, less)))

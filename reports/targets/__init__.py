@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from tokenweight.errors import UserError
-from tokenweight.reports.targets import ablations, main_results, planted, pmi
+from tokenweight.reports.targets import ablations, main_results, phrase, planted, pmi
 from tokenweight.reports.targets.model import Target
 
 TARGETS: dict[str, Target] = {
     target.name: target
     for target in (
+        phrase.TABLE_1,
         main_results.TABLE_3,
         ablations.TABLE_4,
         ablations.TABLE_5,

@@ -134,6 +134,7 @@ TABLE_11 = Target(
     columns=_with_differences,
     baseline="uniform",
     divergences=("Differences are to the same weighting trained on PG-19 (Table 3).",),
+    compares_corpora=True,
 )
 
 

@@ -23,6 +23,7 @@ class Row:
     fills: frozenset[str] | None = None  # columns (by paper name) that the paper fills; None: all
     reference: str | None = None  # row that difference columns are taken against
     shown: bool = True  # False: only there to be referred to
+    unit: str | None = None  # the one unit that the row shows; None: all of its recipe's
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class Target:
     command: str | None = None  # that runs it, where that is not `tokenweight reproduce`
     about: str | None = None  # first note, in place of what is said of the scale
     figure: Draw | None = None  # draws it where the target is a figure; matplotlib is loaded there
+    compares_corpora: bool = False  # whether one corpus in place of all would leave nothing to compare
+    own_text: bool = False  # whether the user has to give a text; without it "paper" goes on
     same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
 
     @property

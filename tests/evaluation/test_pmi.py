@@ -124,7 +124,7 @@ def test_a_cut_run_repeats_one_chunk_at_most(
 ) -> None:  # fmt: skip
     whole = Job(UNIT, (), tmp_path / "whole")
     list(evaluate(checkpoint, [whole], evaluation, LONG, execution))
-    score, seen = pmi_module._score, []
+    score, seen = pmi_module.score, []
     cut_at = [3, 5]
 
     def counted(ids: torch.Tensor, *rest: Any) -> ChunkValues:
@@ -134,7 +134,7 @@ def test_a_cut_run_repeats_one_chunk_at_most(
         return score(ids, *rest)
 
     write = Histogram.write
-    monkeypatch.setattr(pmi_module, "_score", counted)
+    monkeypatch.setattr(pmi_module, "score", counted)
     with pytest.raises(KeyboardInterrupt):
         list(evaluate(checkpoint, [job], evaluation, LONG, execution))
     assert (len(Journal(job.out_dir).rows), Histogram.read(job.out_dir).chunks) == (2, 2)
@@ -227,7 +227,7 @@ def test_a_model_that_gives_no_numbers_is_named(
     checkpoint: Path, job: Job, evaluation: Evaluation, execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nan = np.full(20, np.nan, np.float32)
-    monkeypatch.setattr(pmi_module, "_score", lambda *_: ChunkValues(nan, nan, 5))
+    monkeypatch.setattr(pmi_module, "score", lambda *_: ChunkValues(nan, nan, 5))
     with pytest.raises(StageError, match="document 0 from token 0"):
         list(evaluate(checkpoint, [job], evaluation, LONG, execution))
 

@@ -7,16 +7,18 @@ import pytest
 
 from tokenweight import costs
 from tokenweight.costs import gpu_hours
-from tokenweight.graph import Planner, union
+from tokenweight.errors import UserError
+from tokenweight.graph import Graph, Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import TARGETS
 from tokenweight.store import Build, Store
-from tokenweight.tasks.collect import ALL, plan_target, ready_targets, targets_of
+from tokenweight.tasks import collect
+from tokenweight.tasks.collect import ALL, Planned, manifest, plan_target, plan_targets, ready_targets, targets_of
 from tokenweight.tasks.overview import overview
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-PAPER = [f"table-{n}" for n in (3, 4, 5, 7, 8, 9, 10, 11)] + [f"figure-{n}" for n in (1, 2, 4, 5)]
+PAPER = [f"table-{n}" for n in (1, 3, 4, 5, 7, 8, 9, 10, 11)] + [f"figure-{n}" for n in (1, 2, 4, 5)]
 
 
 def test_every_target_has_its_recipes() -> None:
@@ -97,3 +99,70 @@ def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:
     assert [rows[name]["in_store"] for name in ("table-3", "table-7", "figure-1", ALL)] == [1, 0, 1, 1]
     assert rows[ALL]["trained"] == 38
     assert rows[ALL]["gpu_hours_paper"] < sum(rows[name]["gpu_hours_paper"] for name in PAPER)
+
+
+@pytest.fixture
+def small_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "paper" stands for three targets: planning all of them takes long."""
+    monkeypatch.setattr(
+        collect, "targets_of", lambda name: ["table-1", "table-9", "table-11"] if name == ALL else [name]
+    )
+
+
+@pytest.mark.usefixtures("small_paper")
+def test_without_its_text_table_1_is_missing_and_the_paper_goes_on(tmp_path: Path) -> None:
+    store, text = Store(tmp_path / "store"), tmp_path / "text.txt"
+    (missing,) = plan_target("table-1", "paper", Inputs(), store).graph.missing
+    assert "data/table-1.txt: no such file" in missing
+    assert "evaluation.phrase.file=FILE" in missing
+    wanted, left_out = plan_targets(ALL, "paper", Inputs(), store)
+    assert [planned.target.name for planned in wanted] == ["table-9", "table-11"]
+    assert left_out == [f"table-1 is left out: missing {missing}"]
+    text.write_text("... inspired by the prints in one of Melquíades’ books ...")
+    given = Inputs(settings=(f"evaluation.phrase.file={text}",))
+    planned = plan_target("table-1", "paper", given, store)
+    assert planned.graph.missing == []
+    text.write_text(text.read_text() + " More of it.")
+    changed = plan_target("table-1", "paper", given, store)
+    first, second = (manifest(each).rows[0].units[0].fingerprint for each in (planned, changed))
+    assert first != second
+    text.write_text("Another book.")
+    (missing,) = plan_target("table-1", "paper", given, store).graph.missing
+    assert "has no 'inspired by the prints" in missing
+
+
+def test_each_row_of_table_1_has_its_own_unit(tmp_path: Path) -> None:
+    rows = manifest(plan_target("table-1", "smoke", Inputs(), Store(tmp_path))).rows
+    assert [[unit.unit for unit in row.units] for row in rows] == [
+        ["phrase/long_nll"], ["phrase/short_nll"], ["phrase/difference"],
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("small_paper")
+def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
+    inputs, store = Inputs(corpus=str(tmp_path)), Store(tmp_path / "store")
+    with pytest.raises(UserError, match="table-11: compares two corpora"):
+        plan_target("table-11", "smoke", inputs, store)
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text("A text.")
+    wanted, left_out = plan_targets(ALL, "smoke", inputs, store)
+    assert [planned.target.name for planned in wanted] == ["table-1", "table-9"]
+    assert left_out == ["table-11 is left out: it compares two corpora, and --corpus takes the place of both"]
+
+
+def test_tables_say_which_models_stand_for_the_papers() -> None:
+    def said(name: str, scale: Scale) -> tuple[str, ...]:
+        recipes = load_all(list(TARGETS[name].recipes), scale)
+        return manifest(Planned(TARGETS[name], scale, 1, recipes, Graph())).divergences
+
+    for scale in ("smoke", "mini"):
+        assert said("table-7", scale) == (
+            "In place of Phi-2 stands a small model of its architecture, pre-trained by the pipeline.",
+            "The context is extended by a factor of 4; the paper's by 16.",
+        )
+        assert said("table-5", scale) == (
+            "In place of the scorers Llama-3.2-1B, Llama-3.2-3B, Llama-3.1-8B stand small models, pre-trained by the "
+            "pipeline.",
+        )
+        assert said("table-3", scale) == ()
+    assert said("table-7", "paper") == said("table-5", "paper") == ()

@@ -168,7 +168,7 @@ def test_emphasis_rules_give_the_papers_own_marks(name: str) -> None:
         assert marks == {row: cell.emphasis for row, cell in cells.items() if cell.emphasis}, column
 
 
-@pytest.mark.parametrize("name", IN_THE_PAPER)
+@pytest.mark.parametrize("name", [name for name in IN_THE_PAPER if name != "table-1"])  # columns: test_phrase_table
 def test_targets_have_the_papers_rows_columns_and_empty_cells(name: str) -> None:
     target = TARGETS[name]
     columns = [column for column in target.columns(paper_manifest(target)) if column.shown]

@@ -68,10 +68,14 @@ def test_one_column_a_setup_in_all_formats(tmp_path):
     ]
     written = write_report(runtime_report(read_runtimes(files)), tmp_path / "out")
     markdown = written["md"].read_text()
-    assert "| Llama 3 8B | Unfrozen | 1.186 (1.27) | 1.186 (1.27) |" in markdown
+    assert "| Llama 3 8B | Unfrozen | 1.186 (1.27, -0.084) | 1.186 (1.27, -0.084) |" in markdown
     assert "| Phi 2 2.7B | Uniform | —" in markdown
     assert "95 % intervals" not in markdown
-    assert "Unfrozen & 1.186 & 1.186" in written["tex"].read_text()
+    tex = written["tex"].read_text()
+    assert "Unfrozen & 1.186 & 1.186" in tex
+    paper = tex.split("The paper, Table 6")[1]
+    assert "scores ready &" not in paper  # the paper has no such row, but a rule below its model
+    assert paper.count("\\midrule\nPhi 2 2.7B") == 2
 
 
 @pytest.mark.parametrize(

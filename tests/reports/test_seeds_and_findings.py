@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from csv import DictReader
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -114,5 +116,5 @@ def test_renderers_show_spread_and_findings_and_no_part_of_the_paper(tmp_path: P
     assert f"{value:.3f} ± 0.100" in text
     assert f"{value:.3f} $\\pm$ 0.100" in tex
     assert "The paper, " not in tex
-    assert "uniform,nll" in csv
-    assert np.isclose(float(csv.split("uniform,nll,")[1].split(",")[3]), 0.1)
+    rows = {(row["row"], row["column"]): row for row in DictReader(StringIO(csv))}
+    assert np.isclose(float(rows["uniform", "nll"]["spread"]), 0.1)

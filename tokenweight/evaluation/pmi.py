@@ -63,11 +63,11 @@ def chunk_rows(
         install_head(model)
     except ValueError as error:
         raise UserError(f"pmi: {error}; choose --benchmarks without pmi") from None
-    scorer = _scorer(scorer_dir, pmi, harness) if scorer_dir else None
+    scorer = load_scorer(scorer_dir, pmi.short_tokens, harness) if scorer_dir else None
     bos = bos_token_id(harness.lm.tokenizer, (scorer or model).config)
     for chunk in chunks(evaluation, Encoder(harness.checkpoint_dir), harness.context_tokens, known):
         ids = torch.from_numpy(chunk.ids.astype(np.int64)).to(model.device)[None]
-        values = _score(ids, pmi, model, scorer, bos)
+        values = score(ids, pmi, model, scorer, bos)
         yield chunk.document, _row(chunk, values, pmi.shift_k), values
 
 
@@ -108,22 +108,23 @@ def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -
         yield first_token, np.concatenate([front, waiting])
 
 
-def _scorer(scorer_dir: Path, pmi: Pmi, harness: LoadedModel) -> Any:
+def load_scorer(scorer_dir: Path, short_tokens: int, harness: LoadedModel) -> Any:
+    """The frozen scorer beside the model, in its precision. UserError: another vocabulary, or a shorter context."""
     tokenizer = load_tokenizer(scorer_dir)
     if vocabulary_sha256(tokenizer) != vocabulary_sha256(harness.lm.tokenizer):
-        raise UserError("evaluation.pmi.scorer_model: has another vocabulary than the model; take one that shares it")
+        raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
     model = harness.lm.model
     scorer = load_model(scorer_dir, model.dtype).to(model.device).eval()
-    if pmi.short_tokens > scorer.config.max_position_embeddings:
+    if short_tokens > scorer.config.max_position_embeddings:
         raise UserError(
-            f"evaluation.pmi.short_tokens: {pmi.short_tokens} exceeds the scorer's context "
+            f"evaluation.pmi.short_tokens: {short_tokens} exceeds the scorer's context "
             f"({scorer.config.max_position_embeddings}); lower it"
         )
     return scorer
 
 
 @torch.no_grad()
-def _score(ids: torch.Tensor, pmi: Pmi, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
+def score(ids: torch.Tensor, pmi: Pmi, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
     """Both NLLs of one chunk, ids int64 [1, tokens]. A chunk no longer than a window has no far context."""
     tokens = ids.shape[1]
     long_nll = model_nll(model, ids)

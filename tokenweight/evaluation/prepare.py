@@ -13,9 +13,18 @@ from tokenweight.evaluation.vllm_check import OWN_HEAD
 from tokenweight.recipes.schema import Evaluation
 
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
-TEMPLATE_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "planted": 1}
+TEMPLATE_VERSION = {
+    "ruler": 1,
+    "longbench": 1,
+    "mmlu": 1,
+    "bbh": 1,
+    "perplexity": 1,
+    "pmi": 1,
+    "phrase": 1,
+    "planted": 1,
+}
 _TASK_TEMPLATE_VERSION = {("ruler", "fwe"): 2}  # 2: fuller samples
-METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "planted": 1}
+METRIC_VERSION = {"ruler": 1, "longbench": 1, "mmlu": 1, "bbh": 1, "perplexity": 1, "pmi": 1, "phrase": 1, "planted": 1}
 _METRIC_PACKAGES = {"longbench": ("rouge",)}
 
 
@@ -60,6 +69,12 @@ def data_files(unit: Unit, evaluation: Evaluation) -> list[Path]:
         case "bbh":
             return bbh.task_file(evaluation.bbh, unit.task)
         case "perplexity" | "pmi":
+            from tokenweight.corpus.sources import corpus_files
+
+            return corpus_files(evaluation.perplexity.corpus)
+        case "phrase" if evaluation.phrase.file:
+            return [Path(evaluation.phrase.file)]
+        case "phrase":
             from tokenweight.corpus.sources import corpus_files
 
             return corpus_files(evaluation.perplexity.corpus)
@@ -143,6 +158,13 @@ def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
             return {
                 "metric": "pmi", "template_version": TEMPLATE_VERSION["pmi"], "metric_version": METRIC_VERSION["pmi"],
                 **evaluation.pmi.model_dump(mode="json", exclude={"scorer_model"}),  # which is an input
+            }  # fmt: skip
+        case "phrase":
+            return {
+                "metric": unit.task, "template_version": TEMPLATE_VERSION["phrase"],
+                "metric_version": METRIC_VERSION["phrase"],
+                "short_tokens": evaluation.pmi.short_tokens, "stride_tokens": evaluation.pmi.stride_tokens,
+                **evaluation.phrase.model_dump(mode="json", exclude={"file"}),
             }  # fmt: skip
         case "planted":
             return {

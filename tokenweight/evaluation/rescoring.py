@@ -23,7 +23,7 @@ from tokenweight.store import Identity, Store
 from tokenweight.store.store import read_record
 
 SCORING = ("metric", "metric_version", "metric_packages", "first_line")  # of a protocol: outputs do not depend on it
-WITHOUT_OUTPUTS = ("perplexity", "pmi", "planted")
+WITHOUT_OUTPUTS = ("perplexity", "pmi", "phrase", "planted")
 
 
 class StoredOutputs:

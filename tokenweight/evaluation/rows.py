@@ -23,7 +23,7 @@ LATER_COLUMNS = ("bos_tokens", "left_truncated", "echoed")
 
 @dataclass(frozen=True)
 class Row:
-    """One scored sample. `score` is in 0..1, except metrics `nll`, `pmi` and `abs_pmi`: nats per token."""
+    """One scored sample. `score` is in 0..1, except metrics `nll`, `pmi`, `abs_pmi` and those of a phrase: nats per token."""
 
     doc_id: int
     prompt_sha256: str

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Job:
     """A unit to evaluate: where what was prepared for it is, and where its rows go.
 
-    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; PMI with a frozen scorer:
-    that model; else nothing.
+    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; PMI and phrase with a
+    frozen scorer: that model; else nothing.
     """
 
     unit: Unit
@@ -269,6 +269,27 @@ def _run_pmi(
     yield open_unit.finish(n_expected=histogram.chunks, notes=totals(journal.rows.values()))
 
 
+# --- The tokens of one phrase ------------------------------------------------------------------
+
+
+def _run_phrase(
+    open_units: list[OpenUnit], evaluation: Evaluation, harness: LoadedModel, progress: Progress
+) -> Iterator[Unit]:
+    from tokenweight.evaluation.phrase import phrase_rows
+
+    started = time.monotonic()
+    progress(0, 1, "phrases")
+    scorer_dir = next(iter(open_units[0].job.prepared_dirs), None)
+    rows, notes = phrase_rows(evaluation, harness, scorer_dir)
+    share = (time.monotonic() - started) / len(open_units)
+    progress(1, 1, "phrases")
+    for open_unit in open_units:
+        own = rows[open_unit.job.unit.task]
+        open_unit.journal.rows.clear()  # one pass gives all: what a cut run left is from another one
+        open_unit.add(own, share)
+        yield open_unit.finish(n_expected=len(own), notes=notes)
+
+
 # --- The planted judge -------------------------------------------------------------------------
 
 
@@ -293,4 +314,4 @@ def _run_planted(
         yield open_unit.finish(n_expected=len(open_unit.journal.rows), notes={"sequences": total})
 
 
-_RUN = {"perplexity": _run_perplexity, "pmi": _run_pmi, "planted": _run_planted}
+_RUN = {"perplexity": _run_perplexity, "pmi": _run_pmi, "phrase": _run_phrase, "planted": _run_planted}

@@ -13,9 +13,9 @@ from tokenweight.evaluation.longbench import tasks as longbench
 from tokenweight.evaluation.ruler import tasks as ruler
 from tokenweight.recipes.schema import Evaluation
 
-Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted"]
+Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "phrase", "planted"]
 BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
-ONE_PASS = ("perplexity", "pmi", "planted")  # whose units all come from the same pass over the texts
+ONE_PASS = ("perplexity", "pmi", "phrase", "planted")  # whose units all come from the same pass over the texts
 
 RULER_TASKS = tuple(ruler.TASKS)
 LONGBENCH_TASKS = tuple(longbench.TASKS)
@@ -46,6 +46,8 @@ BBH_TASKS = (
     "word_sorting",
 )  # fmt: skip
 
+
+PHRASE_TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; difference: |long - short|
 
 PLANTED_KINDS = ("long_recall", "short_recall", "name", "introduction", "hard", "easy")  # of corpus.documents.Kind
 PLANTED_RECALL = "recall"  # by distance: `length_tokens` is the farthest
@@ -92,6 +94,10 @@ def units(benchmark: str, evaluation: Evaluation, context_tokens: int) -> list[U
             return [Unit("perplexity", "validation", n) for n in lengths]
         case "pmi":  # a model that reads no more than a window has no far context
             return [Unit("pmi", "validation")] if context_tokens > evaluation.pmi.short_tokens else []
+        case "phrase":
+            return (
+                [Unit("phrase", task) for task in PHRASE_TASKS] if context_tokens > evaluation.pmi.short_tokens else []
+            )
         case "planted":
             distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
             plain = [Unit("planted", task) for task in PLANTED_TASKS if task != PLANTED_RECALL]

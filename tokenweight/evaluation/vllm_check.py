@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 from tokenweight.errors import UserError
 
 MINIMUM = "0.32"  # the oldest that was run with this project; older ones want a transformers that we do not support
-OWN_HEAD = ("perplexity", "pmi", "planted")  # benchmarks that read per-token NLLs by our own head: hf alone
+OWN_HEAD = ("perplexity", "pmi", "phrase", "planted")  # benchmarks that read per-token NLLs by our own head: hf alone
 
 # In this process, so that it ends with us; no telemetry; contexts as we say, also where config.json says less.
 _SETTINGS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -45,20 +46,31 @@ def chosen_span(tokens: Tokens, span: range | None, find: str | None) -> range |
 
 def highest_span(weights: FloatArray) -> range:
     """The tokens around the highest of the M weights."""
-    n_tokens = len(weights) + 1
-    highest = int(np.argmax(weights)) + 1
-    start = max(0, min(highest - SPAN_TOKENS // 2, n_tokens - SPAN_TOKENS))
+    return span_around(int(np.argmax(weights)) + 1, len(weights) + 1)
+
+
+def span_around(token: int, n_tokens: int) -> range:
+    """As many tokens as Table 1 shows, with `token` in their middle where there are enough on both sides."""
+    start = max(0, min(token - SPAN_TOKENS // 2, n_tokens - SPAN_TOKENS))
     return range(start, min(n_tokens, start + SPAN_TOKENS))
 
 
-def _place(tokens: Tokens, find: str) -> tuple[int, int]:
-    """First and last token that hold a character of the first occurrence of `find`."""
-    position = "".join(tokens.texts).find(find)
+def place_of(texts: Sequence[str], find: str) -> tuple[int, int] | None:
+    """First and last of the tokens' `texts` that hold a character of the first occurrence of `find`; None without one."""
+    position = "".join(texts).find(find)
     if position < 0 or not find:
-        raise UserError(f"--find {find!r}: not in the first {len(tokens.ids)} tokens of the text; look for another")
-    ends = list(accumulate(map(len, tokens.texts)))
+        return None
+    ends = list(accumulate(map(len, texts)))
     first = next(i for i, end in enumerate(ends) if end > position)
     last = next(i for i, end in enumerate(ends) if end >= position + len(find))
+    return first, last
+
+
+def _place(tokens: Tokens, find: str) -> tuple[int, int]:
+    place = place_of(tokens.texts, find)
+    if place is None:
+        raise UserError(f"--find {find!r}: not in the first {len(tokens.ids)} tokens of the text; look for another")
+    first, last = place
     if last - first >= MOST_TOKENS - 2 * MARGIN_TOKENS:
         raise UserError(f"--find: the string has {last - first + 1} tokens; too many for a table, take a shorter one")
     return first, last

@@ -113,6 +113,9 @@ EVALUATION: Settings = {
         "evaluation.longbench.data": None, "evaluation.mmlu.data": None, "evaluation.bbh.data": None,
     }),
     **cite("mini: books kept back", {"evaluation.perplexity.corpus": BOOKS.model_dump()}),
+    **cite("mini: round the largest difference in a book kept back", {
+        "evaluation.phrase.file": None, "evaluation.phrase.words": None,
+    }),
 }  # fmt: skip
 
 SCALING = Scaling(

@@ -69,6 +69,15 @@ EVALUATION: Settings = {
     **cite("as the scorer's windows", {
         "evaluation.pmi.short_tokens": 8192, "evaluation.pmi.stride_tokens": 6144,
     }),
+    **cite("Table 1; the text is a novel under copyright: give your own file", {
+        "evaluation.phrase.file": "data/table-1.txt",
+    }),
+    **cite("Table 1: the words that it prints", {
+        "evaluation.phrase.words": "inspired by the prints in one of Melquíades’ books",
+    }),
+    **cite("Table 1 has a model of 8k beside one of 32k, unnamed: here the base and the uniform model", {
+        "evaluation.phrase.scorer": "frozen",
+    }),
     **cite("not in the paper: the synthetic novel as a judge", {
         "evaluation.planted.corpus": JUDGE.model_dump(), "evaluation.planted.sequences": 16,
     }),

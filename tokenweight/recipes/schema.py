@@ -317,6 +317,19 @@ class Pmi(Frozen):
         return self
 
 
+class Phrase(Frozen):
+    """Losses of each token of one phrase (Table 1), with long context and on the windows of `pmi`.
+
+    `file` None: a validation document of `perplexity.corpus`. `words` None: chosen by rule, round a fact from far back
+    in the synthetic novel, else round the largest difference of losses. `scorer` frozen: the recipe's own base before
+    extension reads the windows; unfrozen: the model itself.
+    """
+
+    file: str | None = None  # UTF-8 text; its content is its identity
+    words: str | None = Field(default=None, min_length=1)  # the phrase; its first place in the text counts
+    scorer: Literal["unfrozen", "frozen"] = "frozen"
+
+
 class Planted(Frozen):
     """The synthetic novel as a judge of scores and models (not in the paper): unseen sequences of known kinds.
 
@@ -343,6 +356,7 @@ class Evaluation(Frozen):
     bbh: Bbh
     perplexity: Perplexity
     pmi: Pmi
+    phrase: Phrase = Phrase()
     planted: Planted
 
 

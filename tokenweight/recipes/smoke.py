@@ -119,6 +119,9 @@ EVALUATION: Settings = {
         "evaluation.longbench.data": None, "evaluation.mmlu.data": None, "evaluation.bbh.data": None,
     }),
     **cite("smoke: the synthetic novel's unseen documents", {"evaluation.perplexity.corpus": NOVEL.model_dump()}),
+    **cite("smoke: round a fact from far back in an unseen document", {
+        "evaluation.phrase.file": None, "evaluation.phrase.words": None,
+    }),
 }  # fmt: skip
 
 SCALING = Scaling(

@@ -1,0 +1,67 @@
+"""Each number of a report as a LaTeX macro, for prose: `\\TwTableThreeUniformRuler` prints what the table prints.
+
+A name is `\\Tw` or, for what the paper prints, `\\TwPaper`, then target, row and column by their keys: words begin with a
+capital, digits are spelled one by one (`ruler-32k`: `RulerThreeTwoK`), a point is `Point`. A cell without a complete
+value prints an em dash.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from tokenweight.reports.display import NO_NUMBER, paper_text, value_text
+from tokenweight.reports.latex import number
+from tokenweight.reports.model import Report
+from tokenweight.reports.tex_text import escape
+
+_SPELLED = dict(
+    zip("0123456789", ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"], strict=True)
+)
+
+
+def render(report: Report) -> str:
+    """A file to `\\input` before `\\begin{document}`: ours, the paper's, or both, by the report's style."""
+    what = "as the paper prints them" if report.style == "paper" else f"{report.scale} scale"
+    lines = [f"% Numbers of {escape(report.target)}, {what}. In prose: \\Name{{}}. Needs \\usepackage[T1]{{fontenc}}."]
+    names: set[str] = set()
+    for name, text in _macros(report):
+        unique = _unique(name, names)
+        names.add(unique)
+        lines.append(rf"\newcommand{{\{unique}}}{{{number(text)}}}")
+    return "\n".join(lines) + "\n"
+
+
+def macro_name(*keys: str) -> str:
+    """`Tw` and the keys of target, row and column, letters only: ("table-3", "uniform") is TwTableThreeUniform."""
+    return "Tw" + "".join(map(_camel, keys))
+
+
+def _macros(report: Report) -> Iterator[tuple[str, str]]:
+    """(name, text) of each cell, row by row; the paper's behind ours, where it has the number."""
+    printed: set[tuple[str, str]] = set()
+    for row in report.rows:
+        for column, cell in zip(report.columns, row.cells, strict=True):
+            if report.style != "paper":
+                text = NO_NUMBER if cell.value is None else value_text(cell, column)
+                yield macro_name(report.target, row.key, column.key), text
+            place = (row.key, column.paper_column or "")
+            if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
+                printed.add(place)
+                yield macro_name("paper", report.target, *place), paper_text(cell)
+
+
+def _camel(key: str) -> str:
+    flat = unicodedata.normalize("NFKD", key)
+    spelled = re.sub(r"(?<=\d)\.(?=\d)", " point ", flat)
+    spelled = re.sub(r"\d", lambda digit: f" {_SPELLED.get(digit[0], '')} ", spelled)
+    words = re.findall(r"[A-Za-z]+", spelled)
+    return "".join(word[0].upper() + word[1:] for word in words)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """The name, or where another cell has it the name with `Again` behind it, as often as it takes."""
+    while name in taken:
+        name += "Again"
+    return name

@@ -1,0 +1,165 @@
+"""The tokens of one phrase with long and with short context (Table 1).
+
+The long model reads one sequence, as long as its context at most; the scorer reads short windows of it, as for the PMI.
+Where a phrase is given, the sequence ends with it if the text before is long enough: nothing is nearer than it need be.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from tokenweight.corpus.documents import Document, Kind
+from tokenweight.corpus.encoding import label, resolve_kinds
+from tokenweight.corpus.sources import documents
+from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.phrase_text import SETTING, text_of, text_problem
+from tokenweight.evaluation.pmi import load_scorer, score
+from tokenweight.evaluation.rows import Row, sha256_text
+from tokenweight.inspection.span import MOST_TOKENS, highest_span, place_of, span_around
+from tokenweight.inspection.tokens import Tokens, first_tokens_with_text
+from tokenweight.recipes.schema import Evaluation
+from tokenweight.training.vocabulary import bos_token_id
+from tokenweight.weighting import install_head
+
+if TYPE_CHECKING:
+    from tokenweight.evaluation.loaded_model import LoadedModel
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """What the long model reads: ids and the text of each token, both of length N; the phrase, if it is known by now."""
+
+    ids: list[int]
+    texts: list[str]
+    phrase: range | None
+    why: str = ""  # of a phrase that a rule chose
+
+
+def phrase_rows(
+    evaluation: Evaluation, harness: LoadedModel, scorer_dir: Path | None
+) -> tuple[dict[str, list[Row]], dict[str, Any]]:
+    """Rows by task (units.PHRASE_TASKS), one row a token, and what the summary says of the phrase.
+
+    `scorer_dir`: a frozen scorer; None: the model itself.
+
+    Raises:
+        UserError: the text or its phrase cannot be used, the head changes its logits, or the scorer does not fit.
+    """
+    pmi, model = evaluation.pmi, harness.lm.model
+    try:
+        install_head(model)
+    except ValueError as error:
+        raise UserError(f"phrase: {error}; take another model") from None
+    scorer = load_scorer(scorer_dir, pmi.short_tokens, harness) if scorer_dir else None
+    sequence = read_sequence(evaluation, harness.lm.tokenizer, harness.context_tokens)
+    bos = bos_token_id(harness.lm.tokenizer, (scorer or model).config)
+    values = score(torch.tensor([sequence.ids], device=model.device), pmi, model, scorer, bos)
+    difference = np.abs(values.long_nll - values.short_nll)
+    if not np.isfinite(difference).all():
+        raise StageError("phrase: a token of its sequence has an NLL that is not finite; the checkpoint may be damaged")
+    phrase, why = sequence.phrase, sequence.why
+    if phrase is None:
+        far = np.arange(len(difference)) >= values.first_window
+        phrase, why = highest_span(np.where(far, difference, 0)), "round the largest difference of losses"
+    phrase = range(max(phrase.start, 1), phrase.stop)  # the first token is not predicted
+    measured = {"long_nll": values.long_nll, "short_nll": values.short_nll, "difference": difference}
+    digest = sha256_text(json.dumps(sequence.ids))
+    rows = {
+        task: [
+            _row(number, task, sequence, token, digest, float(nll[token - 1])) for number, token in enumerate(phrase)
+        ]
+        for task, nll in measured.items()
+    }
+    return rows, {
+        "tokens": [sequence.texts[token] for token in phrase],
+        "about": _about(phrase, len(sequence.ids), why, pmi.short_tokens),
+    }
+
+
+def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -> Sequence:
+    """The sequence of the given text, or of the first validation document that has far context."""
+    settings, short_tokens = evaluation.phrase, evaluation.pmi.short_tokens
+    if settings.file:
+        if problem := text_problem(settings):
+            raise UserError(problem)
+        candidates = iter([Document(settings.file, text_of(Path(settings.file)))])
+    else:
+        candidates = documents(evaluation.perplexity.corpus, "validation")
+    for document in candidates:
+        if settings.words and settings.words in document.text:
+            return _ending_with(settings.words, document.text, tokenizer, context_tokens)
+        tokens = first_tokens_with_text(tokenizer, document.text, context_tokens)
+        if settings.words is None and len(tokens.ids) > short_tokens:
+            return _by_label(document, tokens, short_tokens)
+    wanted = f"has {settings.words!r}" if settings.words else f"is longer than {short_tokens} tokens"
+    raise UserError(f"phrase: no text {wanted}; give one with {SETTING}.file=FILE")
+
+
+def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) -> Sequence:
+    """As much of the text as the context holds, up to the phrase; of a short text, what follows as well."""
+    tokens = first_tokens_with_text(tokenizer, text, 4 * len(text) + 8)  # all: no token is less than a byte
+    front = len(list(takewhile(lambda index: index in tokens.added, range(len(tokens.ids)))))
+    body = [index for index in range(len(tokens.ids)) if index not in tokens.added]
+    place = place_of(tokens.texts, phrase)
+    if place is None or place[1] - place[0] >= min(MOST_TOKENS, context_tokens - front):
+        raise UserError(f"phrase {phrase!r}: has too many tokens for a table; give a shorter one")
+    first, last = place
+    start = max(0, body.index(last) + 1 - (context_tokens - front))
+    kept = [*range(front), *body[start : start + context_tokens - front]]
+    shown = range(kept.index(first), kept.index(last) + 1)
+    return Sequence([tokens.ids[i] for i in kept], [tokens.texts[i] for i in kept], shown)
+
+
+def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> Sequence:
+    """The synthetic novel: round the fact that was last stated farthest back; other texts have no labels."""
+    plain = Sequence(tokens.ids, tokens.texts, None)
+    if not document.spans:
+        return plain
+    ends = np.cumsum([len(text) for text in tokens.texts])
+    starts = ends - [len(text) for text in tokens.texts]
+    kinds, distances = label(document, starts, ends)
+    kinds = resolve_kinds(kinds, distances, np.arange(len(kinds)), short_tokens)
+    far = np.where(kinds == Kind.LONG_RECALL, distances, 0)
+    if not far.any():
+        return plain
+    token = int(np.argmax(far))
+    while token and far[token - 1] == far[token] - 1:  # to the first token of the fact: distances count on within it
+        token -= 1
+    why = f"round {tokens.texts[token].strip()!r}, the first token of a fact that was last stated {far[token]} tokens before"
+    return Sequence(tokens.ids, tokens.texts, span_around(token, len(tokens.ids)), why)
+
+
+def _about(phrase: range, n_tokens: int, why: str, short_tokens: int) -> str:
+    """A sentence on where the phrase stands, for the table's notes."""
+    chosen = f"It was chosen {why}." if why else "It was given."
+    near = (
+        f" It begins in the first {short_tokens} tokens, where the short context is as long." if phrase.start < short_tokens
+        else ""
+    )  # fmt: skip
+    return (
+        f"The phrase is tokens {phrase.start} to {phrase.stop - 1} of the {n_tokens} that the long model reads; the short "
+        f"windows have {short_tokens}. {chosen}{near}"
+    )
+
+
+def _row(number: int, task: str, sequence: Sequence, token: int, digest: str, nll: float) -> Row:
+    return Row(
+        doc_id=number,
+        prompt_sha256=digest,
+        n_prompt_tokens=token,  # what stands before it in the long pass
+        untruncated_tokens=None,
+        truncated=False,
+        length_words=None,
+        output="",
+        filtered="",
+        reference=json.dumps([sequence.texts[token]]),
+        metric=task,
+        score=nll,
+    )
