@@ -18,6 +18,7 @@ from tokenweight.reports.html.page import render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
+from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.writing import write_page
 from tokenweight.store import Store
@@ -50,7 +51,8 @@ def write_html(
     not_run: list[NotRun] = []
     for planned in wanted:
         name, described = planned.target.name, manifest(planned)
-        report, command = build_report(described, store.root), reproduce_command(name, scale, inputs, seeds)
+        report = styled(build_report(described, store.root), "both")
+        command = reproduce_command(name, scale, inputs, seeds)
         if target == name or _holds_anything(report):
             drawn = _figures(planned, report, described, store) if figures else ()
             sections.append(_section(planned, report, described, command, inputs, drawn))

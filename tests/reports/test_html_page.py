@@ -22,6 +22,7 @@ from tokenweight.reports.html import samples as samples_module
 from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.model import Report
+from tokenweight.reports.styles import styled
 from tokenweight.store import Store
 from tokenweight.tasks import html_page
 from tokenweight.tasks.collect import plan_target
@@ -74,7 +75,7 @@ def two_rows(tmp_path_factory: pytest.TempPathFactory) -> FakeStore:
 
 @pytest.fixture(scope="module")
 def full_report(two_rows: FakeStore) -> Report:
-    return build_report(two_rows.manifest(), two_rows.root)
+    return styled(build_report(two_rows.manifest(), two_rows.root), "both")
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,11 @@ def test_each_cell_opens_its_own_units(full_page: str, full_report: Report) -> N
         assert tuple(page.data["artifacts"][unit]["address"] for unit in entry["units"]) == cell.addresses
         assert page.cells[str(number)].startswith(entry["value"])
         assert cell.paper is None or cell.paper.printed in page.cells[str(number)]
+        if cell.less_paper is not None:
+            less = entry["facts"]["Ours less the paper's"]
+            assert float(less) == pytest.approx(round(cell.value, column.decimals) - cell.paper.value, abs=1e-9)
+            assert page.cells[str(number)].endswith(f"{cell.paper.printed} {less}")
+    assert any(cell.less_paper is not None for _, _, cell in cells)
     compared = next(entry for entry in page.data["cells"] if "Difference to Uniform" in entry["facts"])
     assert ", p" in compared["facts"]["Difference to Uniform"]
     assert "before correction" in compared["facts"]["Test"]
