@@ -14,9 +14,10 @@ _RECIPE = "table-3/uniform"
 
 
 def _columns(manifest: Manifest) -> tuple[Column, ...]:
-    """One for each token of the phrase; a single empty one where no record says which they are."""
-    labels = [token_label(text) for text in manifest.phrase_tokens] or ["phrase"]
-    of_paper = labels == list(dict.fromkeys(column for _, column in paper_table(NAME)))
+    """One for each token of the phrase; the paper's where no record says which they are."""
+    printed = list(dict.fromkeys(column for _, column in paper_table(NAME)))
+    labels = [token_label(text) for text in manifest.phrase_tokens] or printed
+    of_paper = labels == printed
     return tuple(
         Column(f"token-{index}", label, PhraseToken(index), label if of_paper else None)
         for index, label in enumerate(labels)

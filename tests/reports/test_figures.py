@@ -259,7 +259,7 @@ def test_figures_can_be_left_out(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     places = ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
     assert CliRunner().invoke(app, ["report", "table-10", *places, "--no-figures"]).exit_code == 0
-    names = {f"table-10.{suffix}" for suffix in ("md", "tex", "csv", "json")}
+    names = {f"table-10{end}" for end in (".md", ".tex", "-macros.tex", ".csv", ".json")}
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
     assert CliRunner().invoke(app, ["report", "table-10", *places]).exit_code == 0
     drawn_names = {f"table-10-training.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
