@@ -72,10 +72,15 @@ def _config(unit: UnitResult) -> dict[str, Any]:
     return config
 
 
+def _inputs(unit: UnitResult) -> dict[str, Any]:
+    inputs = unit.record.get("inputs")
+    return inputs if isinstance(inputs, dict) else {}
+
+
 def _unit_disagreement(name: str, rows: Mapping[str, UnitResult], same_questions: bool) -> str | None:
     configs = {row: _config(unit) for row, unit in rows.items()}
     shared = _SHARED_INPUTS.get(name.partition("/")[0], ()) if same_questions else ()
-    inputs = {row: {key: unit.record.get("inputs", {}).get(key) for key in shared} for row, unit in rows.items()}
+    inputs = {row: {key: _inputs(unit).get(key) for key in shared} for row, unit in rows.items()}
     complete = {row: unit for row, unit in rows.items() if unit.status == "complete"}
     questions = {row: unit.data_digest[:8] for row, unit in complete.items()} if same_questions else {}
     return (

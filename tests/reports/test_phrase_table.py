@@ -92,11 +92,11 @@ def test_hostile_tokens_are_columns_without_the_papers_numbers(tmp_path: Path) -
     assert cells == {len(HOSTILE) + 3}
 
 
-def test_without_records_there_is_one_empty_column(tmp_path: Path) -> None:
+def test_without_records_the_papers_phrase_stands_there_unmeasured(tmp_path: Path) -> None:
     report = build_report(manifest(), tmp_path)
-    assert [column.label for column in report.columns] == ["phrase"]
+    assert [column.label for column in report.columns][:2] == ["inspired", "by"]
     assert {cell.status for row in report.rows for cell in row.cells} == {"missing"}
-    assert get_target("table-1").columns(manifest())[0].paper is None
+    assert report.cell("long-context-loss", report.columns[0].key).paper.printed == "8.75"
 
 
 @pytest.mark.parametrize("tokens", [PAPER_TOKENS[:5], [*PAPER_TOKENS[:-1], "pages"]])
