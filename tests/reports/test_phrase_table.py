@@ -13,7 +13,6 @@ import pytest
 from tokenweight.reports.build import build_report
 from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.paper.numbers import paper_table
-from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.phrase import token_label
 from tokenweight.reports.writing import write_report
 
