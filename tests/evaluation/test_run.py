@@ -249,3 +249,16 @@ def test_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
     order.write_text(json.dumps({"parent_pid": os.getpid() + 1}))
     command = [sys.executable, "-m", "tokenweight.evaluation.worker", str(order)]
     assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+
+
+def test_a_process_tells_an_error_for_people_in_its_own_words(
+    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int
+) -> None:
+    too_long = jobs[2].prepared_dirs[0] / "prompts.jsonl"
+    record = json.loads(too_long.read_text().splitlines()[0])
+    too_long.write_text(json.dumps(record | {"prompt": "word " * context_tokens}) + "\n")
+    two = execution.model_copy(update={"evaluation_processes": 2})
+    with pytest.raises(StageError) as told:
+        list(evaluate(checkpoint, jobs[2:3], evaluation, context_tokens, two))
+    assert "process ended" not in str(told.value)
+    assert "\n" not in str(told.value)

@@ -68,7 +68,7 @@ def chunk_rows(
     for chunk in chunks(evaluation, Encoder(harness.checkpoint_dir), harness.context_tokens, known):
         ids = torch.from_numpy(chunk.ids.astype(np.int64)).to(model.device)[None]
         values = score(ids, pmi, model, scorer, bos)
-        yield chunk.document, _row(chunk, values, pmi.shift_k), values
+        yield chunk.document, _row(chunk, values, pmi.shift_k, harness.bos_tokens(chunk.ids.tolist())), values
 
 
 def chunks(
@@ -144,7 +144,7 @@ def score(ids: torch.Tensor, pmi: Pmi, model: Any, scorer: Any | None, bos: int 
     return ChunkValues(long, short, plan.fills[0][1])
 
 
-def _row(chunk: Chunk, values: ChunkValues, shift_k: float) -> Row:
+def _row(chunk: Chunk, values: ChunkValues, shift_k: float, bos_tokens: int | None) -> Row:
     mean = float(values.pmi.mean(dtype=np.float64))
     if not np.isfinite(mean):
         raise StageError(
@@ -163,4 +163,5 @@ def _row(chunk: Chunk, values: ChunkValues, shift_k: float) -> Row:
         reference="[]",
         metric=METRIC,
         score=mean,
+        bos_tokens=bos_tokens,
     )

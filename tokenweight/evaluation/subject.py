@@ -159,10 +159,10 @@ def _check_positions(name: str, directory: Path, context_tokens: int) -> None:
     words = {model.get_input_embeddings(), model.get_output_embeddings()}
     for path, module in model.named_modules():
         learned = isinstance(module, torch.nn.Embedding) and module not in words and "pos" in path.replace("wpe", "pos")
-        if learned and module.num_embeddings < context_tokens:
+        room = module.num_embeddings - getattr(module, "offset", 0) if learned else context_tokens  # OPT's begin at 2
+        if room < context_tokens:
             raise UserError(
-                f"--context {context_tokens}: {name} has learned positions for {module.num_embeddings} tokens; "
-                "give at most that"
+                f"--context {context_tokens}: {name} has learned positions for {room} tokens; give at most that"
             )
 
 

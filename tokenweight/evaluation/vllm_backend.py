@@ -39,6 +39,9 @@ class VllmModel(LoadedModel):
             from vllm.platforms import current_platform
 
             config = AutoConfig.from_pretrained(checkpoint_dir, local_files_only=True)
+        own = getattr(config.get_text_config(), "max_position_embeddings", None)
+        if own and context_tokens > own:
+            raise UserError(f"--context {context_tokens}: vllm makes positions up to config.json's {own} only; use hf")
         on_cpu = bool(current_platform.is_cpu())
         if execution.device not in ("auto", "cpu" if on_cpu else "cuda"):
             raise UserError(

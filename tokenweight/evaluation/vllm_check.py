@@ -14,12 +14,11 @@ from tokenweight.errors import UserError
 MINIMUM = "0.32"  # the oldest that was run with this project; older ones want a transformers that we do not support
 OWN_HEAD = ("perplexity", "pmi", "phrase", "planted")  # benchmarks that read per-token NLLs by our own head: hf alone
 
-# In this process, so that it ends with us; no telemetry; contexts as we say, also where config.json says less.
+# In this process, so that it ends with us; no telemetry.
 _SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
     "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
 _HOW = "run the same command, with the same --store, in an environment made for it (docs/evaluate.md, Backend vllm)"

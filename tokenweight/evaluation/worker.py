@@ -1,7 +1,8 @@
 """One of the processes of :mod:`.workers`: `python -m tokenweight.evaluation.worker order.json`.
 
 It loads the model once, reads jobs from its input, a JSON list a line, and answers with lines of its own: a unit that is
-complete, how far the present units are, and that it is ready for the next line. It ends where its input does.
+complete, how far the present units are, that it is ready for the next line, or an error for people. It ends where its
+input does.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tokenweight.errors import UserError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.run import Job, evaluate_with
 from tokenweight.evaluation.units import Unit
-from tokenweight.evaluation.workers import USER_ERROR_EXIT_CODE
 from tokenweight.recipes.schema import Evaluation, Execution
 from tokenweight.training.parent_death import end_with_parent
 
@@ -44,9 +44,9 @@ def main(order_file: Path) -> int:
             ):
                 say(unit=asdict(unit))
             say(ready=True)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return USER_ERROR_EXIT_CODE
+    except (UserError, StageError) as error:
+        say(error=str(error), of_user=isinstance(error, UserError))
+        return 1
     return 0
 
 

@@ -28,7 +28,6 @@ from tokenweight.recipes.schema import Evaluation, Execution
 if TYPE_CHECKING:
     from tokenweight.evaluation.run import Job
 
-USER_ERROR_EXIT_CODE = 2
 _TOGETHER = ("mmlu", "bbh", *ONE_PASS)
 
 Group = list["Job"]
@@ -44,6 +43,7 @@ class _Shared:
     told: SimpleQueue[Unit | Exception | None] = field(default_factory=SimpleQueue)  # None: look at `parts`
     parts: dict[int, float] = field(default_factory=dict)  # of each process: units at work, by how far they are
     running: set[subprocess.Popen[str]] = field(default_factory=set)
+    stopping: bool = False  # no further process is of use
 
 
 def evaluate_in_workers(
@@ -84,6 +84,7 @@ def evaluate_in_workers(
                 thread.start()
             yield from _results(len(jobs), shared, progress)
         finally:
+            shared.stopping = True
             while not shared.waiting.empty():
                 shared.waiting.get()
             for process in list(shared.running):
@@ -170,6 +171,8 @@ def _start(number: int, device: str | None, log_file: Path, shared: _Shared) -> 
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, text=True
         )
     shared.running.add(process)
+    if shared.stopping:  # the others were ended while this one was started
+        process.terminate()
     return process
 
 
@@ -187,6 +190,8 @@ def _run(group: Group, number: int, process: subprocess.Popen[str], log_file: Pa
         print(json.dumps(jobs), file=_pipe(process.stdin), flush=True)
         for line in _pipe(process.stdout):
             message = json.loads(line)
+            if "error" in message:
+                raise (UserError if message["of_user"] else StageError)(message["error"])
             if "unit" in message:
                 unit = Unit(**message["unit"])
                 left.discard(unit)
@@ -222,6 +227,4 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
 
 def _error(group: Group, code: int, log: str) -> Exception:
     lines = [line for line in log.splitlines() if line.strip()] or ["(it said nothing)"]
-    if code == USER_ERROR_EXIT_CODE:
-        return UserError(lines[-1])
     return StageError(f"{group[0].unit.id}: its process ended with {code}:\n" + "\n".join(lines[-20:]))

@@ -56,6 +56,8 @@ def evaluation_recipe(
     if unknown := sorted(set(inputs.assignments()) - known):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
     recipe = build(f"evaluate/{label}", scale, settings)
+    if recipe.evaluation.backend != backend:
+        raise UserError(f"--set evaluation.backend: give --backend {recipe.evaluation.backend} here")
     if "pmi" in benchmarks and context_tokens <= recipe.evaluation.pmi.short_tokens:
         short = context_tokens // 4
         raise UserError(
