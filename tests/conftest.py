@@ -23,7 +23,7 @@ import pytest
 
 from tokenweight.embedded import quiet
 
-# Files that use the fixture `workplace`, a table reproduced from nothing: minutes.
+# Files that use the fixture `workplace`, a table reproduced from nothing: minutes, and the longest of the suite.
 SHARED = ("tests/pipeline/test_reproduce.py", "tests/pipeline/test_planted.py")
 
 quiet()

@@ -29,6 +29,8 @@ def beside(workplace: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+# Minutes in the process that the suite waits for; Table 3's pipeline and tests/evaluation/test_planted.py cover its parts.
+@pytest.mark.slow
 def test_it_judges_the_models_of_table_3_and_trains_those_of_table_4(beside: Path) -> None:
     trained = {path.parent for path in (beside / "store" / "train").glob("*/record.json")}
     judge = ("--set", "evaluation.planted.sequences=2")
