@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tokenweight.evaluation.units import Unit
 from tokenweight.evaluation.vllm_check import OWN_HEAD
 from tokenweight.recipes.schema import Evaluation
 
+version = cache(metadata.version)  # milliseconds each, and a plan asks thousands of times
 # Raised whenever a benchmark's prompts, or the meaning of its scores, change: older rows are then not reused.
 TEMPLATE_VERSION = {
     "ruler": 1,
