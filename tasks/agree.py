@@ -14,7 +14,6 @@ from tokenweight.evaluation.backend_agreement import (
     Agreement,
     Bounds,
     Pair,
-    Precision,
     compare,
     disagreements,
 )
@@ -23,7 +22,7 @@ from tokenweight.evaluation.subject import Subject
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend
+from tokenweight.recipes.schema import Backend, Precision
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store, read_record
 from tokenweight.tasks.any_model import PlannedModels, plan_models, run_models
@@ -101,17 +100,16 @@ def run_both(
 
 def verdict(planned: tuple[PlannedModels, PlannedModels], stores: tuple[Store, Store]) -> Verdict:
     """Compare the rows in the stores."""
-    pairs, gpu = [], False
+    pairs = []
     versions: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for nodes in zip(_nodes(planned[0]), _nodes(planned[1]), strict=True):
         places = [store.path(node.identity) for node, store in zip(nodes, stores, strict=True)]
         pairs.append(Pair(_unit(nodes), read_rows(places[0]), read_rows(places[1])))
         for known, place in zip(versions, places, strict=True):
             record = read_record(place) or {}
-            gpu |= any(name.startswith("cuda") for name in record.get("peak_memory_bytes", {}))
             for name, version in record.get("versions", {}).items():
                 known[name] = sorted({*known.get(name, ()), version})
-    precision: Precision = "bf16" if gpu else "fp32"
+    precision: Precision = next(iter(planned[0].recipes.values())).recipe.evaluation.precision
     benchmarks, bounds = compare(pairs), BOUNDS[precision]
     return Verdict(
         model=next(iter(planned[0].subjects)),

@@ -87,6 +87,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def evaluation(data: Path) -> Evaluation:
     return Evaluation(
+        precision="fp32",
         ruler=Ruler(lengths_tokens=(256, 512), samples=2),
         longbench=LongBench(split_tokens=256),
         mmlu=Mmlu(data=str(data / "mmlu"), samples=2),

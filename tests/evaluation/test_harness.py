@@ -133,3 +133,10 @@ def test_a_bare_tokenizer_gets_its_end_of_text_by_name(checkpoint: Path, executi
     (copy / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match="names no eos_token"):
         Harness(copy, CONTEXT_TOKENS, execution)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_the_precision_is_the_evaluations_not_the_devices(
+    precision: Any, dtype: torch.dtype, checkpoint: Path, execution: Execution
+) -> None:
+    assert Harness(checkpoint, CONTEXT_TOKENS, execution, precision).lm.model.dtype == dtype

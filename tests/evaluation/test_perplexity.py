@@ -67,7 +67,7 @@ def test_resumes_behind_the_documents_that_are_done(
     whole = {job.unit.id: read_rows(job.out_dir) for job in jobs}
     for job in jobs:
         (job.out_dir / "rows.parquet").unlink()
-        Journal(job.out_dir).append(whole[job.unit.id][:1])
+        Journal(job.out_dir).append(whole[job.unit.id][:1], 0.0)
     list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
     assert {job.unit.id: read_rows(job.out_dir) for job in jobs} == whole
 

@@ -57,12 +57,20 @@ def test_half_written_or_doubled_rows_are_named(tmp_path: Path) -> None:
 
 def test_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.append(_rows([0.0, 1.0]))
+    journal.append(_rows([0.0, 1.0]), 2.5)
     path = tmp_path / "rows.partial.jsonl"
-    path.write_text(path.read_text()[:-20])
+    text = path.read_text()
+    path.write_text(text[: text.index('{"seconds"') - 20])
     again = Journal(tmp_path)
-    assert list(again.rows) == [0]
-    again.append(_rows([0.0, 1.0])[1:])
+    assert (list(again.rows), again.seconds) == ([0], 0.0)
+    again.append(_rows([0.0, 1.0])[1:], 1.5)
     assert list(Journal(tmp_path).rows) == [0, 1]
     again.keep_only({0: "a" * 64, 1: "b" * 64})
     assert list(again.rows) == [0]
+
+
+def test_seconds_of_a_run_that_was_cut_count(tmp_path: Path) -> None:
+    Journal(tmp_path).append(_rows([0.0, 1.0])[:1], 2.5)
+    again = Journal(tmp_path)
+    again.append(_rows([0.0, 1.0])[1:], 1.5)
+    assert again.seconds == Journal(tmp_path).seconds == 4.0

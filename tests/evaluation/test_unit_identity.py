@@ -89,6 +89,12 @@ def test_other_weights_are_another_unit_with_the_same_prompts(planned: Planned, 
     assert changed(before, planned()) == ALL_EVALUATED
 
 
+def test_another_precision_is_another_unit_with_the_same_prompts(planned: Planned) -> None:
+    before = planned()
+    assert changed(before, planned("evaluation.precision=fp32")) == set()
+    assert changed(before, planned("evaluation.precision=bf16")) == ALL_EVALUATED
+
+
 @pytest.mark.parametrize("benchmark", ["ruler", "longbench", "mmlu", "bbh"])
 def test_another_template_is_another_unit_with_new_prompts(
     benchmark: str, planned: Planned, monkeypatch: pytest.MonkeyPatch

@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from statistics import fmean, median
-from typing import Literal
 
 from tokenweight.evaluation.rows import Row
 from tokenweight.evaluation.units import BENCHMARKS, Unit
-
-Precision = Literal["fp32", "bf16"]
+from tokenweight.recipes.schema import Precision
 
 
 @dataclass(frozen=True)

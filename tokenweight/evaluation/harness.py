@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicCache, StaticLayer
 
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
 from tokenweight.evaluation.quiet import quiet_harness
-from tokenweight.recipes.schema import Execution
+from tokenweight.recipes.schema import Execution, Precision
 from tokenweight.training.models import causal_lm
 
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
@@ -81,11 +81,13 @@ def _left_padded(states: torch.Tensor, tokens: int) -> torch.Tensor:
 class Harness(LoadedModel):
     """One checkpoint loaded by transformers, and what may be asked of it."""
 
-    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> None:
+    def __init__(
+        self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
+    ) -> None:
         device = evaluation_device(execution)
         with quiet_harness():
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
-            model = causal_lm(checkpoint_dir, torch.bfloat16 if device == "cuda" else torch.float32)
+            model = causal_lm(checkpoint_dir, torch.bfloat16 if precision == "bf16" else torch.float32)
             model.to(device)
         name_end_of_text(tokenizer, checkpoint_dir)
         model.generation_config = _greedy(model, tokenizer)

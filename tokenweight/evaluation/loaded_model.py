@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation.tokens import end_of_text
-from tokenweight.recipes.schema import Backend, Execution
+from tokenweight.recipes.schema import Backend, Execution, Precision
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -137,8 +137,10 @@ def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
     return int(2 * config.num_hidden_layers * heads * width * element_bytes)
 
 
-def load(backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> LoadedModel:
-    """The checkpoint by the backend.
+def load(
+    backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
+) -> LoadedModel:
+    """The checkpoint by the backend, weights and activations in that precision.
 
     Raises:
         UserError: the backend cannot run here, or cannot run this checkpoint.
@@ -146,7 +148,7 @@ def load(backend: Backend, checkpoint_dir: Path, context_tokens: int, execution:
     if backend == "vllm":
         from tokenweight.evaluation.vllm_backend import VllmModel
 
-        return VllmModel(checkpoint_dir, context_tokens, execution)
+        return VllmModel(checkpoint_dir, context_tokens, execution, precision)
     from tokenweight.evaluation.harness import Harness
 
-    return Harness(checkpoint_dir, context_tokens, execution)
+    return Harness(checkpoint_dir, context_tokens, execution, precision)

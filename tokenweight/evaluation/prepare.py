@@ -103,6 +103,11 @@ def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
     Raises:
         UserError: the benchmark needs the backend hf.
     """
+    precision = {} if evaluation.precision == "fp32" else {"model_precision": evaluation.precision}
+    return _of_benchmark(unit, evaluation) | precision
+
+
+def _of_benchmark(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
     if evaluation.backend != "hf" and unit.benchmark in OWN_HEAD:
         raise UserError(
             f"backend {evaluation.backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "

@@ -108,14 +108,19 @@ class Journal:
     def __init__(self, out_dir: Path) -> None:
         self._path = out_dir / JOURNAL_NAME
         self.rows: dict[int, Row] = {}
+        self.seconds = 0.0  # that they took, in all runs
         if self._path.exists():
             self._read()
 
     def _read(self) -> None:
         for line in self._path.read_text().splitlines():
             try:
-                row = Row(**json.loads(line))
-            except (ValueError, TypeError):
+                told = json.loads(line)
+                if told.keys() == {"seconds"}:
+                    self.seconds += told["seconds"]
+                    continue
+                row = Row(**told)
+            except (ValueError, TypeError, AttributeError):
                 continue  # the line that was being written when the run was killed
             self.rows[row.doc_id] = row
 
@@ -123,14 +128,15 @@ class Journal:
         """Forget rows whose prompt is not the one asked for now."""
         self.rows = {i: row for i, row in self.rows.items() if prompts_sha256.get(i) == row.prompt_sha256}
 
-    def append(self, rows: Iterable[Row]) -> None:
-        """Add rows and flush them to disk."""
+    def append(self, rows: Iterable[Row], seconds: float) -> None:
+        """Add rows, and the seconds that they took, and flush them to disk."""
         new = list(rows)
-        text = "".join(json.dumps(asdict(row)) + "\n" for row in new)
+        text = "".join(json.dumps(line) + "\n" for line in (*map(asdict, new), {"seconds": seconds}))
         with self._path.open("a") as stream:
             # A killed writer may have left half a line: begin on a fresh one.
             stream.write("\n" + text if stream.tell() else text)
         self.rows.update({row.doc_id: row for row in new})
+        self.seconds += seconds
 
     @staticmethod
     def is_open(out_dir: Path) -> bool:

@@ -22,6 +22,7 @@ from tokenweight.evaluation.units import BENCHMARKS, Unit
 from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Evaluation, Execution
+from tokenweight.store.environment import peak_memory_bytes
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
@@ -45,18 +46,18 @@ class OpenUnit:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.seconds = 0.0
         self.journal = Journal(job.out_dir)
 
     def add(self, rows: Iterable[Row], seconds: float) -> None:
         """Keep rows that took `seconds`."""
-        self.journal.append(rows)
-        self.seconds += seconds
+        self.journal.append(rows, seconds)
 
     def finish(self, n_expected: int, notes: dict[str, Any] | None = None) -> Unit:
         """Write summary.json, then rows.parquet; the unit is complete with the latter."""
         job, rows = self.job, list(self.journal.rows.values())
-        told = summary(rows, job.unit.id, n_expected=n_expected, seconds=self.seconds, notes=notes)
+        # Of this process, which holds the model; the store's record speaks of the one that asked for the unit.
+        notes = {**(notes or {}), "peak_memory_bytes": peak_memory_bytes()}
+        told = summary(rows, job.unit.id, n_expected=n_expected, seconds=self.journal.seconds, notes=notes)
         write_json(told, job.out_dir / SUMMARY_NAME)
         write_rows(rows, job.out_dir)
         self.journal.remove()
@@ -109,7 +110,8 @@ def evaluate(
         return
     from tokenweight.evaluation.loaded_model import load
 
-    yield from evaluate_with(load("hf", checkpoint_dir, context_tokens, execution), left, evaluation, progress)
+    harness = load(evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
+    yield from evaluate_with(harness, left, evaluation, progress)
 
 
 def evaluate_with(

@@ -21,10 +21,10 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
 from tokenweight.evaluation.quiet import quiet_harness
 from tokenweight.evaluation.vllm_check import check_vllm, importing
-from tokenweight.recipes.schema import Execution
+from tokenweight.recipes.schema import Execution, Precision
 
 MAX_BATCH_SEQUENCES = 256
-FP32_BYTES = 4
+ELEMENT_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}
 CPU_BATCH_SEQUENCES = 8  # of the longest input, as backend hf
 GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them itself; a killed run repeats so much
 
@@ -32,7 +32,9 @@ GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them 
 class VllmModel(LoadedModel):
     """One checkpoint loaded by vLLM, and what may be asked of it."""
 
-    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution) -> None:
+    def __init__(
+        self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
+    ) -> None:
         check_vllm()
         with importing():
             from vllm import LLM
@@ -58,10 +60,12 @@ class VllmModel(LoadedModel):
         sequences = execution.eval_batch_sequences or (CPU_BATCH_SEQUENCES if on_cpu else None)
         self._batch_tokens = sequences * context_tokens if sequences else GPU_BATCH_TOKENS
         # On a CPU vLLM would take nearly all memory for its cache; here twice what the batch needs, as it works in blocks.
-        cache_bytes = 2 * self._batch_tokens * cache_bytes_of_token(config, FP32_BYTES) if on_cpu else None
+        cache_bytes = (
+            2 * self._batch_tokens * cache_bytes_of_token(config, ELEMENT_BYTES[precision]) if on_cpu else None
+        )
         engine = LLM(
             model=str(checkpoint_dir),
-            dtype="float32" if on_cpu else "bfloat16",  # as backend hf
+            dtype="bfloat16" if precision == "bf16" else "float32",
             max_model_len=context_tokens,
             tensor_parallel_size=execution.tensor_parallel,
             generation_config="vllm",  # none of the checkpoint's own sampling settings

@@ -36,7 +36,9 @@ def main(order_file: Path) -> int:
     evaluation = Evaluation.model_validate(order["evaluation"])
     execution = Execution.model_validate(order["execution"])
     try:
-        harness = load(evaluation.backend, Path(order["checkpoint_dir"]), order["context_tokens"], execution)
+        harness = load(
+            evaluation.backend, Path(order["checkpoint_dir"]), order["context_tokens"], execution, evaluation.precision
+        )
         for line in sys.stdin:
             jobs = [_job(job) for job in json.loads(line)]
             for unit in evaluate_with(

@@ -43,6 +43,7 @@ TRAINING: Settings = {
 }
 
 EVALUATION: Settings = {
+    **cite("the paper does not say; as in training", {"evaluation.precision": "bf16"}),
     **cite("Section 4, Evaluation: 8k, 16k, 24k, 32k", {"evaluation.ruler.lengths_tokens": (8192, 16_384, 24_576, 32_768)}),
     **cite("Appendix C: 500 examples a task", {"evaluation.ruler.samples": 500}),
     **cite("official RULER's default seed", {"evaluation.ruler.seed": 42}),

@@ -344,12 +344,14 @@ class Planted(Frozen):
 
 
 Backend = Literal["hf", "vllm"]
+Precision = Literal["fp32", "bf16"]
 
 
 class Evaluation(Frozen):
     """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
 
     backend: Backend = "hf"
+    precision: Precision  # of weights and activations, on whatever device
     ruler: Ruler
     longbench: LongBench
     mmlu: Mmlu

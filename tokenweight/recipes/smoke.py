@@ -93,6 +93,7 @@ TRAINING: Settings = {
 WINDOWS: Settings = cite(_EIGHTH, {"scorer.short_tokens": 1024, "scorer.stride_tokens": 768})
 
 EVALUATION: Settings = {
+    **cite("smoke: as CPUs compute", {"evaluation.precision": "fp32"}),
     **cite(_EIGHTH, {
         "evaluation.ruler.lengths_tokens": (1024, 2048, 3072, 4096),
         "evaluation.longbench.split_tokens": 1024,
