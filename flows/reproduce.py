@@ -29,7 +29,9 @@ StoreParameter = Annotated[str, Field(description="Directory of the artifacts; f
 OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json and its figures")]
 PathParameter = Annotated[str | None, Field(description="A path in place of the recipe's own input")]
 SettingsParameter = Annotated[list[str] | None, Field(description="key=value of recipe fields, e.g. training.steps=12")]
-Launcher = Annotated[Literal["inline", "torchrun", "deepspeed"] | None, Field(description="None: the scale's own")]
+Launcher = Annotated[
+    Literal["inline", "torchrun", "deepspeed", "srun"] | None, Field(description="None: the scale's own")
+]
 Processes = Annotated[int | None, Field(ge=1, description="Training processes of all nodes, one a GPU")]
 ExecutionSettings = Annotated[list[str] | None, Field(description="key=value of Execution, e.g. nodes=2")]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, Field(description="None: the scale's own")]
