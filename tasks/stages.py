@@ -15,6 +15,7 @@ from tokenweight.stages import STAGE_VERSIONS, Node, StageName
 from tokenweight.store import Store
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.progress import reporter
+from tokenweight.tasks.requeue import left_to_slurm
 from tokenweight.tasks.work import maker
 
 
@@ -41,12 +42,13 @@ def make(label: str, batch: Batch) -> State[str]:
     logger = get_run_logger()
     progress = reporter(label)
     reused = 0
-    for done, node in enumerate(batch.nodes, start=1):
-        build = maker(node, batch.store, batch.execution, progress)
-        _, was_there = batch.store.get_or_build(node.identity, build, note=logger.info)
-        reused += was_there
-        if len(batch.nodes) > 1:
-            progress(done, len(batch.nodes), "artifacts")
+    with left_to_slurm(logger.info):
+        for done, node in enumerate(batch.nodes, start=1):
+            build = maker(node, batch.store, batch.execution, progress)
+            _, was_there = batch.store.get_or_build(node.identity, build, note=logger.info)
+            reused += was_there
+            if len(batch.nodes) > 1:
+                progress(done, len(batch.nodes), "artifacts")
     return batch.made(reused)
 
 
