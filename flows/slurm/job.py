@@ -6,11 +6,11 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import jinja2
 from prefect.workers.base import BaseJobConfiguration, BaseVariables
-from pydantic import AfterValidator, BaseModel, Field, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, BaseModel, Field, PositiveFloat, PositiveInt, model_validator
 
 _JOB_NAME_CHARACTERS = 60
 
@@ -70,6 +70,14 @@ class SlurmOptions(BaseModel):
     log_dir: Line = Field(default="slurm-logs", description="Directory of the jobs' output, on a shared file system")
     poll_seconds: PositiveFloat = Field(default=10.0, description="How often the worker asks Slurm about the job")
 
+    @model_validator(mode="after")
+    def _stopping_needs_requeue(self) -> Self:
+        if self.stop_seconds_before_end is not None and not self.requeue:
+            raise ValueError(
+                "stop_seconds_before_end: the job could not go back into the queue; set requeue, or leave it out"
+            )
+        return self
+
 
 class SlurmVariables(SlurmOptions, BaseVariables):
     """What the work pool's page offers."""
@@ -100,7 +108,7 @@ class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
     def directives(self) -> list[str]:
         """The options of sbatch."""
         given = {
-            "job-name": re.sub(r"[^\w.:/@+=-]+", "-", self.name or "flow-run")[:_JOB_NAME_CHARACTERS],
+            "job-name": re.sub(r"[^\w.:/@+=-]+", "-", self.name or "flow-run", flags=re.ASCII)[:_JOB_NAME_CHARACTERS],
             "output": f"{self.log_path()}/%j.out",
             "chdir": str(self._working_path()),
             "open-mode": "append",  # a requeued job goes on in the same file

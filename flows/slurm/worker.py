@@ -44,21 +44,23 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
         """Prepare, and watch the jobs that an earlier worker of this pool has left."""
         await super().setup()
         try:
-            left = await self._flow_runs_with_jobs()
+            left = await self._open_flow_runs()
         except httpx.HTTPError as error:
             self._logger.warning(
                 "The Prefect API does not answer; jobs of an earlier worker are not watched: %s", error
             )
             return
+        assert self._runs_task_group is not None  # setup has made it
         for flow_run in left:
-            self._logger.info("Watching Slurm job %s of flow run '%s'", flow_run.infrastructure_pid, flow_run.name)
-            self._runs_task_group.start_soon(self._watch, flow_run, flow_run.infrastructure_pid, POLL_SECONDS)
+            if (job := flow_run.infrastructure_pid) is not None:
+                self._logger.info("Watching Slurm job %s of flow run '%s'", job, flow_run.name)
+                self._runs_task_group.start_soon(self._watch, flow_run, job, POLL_SECONDS)
 
     async def run(
         self,
         flow_run: FlowRun,
         configuration: SlurmConfiguration,
-        task_status: anyio.abc.TaskStatus[str] | None = None,
+        task_status: anyio.abc.TaskStatus[Any] | None = None,
     ) -> BaseWorkerResult:
         """Submit the flow run's job and watch it to its end; the flow run's state then says how it ended."""
         configuration.log_path().mkdir(parents=True, exist_ok=True)
@@ -128,8 +130,8 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
         except ObjectNotFound:
             self._logger.debug("Flow run %s was deleted", flow_run_id)
 
-    async def _flow_runs_with_jobs(self) -> list[FlowRun]:
-        """The pool's flow runs that have a job and are not over."""
+    async def _open_flow_runs(self) -> list[FlowRun]:
+        """The pool's flow runs that may have a job and are not over."""
         open_states = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
         found: list[FlowRun] = []
         while True:
@@ -143,4 +145,4 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
             )
             found += page
             if len(page) < _PAGE:
-                return [flow_run for flow_run in found if flow_run.infrastructure_pid]
+                return found

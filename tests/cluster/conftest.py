@@ -90,11 +90,13 @@ class Prefect:
         self.api("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
 
     def wait_for(self, run: str, *states: str, seconds: float = 240) -> None:
-        """Wait until a run is in one of the states."""
+        """Wait until a run is in one of the states; one that has ended otherwise fails the test."""
+        over = {"Completed", "Failed", "Cancelled"}  # a crashed one may be requeued
         try:
-            wait_for(lambda: self.state(run) in states, f"{' or '.join(states)}", seconds)
+            wait_for(lambda: self.state(run) in {*states, *over}, f"{' or '.join(states)}", seconds)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; the run went through {self.states(run)}: {self.message(run)}") from None
+        assert self.state(run) in states, f"the run went through {self.states(run)}: {self.message(run)}"
 
 
 @pytest.fixture(scope="session")

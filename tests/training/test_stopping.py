@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import stopping
@@ -89,6 +90,16 @@ def test_a_child_that_does_not_listen_is_ended(tmp_path, monkeypatch):
     command = [sys.executable, "-c", ENDS_WHEN_ASKED, str(tmp_path / "another-file")]
     with pytest.raises(SystemExit):
         run_guarded(command, dict(os.environ), interrupt, stop_file=tmp_path / "stop")
+    assert not psutil.pid_exists(pids[0])
+
+
+def test_a_child_is_ended_at_its_deadline(tmp_path):
+    pids, stop_file = [], tmp_path / "stop"
+    command = [sys.executable, "-c", ENDS_WHEN_ASKED, str(stop_file)]
+    with pytest.raises(StageError, match=r"ended after 3.0 s \(execution.deadline_seconds\); run again to go on"):
+        run_guarded(
+            command, dict(os.environ), lambda *args: pids.append(args[0]), stop_file=stop_file, deadline_seconds=3.0
+        )
     assert not psutil.pid_exists(pids[0])
 
 

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +64,11 @@ def launch(
         defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
         with stoppable(folder) as stop_file:
             status, tail = run_guarded(
-                command, {**defaults, **os.environ}, progress, stop_file=stop_file if job == "train" else None
+                command,
+                {**defaults, **os.environ},
+                progress,
+                stop_file=stop_file if job == "train" else None,
+                deadline_seconds=execution.deadline_seconds,
             )
         _raise_worker_error(request.with_name("error.json"))
         if status != 0:
@@ -129,13 +134,19 @@ def _free_port() -> int:
 
 
 def run_guarded(
-    command: list[str], environment: dict[str, str], progress: Progress, *, stop_file: Path | None = None
+    command: list[str],
+    environment: dict[str, str],
+    progress: Progress,
+    *,
+    stop_file: Path | None = None,
+    deadline_seconds: float | None = None,
 ) -> tuple[int, list[str]]:
     """Run a command to its end: its status and last lines; its progress lines go to `progress`.
 
     It stays in our process group, so that whoever ends the group ends it too; the kernel ends it when we die;
     and an exception here (a cancelled task, Ctrl-C) stops its whole tree first. With `stop_file` the command is one
-    that can end by itself: except at Ctrl-C it is asked to by that file and has some seconds to.
+    that can end by itself: once it has made progress, and except at Ctrl-C, it is asked to by that file and has some
+    seconds to. After `deadline_seconds` it is ended in the same way: a StageError.
     """
     guarded = [sys.executable, "-m", "tokenweight.training.parent_death", str(os.getpid()), *command]
     child = subprocess.Popen(
@@ -148,26 +159,57 @@ def run_guarded(
         env=environment,
     )
     tail: list[str] = []
+    begun = late = False
+
+    def end() -> None:
+        try:
+            if stop_file is not None and begun:
+                ask_to_stop(stop_file)
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(STOP_SECONDS)
+        finally:
+            if child.poll() is None:
+                stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
+
+    def expire() -> None:
+        nonlocal late
+        late = True
+        end()
+
+    timer = threading.Timer(deadline_seconds or 0, expire)
+    timer.daemon = True
+    if deadline_seconds is not None:
+        timer.start()
     try:
         assert child.stdout is not None
         for line in child.stdout:
             _, is_progress, rest = line.partition(PROGRESS_PREFIX)  # other nodes' lines may begin with their name
             if is_progress:
+                begun = True
                 done, total, what = rest.split(maxsplit=2)
                 progress(int(done), int(total), what.strip())
             elif line.strip():
                 tail = [*tail[-19:], line.strip()]
-        return child.wait(), tail
-    except BaseException as error:
-        try:
-            if stop_file is not None and not isinstance(error, KeyboardInterrupt):
-                ask_to_stop(stop_file)
-                with suppress(subprocess.TimeoutExpired):
-                    child.communicate(timeout=STOP_SECONDS)
-        finally:
-            if child.poll() is None:
-                stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
+        status = child.wait()
+    except KeyboardInterrupt:
+        stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
         raise
+    except BaseException:
+        threading.Thread(target=_drain, args=(child,), daemon=True).start()
+        end()
+        raise
+    finally:
+        timer.cancel()
+    if late:
+        raise StageError(f"ended after {deadline_seconds} s (execution.deadline_seconds); run again to go on")
+    return status, tail
+
+
+def _drain(child: subprocess.Popen[str]) -> None:
+    """Read what nobody will: a child whose pipe is full cannot end."""
+    assert child.stdout is not None
+    for _ in child.stdout:
+        pass
 
 
 def _raise_worker_error(path: Path) -> None:
