@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -190,3 +191,23 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 120) -> 
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}")
         time.sleep(0.2)
+
+
+def main() -> None:
+    """`python tests/cluster/local_slurm.py DIRECTORY`: a Slurm to try things on, until Ctrl-C or TERM."""
+    if reason := missing():
+        sys.exit(reason)
+    cluster = LocalSlurm(Path(sys.argv[1]).resolve())
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        cluster.start()
+        print(f"export SLURM_CONF={cluster.environment['SLURM_CONF']}", flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        return
+    finally:
+        cluster.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_slurm import LocalSlurm, wait_for
@@ -16,24 +17,27 @@ from tokenweight.store import Store
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 TRAIN = "train-and-evaluate/train-and-evaluate"
 RECIPES = [name for name in names() if name.startswith(("table-3/", "table-4/"))]
-TINY = [
-    "training.sequences_per_step=2",
-    "evaluation.perplexity.documents=1",
-    "evaluation.perplexity.lengths_tokens=[1024]",
-]
-SETTINGS = [*TINY, "training.steps=2", "chunking.sequences=4"]
+JUDGED = ["evaluation.perplexity.documents=1", "evaluation.perplexity.lengths_tokens=[1024]"]
+
+
+def settings(recipe: str, steps: int = 2) -> list[str]:
+    """As little as shows which stage ran."""
+    trained = [f"training.steps={steps}", "training.sequences_per_step=2", f"chunking.sequences={2 * steps}"]
+    return JUDGED if "no-train" in recipe else [*JUDGED, *trained]
+
+
 FAILS, CANCELLED = "table-4/ppmi", "table-3/no-train-8k"
 
 
-def parameters(store: Path, recipe: str, settings: list[str] = SETTINGS) -> dict:
-    return {"recipe": recipe, "store": str(store), "benchmarks": ["perplexity"], "settings": settings}
+def parameters(store: Path, recipe: str, steps: int = 2) -> dict[str, Any]:
+    return {"recipe": recipe, "store": str(store), "benchmarks": ["perplexity"], "settings": settings(recipe, steps)}
 
 
 def unfinished(store: Path) -> list[str]:
     """The recipes of which the store lacks something."""
     place = Store(store)
     graphs = {
-        name: Planner(place).graph([load(name, "smoke", Inputs(settings=tuple(SETTINGS)))], ("perplexity",))
+        name: Planner(place).graph([load(name, "smoke", Inputs(settings=tuple(settings(name))))], ("perplexity",))
         for name in RECIPES
     }
     return [name for name, graph in graphs.items() if any(step.action != "reuse" for step in schedule(graph, place))]
@@ -88,10 +92,9 @@ def test_a_sweep_survives_a_failure_a_cancellation_and_the_loss_of_a_node(cluste
 def test_a_training_whose_time_is_nearly_up_makes_a_checkpoint_and_goes_on_later(cluster, slurm, tmp_path) -> None:
     """The signal is the one that Slurm sends by --signal=B:USR1@SECONDS."""
     store = tmp_path / "store"
-    settings = [*TINY, "training.steps=24", "chunking.sequences=48"]
     run = cluster.start(
         TRAIN,
-        {**parameters(store, "table-3/uniform", settings), "execution": ["save_every_steps=1000"]},
+        {**parameters(store, "table-3/uniform", steps=24), "execution": ["save_every_steps=1000"]},
         time="60",
         stop_seconds_before_end=120,
     )
