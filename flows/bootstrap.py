@@ -29,9 +29,9 @@ from prefect.workers.process import ProcessWorker
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.flows.automations import automations
+from tokenweight.tasks.gpus import LIMIT
 
 FILE = "prefect.yaml"
-GPU_LIMIT = "gpu"
 LEDGER = "tokenweight_deployments"  # a Prefect variable: ids of the deployments made from the file
 Say = Callable[[str], None]
 
@@ -96,14 +96,14 @@ def _make_pool(client: SyncPrefectClient, name: str, say: Say) -> str:
 
 def _limit_gpus(client: SyncPrefectClient, gpus: int, say: Say) -> None:
     try:
-        before = client.read_global_concurrency_limit_by_name(GPU_LIMIT)
+        before = client.read_global_concurrency_limit_by_name(LIMIT)
     except ObjectNotFound:
-        client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=GPU_LIMIT, limit=gpus))
-        say(f"limit {GPU_LIMIT}: {gpus}")
+        client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=LIMIT, limit=gpus))
+        say(f"limit {LIMIT}: {gpus}")
         return
     if before.limit != gpus:
-        client.update_global_concurrency_limit(GPU_LIMIT, GlobalConcurrencyLimitUpdate(limit=gpus))
-        say(f"limit {GPU_LIMIT}: {gpus}, was {before.limit}")
+        client.update_global_concurrency_limit(LIMIT, GlobalConcurrencyLimitUpdate(limit=gpus))
+        say(f"limit {LIMIT}: {gpus}, was {before.limit}")
 
 
 def _make_automations(client: SyncPrefectClient, say: Say) -> None:

@@ -39,7 +39,7 @@ Seeds = Annotated[
     int | None, Field(ge=1, description="Runs of each recipe with other training data; None: the target's own")
 ]
 StoreParameter = Annotated[str, Field(description="Directory of the artifacts; finished stages are reused")]
-OutParameter = Annotated[str, Field(description="Directory for <target>.md, .tex, .csv, .json and its figures")]
+OutParameter = Annotated[str, Field(description="Directory for TARGET.md, .tex, .csv, .json and its figures")]
 SettingsParameter = Annotated[list[str] | None, Field(description="key=value of recipe fields, e.g. training.steps=12")]
 Launcher = Annotated[Literal["inline", "torchrun", "deepspeed"] | None, Field(description="None: the scale's own")]
 Processes = Annotated[int | None, Field(ge=1, description="Training processes of all nodes, one a GPU")]
