@@ -14,6 +14,7 @@ from tokenweight.reports.display import (
     has_differences,
     interval_legend,
     legend,
+    paper_beside,
     statistic_texts,
 )
 from tokenweight.reports.html.artifacts import Artifacts
@@ -71,7 +72,7 @@ def choices(report: Report) -> dict[str, str]:
     return {
         **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
         **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if has_differences(report) else {}),
-        **({"paper": "The paper"} if any(cell.paper and cell.paper.value is not None for cell in cells) else {}),
+        **({"paper": "The paper"} if any(paper_beside(cell) for cell in cells) else {}),
     }
 
 
