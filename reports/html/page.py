@@ -20,6 +20,7 @@ from tokenweight.reports.display import (
 from tokenweight.reports.html.artifacts import Artifacts
 from tokenweight.reports.html.audit import findings_about
 from tokenweight.reports.html.data import page_data
+from tokenweight.reports.html.divergences import divergences
 from tokenweight.reports.html.section import NotRun, Section
 from tokenweight.reports.html.table import column_groups, column_sizes, row_views
 from tokenweight.reports.html.text import plain, shown
@@ -56,6 +57,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
             for section in sections
         ],
         not_run=not_run,
+        divergences=divergences(),
         summary=_summary(artifacts),
         data=script_json(data),
     )
