@@ -17,6 +17,7 @@ from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
 from tokenweight.reports.measures import Perplexity, PhraseToken, Pmi, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Report, Style
+from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
 from tokenweight.reports.writing import FORMATS, write_report
@@ -195,7 +196,10 @@ def collect(
     described = manifest(planned)
     report = build_report(described, store.root)
     files = write_report(report, out_dir, formats, style)
-    return report, files | (write_figures(planned.target, report, described, store.root, out_dir) if figures else {})
+    if figures:
+        drawn = styled(report, "ours") if style == "ours" else report
+        files |= write_figures(planned.target, drawn, described, store.root, out_dir)
+    return report, files
 
 
 def unit_entry(node: Node) -> UnitEntry:
