@@ -139,6 +139,19 @@ def test_each_row_of_table_1_has_its_own_unit(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_paper")
+def test_a_setting_of_several_targets_need_not_be_one_of_each(tmp_path: Path) -> None:
+    store, kappa = Store(tmp_path / "store"), Inputs(settings=("weighting.kappa=0.3",))
+    wanted, _ = plan_targets(ALL, "smoke", kappa, store)  # Table 1's models have no kappa
+    table_9 = next(planned for planned in wanted if planned.target.name == "table-9")
+    given = {one.recipe.name: one.recipe.weighting.kappa for one in table_9.recipes if "sparse" in one.recipe.name}
+    assert set(given.values()) == {0.3}
+    with pytest.raises(UserError, match="--set weighting.kappa: no such setting in"):
+        plan_target("table-1", "smoke", kappa, store)
+    with pytest.raises(UserError, match="--set weighting.kapa: no such setting in these recipes"):
+        plan_targets(ALL, "smoke", Inputs(settings=("weighting.kapa=0.3",)), store)
+
+
+@pytest.mark.usefixtures("small_paper")
 def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
     inputs, store = Inputs(corpus=str(tmp_path)), Store(tmp_path / "store")
     with pytest.raises(UserError, match="table-11: compares two corpora"):
