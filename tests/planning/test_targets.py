@@ -145,9 +145,9 @@ def test_a_setting_of_several_targets_need_not_be_one_of_each(tmp_path: Path) ->
     table_9 = next(planned for planned in wanted if planned.target.name == "table-9")
     given = {one.recipe.name: one.recipe.weighting.kappa for one in table_9.recipes if "sparse" in one.recipe.name}
     assert set(given.values()) == {0.3}
-    with pytest.raises(UserError, match="--set weighting.kappa: no such setting in"):
+    with pytest.raises(UserError, match=r"--set weighting\.kappa: no such setting in"):
         plan_target("table-1", "smoke", kappa, store)
-    with pytest.raises(UserError, match="--set weighting.kapa: no such setting in these recipes"):
+    with pytest.raises(UserError, match=r"--set weighting\.kapa: no such setting in these recipes"):
         plan_targets(ALL, "smoke", Inputs(settings=("weighting.kapa=0.3",)), store)
 
 
