@@ -29,7 +29,7 @@ def mcnemar_exact(first: Floats, second: Floats) -> float:
     for k in range(fewer):
         ways = ways * (both - k) // (k + 1)
         tail += ways
-    return min(1.0, 2 * tail / 2**both)
+    return min(1.0, float(2 * tail / (1 << both)))
 
 
 def sign_flips(contributions: Floats) -> float:

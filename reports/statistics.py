@@ -22,16 +22,17 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     rows, n = scores.shape
     random = np.random.default_rng(_seed(key, n))
     items = np.ascontiguousarray(scores.T)
-    means = np.empty((DRAWS, rows))
+    sums: Floats = np.empty((DRAWS, rows))
     step = max(1, _BLOCK // n)
     for start in range(0, DRAWS, step):
-        block = means[start : start + step]
+        block = sums[start : start + step]
         first = n * np.arange(len(block))[:, None]  # of each resample's own counters
         drawn = random.integers(0, n, size=(len(block), n - 1)) + first
         counts = np.bincount(drawn.ravel(), minlength=len(block) * n).reshape(len(block), n)
         # Multiplied while in the cache: all counts at once would be 56 MB for MMLU, and slower by half.
         np.matmul(counts.astype(np.float64), items, out=block)
-    return means.T / (n - 1)
+    means: Floats = sums.T / (n - 1)
+    return means
 
 
 def _seed(key: str, n: int) -> int:
