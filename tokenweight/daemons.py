@@ -94,7 +94,7 @@ def end_all(home: Path) -> int:
 
     ended = 0
     for step in (_is_worker, lambda process: not _is_server(process), lambda process: True):
-        processes = [process for process in _processes_of(home) if step(process)]
+        processes = [process for process in processes_of(home) if step(process)]
         ended += len(processes)
         for process in processes:
             with suppress(psutil.Error):
@@ -107,7 +107,7 @@ def end_all(home: Path) -> int:
     return ended
 
 
-def _processes_of(home: Path) -> list[psutil.Process]:
+def processes_of(home: Path) -> list[psutil.Process]:
     import psutil
 
     found = []
