@@ -88,3 +88,12 @@ def test_a_state_without_a_living_server_is_none(tmp_path: Path) -> None:
     for content in ("", "{}", json.dumps({"api_url": "x", "daemons": []})):
         (tmp_path / "up.json").write_text(content)
         assert read_state(tmp_path) is None
+
+
+def test_a_shell_that_works_in_the_home_is_not_ended_by_its_own_command(tmp_path: Path) -> None:
+    end = f"from pathlib import Path; from tokenweight.daemons import end_all; print(end_all(Path({str(tmp_path)!r})))"
+    shell = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {end!r}]); print('alive')"
+    done = subprocess.run(
+        [sys.executable, "-c", shell], env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "alive"]
