@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from prefect.logging import get_run_logger
+
 from tokenweight.flows.console import one_line_errors
 from tokenweight.graph import Graph
 from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
+from tokenweight.tasks.gpus import gpus_held
 from tokenweight.tasks.stages import Batch, task_of
 
 
@@ -23,7 +26,8 @@ def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     waiting = [step.node for step in plan if step.action != "reuse"]
     for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
         members = list(nodes)
-        task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
+        with gpus_held(stage, execution, get_run_logger().info):
+            task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
     return plan
 
 

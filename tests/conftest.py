@@ -33,6 +33,7 @@ quiet()
 # Two processes must not share one embedded server's database; a worker would inherit the first process's home.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="tokenweight-prefect-")
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
+os.environ["PREFECT_PLUGINS_ENABLED"] = "false"  # the project's plugin would find a server that runs here
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the cores are taken by the processes

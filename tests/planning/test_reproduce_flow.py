@@ -36,7 +36,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     graphs: list[Graph] = []
     monkeypatch.setattr(flows, "run_graph", lambda graph, *_: graphs.append(graph) or [])
     monkeypatch.setattr(flows, "get_run_logger", Told)
-    monkeypatch.setattr(flows, "create_markdown_artifact", lambda *_, **__: None)
+    monkeypatch.setattr(flows, "publish", lambda *_: None)
     return graphs
 
 
