@@ -12,7 +12,6 @@ from pydantic import Field
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.flows.console import one_line_errors
 from tokenweight.flows.described import described
 from tokenweight.flows.parameters import (
     Base,
@@ -75,7 +74,6 @@ def reproduce(
     figures: Annotated[bool, Field(description="Draw the figures beside the table")] = True,
 ) -> dict[str, str]:
     """Reproduce any target: chunk, score, extend, train, evaluate, collect; finished stages are reused."""
-    one_line_errors()
     place = store_at(store)
     inputs = inputs_from(
         settings,

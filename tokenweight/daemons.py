@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import threading
@@ -94,7 +93,7 @@ def end_all(home: Path) -> int:
 
     ended = 0
     for step in (_is_worker, lambda process: not _is_server(process), lambda process: True):
-        processes = [process for process in _processes_of(home) if step(process)]
+        processes = [process for process in processes_of(home) if step(process)]
         ended += len(processes)
         for process in processes:
             with suppress(psutil.Error):
@@ -107,14 +106,17 @@ def end_all(home: Path) -> int:
     return ended
 
 
-def _processes_of(home: Path) -> list[psutil.Process]:
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Every process that works in a home, but this one and those that it was started from."""
     import psutil
 
+    me = psutil.Process()
+    not_these = {me.pid, *(parent.pid for parent in me.parents())}  # a shell in which PREFECT_HOME was exported
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            mine = process.environ().get("PREFECT_HOME") == str(home.resolve())
-            if mine and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+            works_there = process.environ().get("PREFECT_HOME") == str(home.resolve())
+            if works_there and process.pid not in not_these and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 

@@ -38,10 +38,13 @@ def schedule(graph: Graph, store: Store) -> list[Step]:
             steps.append(Step(node, "reuse", state.reason))
             continue
         if node not in leaves and not needed[node]:
-            steps.append(Step(node, "reuse", "nothing that runs needs it"))
+            gone = f"{state.reason}; " if state.kind == "stripped" else ""
+            steps.append(Step(node, "reuse", f"{gone}nothing that runs needs it"))
             continue
         action: Literal["run", "wait"] = "wait" if state.kind == "held" else "run"
         reason = f"damaged: {state.reason}" if state.kind == "damaged" else state.reason
+        if state.kind == "stripped":
+            reason += "; something that runs needs them, so it is made again"
         parents = node.inputs
         if isinstance(node.work, EvaluateWork) and outputs.of(node.identity):
             parents = node.work.prepared if node.work.unit.benchmark == "longbench" else ()  # trec's classes

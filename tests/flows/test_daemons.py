@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tokenweight.daemons import Daemon, State, end_all, read_state, start
+from tokenweight.doctor import _server
 
 # A flow run's process in a session of its own, as after its worker's death; the role is in its command line.
 WORKER = """
@@ -34,7 +36,7 @@ def wait_for(log: Path) -> None:
     assert "up" in log.read_text()
 
 
-def test_everything_of_a_home_is_ended_and_nothing_else(tmp_path: Path) -> None:
+def test_everything_of_a_home_is_ended_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, others = tmp_path / "server", tmp_path / "other"
     started = []
     for home in (ours, others):
@@ -47,7 +49,11 @@ def test_everything_of_a_home_is_ended_and_nothing_else(tmp_path: Path) -> None:
         os.kill(started[0].pid, signal.SIGKILL)  # its child lives on
         psutil.wait_procs([psutil.Process(started[0].pid)], 5)
         assert psutil.pid_exists(orphans[0])
+        monkeypatch.chdir(tmp_path)
+        (finding,) = _server()
+        assert "gone, 1 of its processes run on" in finding.detail
         assert end_all(ours) == 1
+        assert _server() == []
         assert not psutil.pid_exists(orphans[0])
         assert started[1].alive()
         assert psutil.pid_exists(orphans[1])
@@ -82,3 +88,12 @@ def test_a_state_without_a_living_server_is_none(tmp_path: Path) -> None:
     for content in ("", "{}", json.dumps({"api_url": "x", "daemons": []})):
         (tmp_path / "up.json").write_text(content)
         assert read_state(tmp_path) is None
+
+
+def test_a_shell_that_works_in_the_home_is_not_ended_by_its_own_command(tmp_path: Path) -> None:
+    end = f"from pathlib import Path; from tokenweight.daemons import end_all; print(end_all(Path({str(tmp_path)!r})))"
+    shell = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {end!r}]); print('alive')"
+    done = subprocess.run(
+        [sys.executable, "-c", shell], env=environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "alive"]

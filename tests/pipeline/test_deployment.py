@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from servers import MODEL, ROOT, Project, kill, parameters, until
 from tests_pipeline import SMALL
@@ -107,19 +108,40 @@ def test_without_the_plugin_the_long_name_is_enough(project: Project, tmp_path: 
     assert plain.prefect("deployment", "inspect", "evaluate/evaluate").returncode == 0
 
 
-def test_a_run_that_was_killed_goes_on_by_itself(project: Project, client: SyncPrefectClient, tmp_path: Path) -> None:
-    given = parameters(
-        **{**EVALUATE, "benchmarks": ["mmlu", "ruler"]}, store=str(tmp_path / "store"), out=str(tmp_path)
-    )
+def started(project: Project, place: Path) -> None:
+    """Start an evaluation in a store of its own and wait until it has made something."""
+    given = parameters(**{**EVALUATE, "benchmarks": ["mmlu", "ruler"]}, store=str(place / "store"), out=str(place))
     assert project.prefect("deployment", "run", "evaluate", *given).returncode == 0
+    until(lambda: list((place / "store").glob("prepare/*ruler*")), 120)
 
-    def finished() -> Any:
-        return next((run for run in client.read_flow_runs() if "evaluate smoke-base" in run.name), None)
 
-    until(lambda: list((tmp_path / "store").glob("prepare/*ruler*")), 120)
+def finished(client: SyncPrefectClient) -> FlowRun:
+    """The last evaluation, when it is complete."""
+
+    def last() -> FlowRun | None:
+        run = next(run for run in client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC) if "evaluate" in run.name)
+        return run if run.state and run.state.is_completed() else None
+
+    run: FlowRun = until(last)
+    return run
+
+
+def test_a_run_that_was_killed_goes_on_by_itself(project: Project, client: SyncPrefectClient, tmp_path: Path) -> None:
+    started(project, tmp_path)
     kill(next(process for process in project.processes() if "prefect.engine" in " ".join(process.cmdline())))
-    run = until(lambda: (run := finished()) and run.state.is_completed() and run)
-    assert run.run_count == 2
+    assert finished(client).run_count == 2
+    assert (tmp_path / "evaluation-smoke-base.md").is_file()
+
+
+def test_a_run_that_down_interrupts_goes_on_after_the_next_up(
+    project: Project, client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    started(project, tmp_path)
+    assert list((project.directory / "server" / "concurrency_leases").glob("*.json"))  # of this deployment's only place
+    project.down()
+    assert project.processes() == []
+    project.up()
+    assert finished(client).run_count == 2
     assert (tmp_path / "evaluation-smoke-base.md").is_file()
 
 
@@ -167,8 +189,12 @@ def test_a_failed_run_is_told_by_the_documented_automation(
     given = parameters(measurements=["no-such.json"], out=str(tmp_path))
     done = project.prefect("deployment", "run", "reproduce-table-6", "--watch", *given)
     assert done.returncode == 1
-    assert "measurements: no-such.json names no file" in done.stdout
-    assert "Traceback" not in done.stdout  # a user's mistake is one line in the log, too
+    run = next(run for run in client.read_flow_runs() if run.name == "table-6")
+    logs = until(
+        lambda: [log for log in client.read_logs() if log.flow_run_id == run.id and "no-such" in log.message], 60
+    )
+    assert all("Traceback" not in log.message for log in logs)  # a user's mistake is one line
+    assert logs[0].message.startswith("measurements: no-such.json names no file")
     message = json.loads(until(lambda: told and told[0], 60))["text"]
     receiver.shutdown()
     assert message.startswith("table-6: Failed\ntable-6 of deployment reproduce-table-6: Failed")

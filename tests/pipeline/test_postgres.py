@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,19 +25,17 @@ def binaries() -> Path | None:
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database() -> Iterator[str]:
     """Address of a PostgreSQL server on a port and in a directory of its own."""
     place = binaries()
     if place is None:
         pytest.skip("NOT TRIED: PostgreSQL is not installed (apt-get install postgresql)")
-    directory = tmp_path_factory.mktemp("postgres")
+    directory = Path(tempfile.mkdtemp(prefix="tokenweight-postgres-"))  # pytest's own are closed to other users
     as_user: list[str] = []
     if os.geteuid() == 0:  # PostgreSQL refuses to run as root
         if not shutil.which("runuser") or subprocess.run(["id", "postgres"], capture_output=True).returncode:
             pytest.skip("NOT TRIED: root without runuser or a user postgres cannot run PostgreSQL")
         as_user = ["runuser", "-u", "postgres", "--"]
-        for parent in (directory, directory.parent, directory.parent.parent):
-            parent.chmod(0o755)
         shutil.chown(directory, "postgres")
     data, port = directory / "data", free_port()
 
@@ -52,6 +51,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"postgresql+asyncpg://tokenweight@127.0.0.1:{port}/prefect"
     finally:
         run(place / "pg_ctl", "-D", data, "-m", "immediate", "stop")
+        shutil.rmtree(directory)
 
 
 def test_two_workers_share_the_runs_of_a_server_on_postgres(database: str, tmp_path: Path) -> None:
