@@ -28,10 +28,12 @@ from tokenweight.flows.parameters import (
 )
 from tokenweight.flows.run import run_graph
 from tokenweight.graph import Planner
+from tokenweight.planning import check_before_running
 from tokenweight.recipes import load
 from tokenweight.recipes.execution import execution_for
-from tokenweight.recipes.schema import Scale
-from tokenweight.tasks.collect import collect, plan_targets
+from tokenweight.recipes.schema import Execution, Scale
+from tokenweight.store import Store
+from tokenweight.tasks.collect import Planned, collect, plan_targets
 from tokenweight.tasks.publish import publish
 
 ScaleParameter = Annotated[Scale, Field(description="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs")]
@@ -86,12 +88,20 @@ def reproduce(
         hotpotqa=hotpotqa,
     )
     how = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
-    written: dict[str, str] = {}
     wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
     for line in left_out:
         get_run_logger().warning(line)
+    check_before_running([planned.graph for planned in wanted], place, how)
+    return _run(wanted, place, how, target=target, out=out, figures=figures)
+
+
+def _run(
+    wanted: list[Planned], place: Store, how: Execution, *, target: str, out: str, figures: bool
+) -> dict[str, str]:
+    """Run plans that were checked, one target after the other; the paths of what is written, see :func:`files_of`."""
+    written: dict[str, str] = {}
     for planned in wanted:
-        name = planned.target.name
+        name, scale = planned.target.name, planned.scale
         steps = run_graph(planned.graph, place, how)
         _, files = collect(planned, place, Path(out).expanduser().resolve(), figures=figures)
         made = sum(step.action != "reuse" for step in steps)
@@ -100,6 +110,25 @@ def reproduce(
         publish(f"{name}-{scale}", f"{name} at scale {scale}", files, place, behind)
         written |= {kind if name == target else f"{name}.{kind}": str(path) for kind, path in files.items()}
     return written
+
+
+def files_of(name: str, target: str, written: dict[str, str]) -> dict[str, Path]:
+    """The files of one target, by kind, among those that a flow of `target` returned."""
+    before = "" if name == target else f"{name}."
+    return {kind.removeprefix(before): Path(path) for kind, path in written.items() if kind.startswith(before)}
+
+
+def flow_of_plans(wanted: list[Planned], place: Store, how: Execution) -> Flow[..., dict[str, str]]:
+    """The flow `reproduce`, by keyword, for a caller that has made the plans of its parameters and checked them."""
+
+    def run(target: str, out: str, figures: bool, **_: Any) -> dict[str, str]:
+        return _run(wanted, place, how, target=target, out=out, figures=figures)
+
+    whole = inspect.signature(reproduce.fn, eval_str=True)
+    keywords = [p.replace(kind=p.KEYWORD_ONLY) for p in whole.parameters.values()]
+    run.__signature__ = whole.replace(parameters=keywords)  # type: ignore[attr-defined]
+    run.__doc__ = reproduce.fn.__doc__
+    return flow(name="reproduce", flow_run_name="{target} {scale}", persist_result=False)(run)
 
 
 def _flow_of(target: str) -> Flow[..., dict[str, str]]:

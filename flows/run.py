@@ -11,12 +11,18 @@ from tokenweight.planning import Step, check_checkpoints, check_execution, check
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
+from tokenweight.store.use import in_use
 from tokenweight.tasks.gpus import gpus_held
 from tokenweight.tasks.stages import Batch, task_of
 
 
 def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
+    with in_use(store.root, get_run_logger().info):
+        return _run(graph, store, execution)
+
+
+def _run(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     check_inputs(graph)
     plan = schedule(graph, store)
     check_execution(plan, execution)

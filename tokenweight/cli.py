@@ -16,6 +16,7 @@ from tokenweight.commands.recipes import show_config, targets
 from tokenweight.commands.report import audit, report, runtimes
 from tokenweight.commands.reproduce import reproduce
 from tokenweight.commands.server import app as server
+from tokenweight.commands.store import app as store
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.commands import data, rescore, ruler
 from tokenweight.inspection.command import inspect_command
@@ -42,6 +43,7 @@ app.add_typer(ruler, name="ruler")
 app.add_typer(rescore, name="rescore")
 app.add_typer(data, name="data")
 app.add_typer(server, name="server")
+app.add_typer(store, name="store")
 
 
 def main() -> None:
