@@ -15,6 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from tokenweight import embedded
+from tokenweight.commands.sweep import sweep
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.commands import data, rescore, ruler
 from tokenweight.inspection.command import inspect_command
@@ -488,6 +489,7 @@ def doctor(store: StoreOption = STORE, as_json: JsonOption = False) -> None:
 
 
 app.command("inspect")(inspect_command)
+app.command("sweep")(_with_inputs(sweep))
 app.add_typer(ruler, name="ruler")
 app.add_typer(rescore, name="rescore")
 app.add_typer(data, name="data")

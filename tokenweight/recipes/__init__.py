@@ -14,7 +14,7 @@ SCALES: tuple[Scale, ...] = ("smoke", "mini", "paper")
 
 RECIPES = {**paper.RECIPES, **ablations.RECIPES}
 
-__all__ = ["SCALES", "Inputs", "Loaded", "load", "load_all", "names"]
+__all__ = ["SCALES", "Inputs", "Loaded", "load", "load_all", "names", "scaled", "seeded"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def load_all(wanted: list[str], scale: Scale, inputs: Inputs | None = None) -> l
     inputs = inputs or Inputs()
     loaded, known = [], set[str]()
     for name in wanted:
-        settings, keys = apply(inputs, _scaled(name, scale), scale)
+        settings, keys = apply(inputs, scaled(name, scale), scale)
         known |= keys
         loaded.append(Loaded(build(name, scale, settings), settings))
     unknown = sorted(set(inputs.assignments()) - known)
@@ -62,7 +62,8 @@ def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
     return load_all([name], scale, inputs)[0]
 
 
-def _scaled(name: str, scale: Scale) -> Settings:
+def scaled(name: str, scale: Scale) -> Settings:
+    """A recipe's settings at a scale, before a user's inputs; UserError for an unknown name."""
     plain, _, seed = name.partition("/seed-")
     if plain not in RECIPES or (seed and not seed.isdecimal()):
         raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")

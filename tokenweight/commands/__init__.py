@@ -1,0 +1,1 @@
+"""The commands of `tokenweight` that stand in files of their own."""
