@@ -105,8 +105,11 @@ def sweep_member(
 
 
 def _run_name() -> str:
+    """`sweep table-3/frozen-sparse weighting.kappa smoke`, or the sweep's own name and the scale."""
     given = runtime.flow_run.parameters
-    return f"{given.get('name') or ' '.join([runtime.flow_run.flow_name, *given['recipes']])} {given['scale']}"
+    fields = [text.partition("=")[0] for text in given["over"] or []]
+    told = given["name"] or " ".join([runtime.flow_run.flow_name, *given["recipes"], *fields])
+    return f"{told} {given['scale']}"
 
 
 @flow(name="sweep", flow_run_name=_run_name, persist_result=False, on_cancellation=[cancel_members])
@@ -150,7 +153,8 @@ def sweep(
         description=f"{report.title}; file: {files['md']}",
     )
     if failed:
-        told = "; ".join(f"{label}: {reason}" for label, reason in failed.items())
+        labels = {reason: [label for label, why in failed.items() if why == reason] for reason in failed.values()}
+        told = "; ".join(f"{', '.join(members)}: {reason}" for reason, members in labels.items())
         raise StageError(
             f"{len(failed)} of {len(planned.runs)} runs failed: {told}; the table has the others, "
             "the same command again makes what is missing"

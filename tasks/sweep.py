@@ -175,7 +175,10 @@ def _values(sweep: Sweep, field: str) -> list[str]:
 
 def _failures(planned: PlannedSweep, failed: Mapping[str, str]) -> list[str]:
     rows = labels_of(planned.sweep.members, planned.sweep.fields).of_row
-    return [f"Failed in this run: {', '.join(filter(None, rows[label]))}: {why}" for label, why in failed.items()]
+    by_reason: dict[str, list[str]] = {}
+    for label, why in failed.items():
+        by_reason.setdefault(why, []).append(", ".join(filter(None, rows[label])))
+    return [f"Failed in this run: {' and '.join(members)}: {why}." for why, members in by_reason.items()]
 
 
 def _union(lengths_tokens: Iterable[tuple[int, ...]]) -> tuple[int, ...]:

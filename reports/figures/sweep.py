@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.recipes.sweep import shown
 from tokenweight.reports.figures.points import Point, left_out, nothing_of_this_run, points, points_csv
-from tokenweight.reports.figures.style import COLOURS, TEXT_INCHES, Drawing, footnote, look, plain, wrapped
+from tokenweight.reports.figures.style import COLOURS, OURS, TEXT_INCHES, Drawing, footnote, look, plain, wrapped
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 
@@ -94,7 +94,7 @@ def _curves(
     handles = {}
     for number, (name, rows) in enumerate(series.items()):
         ordered = sorted(rows, key=lambda row: places[row])
-        looks = look(number + 1) | {"markersize": 3.5}
+        looks = OURS if len(series) == 1 else look(number) | {"markersize": 3.5}
         heights = [found[row].value if row in found else math.nan for row in ordered]
         (handles[wrapped(name, 40)],) = axes.plot([places[row] for row in ordered], heights, **looks)
         for row in ordered:

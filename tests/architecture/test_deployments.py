@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 def test_every_target_has_a_deployment() -> None:
     deployments = {entry["name"]: entry for entry in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]}
     targets = [*ready_targets(), ALL]
-    assert sorted(deployments) == sorted(f"reproduce-{target}" for target in targets)
+    found = [name for name in deployments if name.startswith("reproduce-")]
+    assert sorted(found) == sorted(f"reproduce-{target}" for target in targets)
     flows = (ROOT / "flows" / "reproduce.py").read_text()
     for target in targets:
         name = f"reproduce_{target.replace('-', '_')}"
