@@ -39,18 +39,18 @@ CRASH_SECONDS = 30.0  # a crashed run may be set going again meanwhile, by an au
 _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 
 
-def run_here(flow: Flow[..., None], labels: Sequence[str], parameters: dict[str, Any]) -> dict[str, str]:
+def run_here(flow: Flow[..., Any], labels: Sequence[str], parameters: dict[str, Any]) -> dict[str, str]:
     """Run the members one after the other in this process; why some failed, by label."""
     failed = {}
     for label in labels:
-        state: State[None] = flow(member=label, **parameters, return_state=True)
+        state: State[Any] = flow(member=label, **parameters, return_state=True)
         if not state.is_completed():
             failed[label] = _reason_here(state)
             get_run_logger().error("%s failed: %s", label, failed[label])
     return failed
 
 
-def _reason_here(state: State[None]) -> str:
+def _reason_here(state: State[Any]) -> str:
     error = state.result(raise_on_failure=False)
     if isinstance(error, UserError | StageError):
         return " ".join(str(error).split())
@@ -154,8 +154,11 @@ def _is_over(run: FlowRun) -> bool:
     return not state.is_crashed() or (datetime.now(UTC) - state.timestamp).total_seconds() > CRASH_SECONDS
 
 
-def cancel_members(_flow: Any, flow_run: FlowRun, _state: Any) -> None:
-    """A hook: a sweep that is cancelled takes its members with it at once, those that wait too."""
+def cancel_members(flow: Any, flow_run: FlowRun, state: Any) -> None:
+    """A hook: a sweep that is cancelled takes its members with it at once, those that wait too.
+
+    Prefect calls it with these names.
+    """
     chosen = FlowRunFilter(
         parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run.id]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=_OVER)),
@@ -163,5 +166,4 @@ def cancel_members(_flow: Any, flow_run: FlowRun, _state: Any) -> None:
     with get_client(sync_client=True) as client:
         for member in client.read_flow_runs(flow_run_filter=chosen):
             in_our_process = member.deployment_id is None  # which has ended
-            state = Cancelled() if in_our_process else Cancelling()
-            client.set_flow_run_state(member.id, state, force=in_our_process)
+            client.set_flow_run_state(member.id, Cancelled() if in_our_process else Cancelling(), force=in_our_process)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Values = Mapping[str, Mapping[str, Any]]  # row -> symbol of a field -> value
 _COLUMNS = 3  # panels side by side
 _LINEAR = 10  # values farther apart than this factor are on a logarithmic axis
+_BESIDE = 40  # characters of all categories that have room side by side
 _BARS = 0.8  # of the room between two categories
 
 
@@ -68,9 +69,7 @@ def draw(
     footnote(
         figure,
         [
-            f"{report.title}. Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples."
-            if draw_in is _curves
-            else f"{report.title}. Scale {report.scale}. Lines: 95 % intervals, bootstrap over samples.",
+            f"{report.title}. Scale {report.scale}. Vertical lines: 95 % intervals, bootstrap over samples.",
             nothing_of_this_run(plotted),
             left_out(report, keys),
         ],
@@ -125,6 +124,8 @@ def _bars(
         for row in there:
             _interval(axes, found[row], left[row], "black")
     axes.set_xticks(range(len(categories)), [wrapped(category, 14) for category in categories])
+    if sum(map(len, categories)) > _BESIDE:
+        axes.tick_params(axis="x", labelrotation=90)
     axes.set_xlim(-0.6, len(categories) - 0.4)
     return handles
 

@@ -53,8 +53,8 @@ def labels_of(members: Sequence[Member], fields: Sequence[str]) -> Labels:
     whole = all(set(member.values) == set(fields) for member in members)
     first, *others = fields
     if not whole or not others:
-        stub = (symbols[first] if whole else "member",)
-        return Labels(stub, {m.label: ("", ", ".join(_told(f, m, symbols) for f in m.values)) for m in members})
+        heading = symbols[first] if whole else "member"
+        return Labels((heading,), {m.label: ("", ", ".join(_told(f, m, symbols) for f in m.values)) for m in members})
     stub = (symbols[first], ", ".join(symbols[field] for field in others))
     rows = {m.label: (_told(first, m, symbols), ", ".join(_told(f, m, symbols) for f in others)) for m in members}
     return Labels(stub, rows)
