@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from prefect import Flow, flow, runtime
-from prefect.artifacts import create_markdown_artifact
 from prefect.logging import get_run_logger
 from pydantic import Field
 
 from tokenweight.errors import StageError
+from tokenweight.flows.described import described
 from tokenweight.flows.members import MOST_AT_ONCE, cancel_members, run_here, run_in_pool
 from tokenweight.flows.parameters import inputs_from, store_at
 from tokenweight.flows.reproduce import reproduce
@@ -23,6 +23,7 @@ from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.schema import Execution, ScoreName
 from tokenweight.recipes.sweep import sweep_of
 from tokenweight.store import Store
+from tokenweight.tasks.publish import publish
 from tokenweight.tasks.sweep import SHARED, PlannedSweep, check, chosen_measures, collect_sweep, plan_sweep
 
 _INPUTS = ("corpus", "base", "tokenizer", "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa")
@@ -89,6 +90,7 @@ def _with_common(*more: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 @flow(name="sweep-member", flow_run_name="{sweep} {scale}: {member}", persist_result=False)
+@described
 @_with_common()
 def sweep_member(
     sweep: Annotated[str, Field(description="The sweep's name")],
@@ -113,6 +115,7 @@ def _run_name() -> str:
 
 
 @flow(name="sweep", flow_run_name=_run_name, persist_result=False, on_cancellation=[cancel_members])
+@described
 @_with_common("out", "figures")
 def sweep(
     recipes: Recipes,
@@ -147,11 +150,10 @@ def sweep(
     else:
         failed = run_here(sweep_member, waiting, parameters)
     report, files = collect_sweep(planned, place, out, failed, figures)
-    create_markdown_artifact(
-        files["md"].read_text(),
-        key=f"{report.target}-{report.scale}",
-        description=f"{report.title}; file: {files['md']}",
-    )
+    behind = {
+        recipe: node.identity for recipe, node in planned.graph.trained.items() if place.path(node.identity).is_dir()
+    }
+    publish(f"{report.target}-{report.scale}", f"{report.title} at scale {report.scale}", files, place, behind)
     if failed:
         labels = {reason: [label for label, why in failed.items() if why == reason] for reason in failed.values()}
         told = "; ".join(f"{', '.join(members)}: {reason}" for reason, members in labels.items())
@@ -183,7 +185,7 @@ def _sweep_of(field: str, values: inspect.Parameter, recipe: str) -> Flow[..., d
     decorate = flow(
         name=f"sweep-{title}", flow_run_name=_run_name, persist_result=False, on_cancellation=[cancel_members]
     )
-    return decorate(run)
+    return decorate(described(run))
 
 
 def _values(name: str, item: Any, default: list[Any], text: str) -> inspect.Parameter:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.graph import Graph, Planner
-from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, check_texts, schedule
+from tokenweight.planning import Step, check_before_running, schedule
 from tokenweight.recipes import Loaded, load_all
 from tokenweight.recipes.schema import Execution, Scale
 from tokenweight.recipes.sweep import Member, Sweep, shown
@@ -91,11 +91,8 @@ def plan_sweep(sweep: Sweep, scale: Scale, benchmarks: tuple[str, ...], store: S
 
 def check(planned: PlannedSweep, store: Store, execution: Execution) -> list[Step]:
     """What the whole sweep lacks. UserError where some of it cannot be made: before anything is."""
-    check_inputs(planned.graph)
     steps = schedule(planned.graph, store)
-    check_execution(steps, execution)
-    check_checkpoints(steps, store, execution)
-    check_texts(steps)
+    check_before_running([planned.graph], store, execution, [steps])
     return [step for step in steps if step.action != "reuse"]
 
 

@@ -196,10 +196,6 @@ def test_flows_of_the_deployments_of_sweeps() -> None:
         assert module == "tokenweight.flows.sweep"
         flow = getattr(sweeps, function)
         assert flow.name == name
-        assert set(entry["parameters"]) <= set(flow.parameters.properties)
-        for schedule in entry.get("schedules", ()):
-            assert schedule["slug"]
-            assert "active" not in schedule  # a schedule that somebody paused stays paused
     assert ours["sweep-member"]["work_pool"]["name"] != ours["sweep"]["work_pool"]["name"]
 
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from tokenweight import embedded
+from tokenweight.commands.options import (
+    RESULTS,
+    STORE,
+    DeviceOption,
+    ExecutionOption,
+    FiguresOption,
+    LauncherOption,
+    OutOption,
+    ProcessesOption,
+    ScaleOption,
+    StoreOption,
+    open_store,
+    with_inputs,
+)
+from tokenweight.commands.showing import print_markdown, show
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.inputs import Inputs
 
-STORE, RESULTS = Path("store"), Path("results")
 
-
+@with_inputs
 def sweep(
     recipes: Annotated[list[str], typer.Argument(help="A recipe, e.g. table-3/frozen-sparse, or several.")],
     inputs: Inputs,
@@ -27,29 +41,20 @@ def sweep(
         str | None, typer.Option(help="Of ruler,longbench,mmlu,bbh,perplexity,pmi,planted. Default: the first three.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="Of the files. Default: made of recipe and fields.")] = None,
-    scale: Annotated[
-        Literal["smoke", "mini", "paper"], typer.Option(help="smoke: CPU, minutes; mini: one GPU; paper: 8 GPUs.")
-    ] = "smoke",
-    store: Annotated[Path, typer.Option(help="Directory of the artifacts; finished stages are reused.")] = STORE,
-    out: Annotated[Path, typer.Option(help="Directory of the results.")] = RESULTS,
+    scale: ScaleOption = "smoke",
+    store: StoreOption = STORE,
+    out: OutOption = RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run and why; run nothing.")] = False,
     report_only: Annotated[
         bool, typer.Option("--report-only", help="Write table and figure from what is in the store; run nothing.")
     ] = False,
-    launcher: Annotated[
-        Literal["inline", "torchrun", "deepspeed"] | None, typer.Option(help="Default: the scale's own.")
-    ] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Training processes of all nodes, one a GPU.")] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")] = None,
-    execution: Annotated[
-        list[str] | None, typer.Option(help="key=value of Execution, e.g. nodes=2; docs/launching.md.")
-    ] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Draw the figures beside the table, some seconds.")
-    ] = True,
+    launcher: LauncherOption = None,
+    processes: ProcessesOption = None,
+    device: DeviceOption = None,
+    execution: ExecutionOption = None,
+    figures: FiguresOption = True,
 ) -> None:
     """Train and evaluate recipes over values of their fields, each once; write one table and one figure."""
-    from tokenweight.cli import _show, _store
     from tokenweight.recipes.execution import execution_for, planned_execution
     from tokenweight.recipes.sweep import sweep_of
     from tokenweight.tasks.sweep import check, chosen_measures, collect_sweep, plan_sweep
@@ -58,7 +63,7 @@ def sweep(
         raise UserError("--dry-run: does not go with --report-only; leave one out")
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is not a directory; choose another")
-    benchmarks, place = chosen_measures(measures), _store(store)
+    benchmarks, place = chosen_measures(measures), open_store(store)
     planned = plan_sweep(sweep_of(recipes, over or (), member or (), scale, inputs, name), scale, benchmarks, place)
     how: dict[str, Any] = {"launcher": launcher, "processes": processes, "device": device}
     if dry_run:
@@ -90,13 +95,12 @@ def sweep(
             f"All {len(planned.graph.nodes)} artifacts of {planned.sweep.name} are in the store: nothing to run."
         )
     report, files = collect_sweep(planned, place, out.expanduser().resolve(), figures=figures)
-    _show(report, files)
+    show(report, files)
 
 
 def _run_flow(table: Path, **parameters: Any) -> None:
     """Run the flow and print the table that it wrote, also where members failed."""
     embedded.prepare(Path(parameters["store"]))
-    from tokenweight.cli import _print_markdown
     from tokenweight.flows.console import leave_errors_to_caller
     from tokenweight.flows.sweep import sweep as sweep_flow
 
@@ -107,9 +111,9 @@ def _run_flow(table: Path, **parameters: Any) -> None:
         files = sweep_flow(**parameters)
     except StageError:
         if table.is_file():
-            _print_markdown(table.read_text())
+            print_markdown(table.read_text())
         raise
-    _print_markdown(table.read_text())
+    print_markdown(table.read_text())
     typer.echo()
     for path in files.values():
         typer.echo(path)

@@ -71,14 +71,11 @@ def sweep_of(
     every = [{RECIPE: recipe, **choice} if len(names) > 1 else choice for recipe in names for choice in choices]
     short = short_names(dict.fromkeys(field for values in every for field in values))
     members: dict[str, Member] = {}
-    known = set[str]()
     for recipe, values in zip((recipe for recipe in names for _ in choices), every, strict=True):
         label = _label(values, short)
         if label not in members:
-            loaded, keys = _load(recipe, label, values, scale, inputs)
-            members[label] = Member(label, recipe, values, loaded)
-            known |= keys
-    if unknown := sorted(set(inputs.assignments()) - known):
+            members[label] = Member(label, recipe, values, _load(recipe, label, values, scale, inputs))
+    if unknown := sorted(set(inputs.assignments()).difference(*(member.loaded.known for member in members.values()))):
         raise UserError(f"--set {unknown[0]}: no such setting in {', '.join(names)}; see `tokenweight show-config`")
     return Sweep(_named(name, names, short), tuple(members.values()))
 
@@ -131,8 +128,8 @@ def _check_field(option: str, field: str) -> None:
         raise UserError(f"{option} {field}: is {_CHOSEN_ELSEWHERE[field]}; leave it out here")
 
 
-def _load(recipe: str, label: str, values: dict[str, Any], scale: Scale, inputs: Inputs) -> tuple[Loaded, set[str]]:
-    """A member's recipe, and which of the user's keys it knows."""
+def _load(recipe: str, label: str, values: dict[str, Any], scale: Scale, inputs: Inputs) -> Loaded:
+    """A member's recipe."""
     fields = {field: value for field, value in values.items() if field not in (RECIPE, SEED)}
     if twice := sorted(fields.keys() & inputs.assignments().keys()):
         raise UserError(f"--set {twice[0]}: is swept too; leave it out")
@@ -144,7 +141,9 @@ def _load(recipe: str, label: str, values: dict[str, Any], scale: Scale, inputs:
             f"{unknown[0]}: is swept, and {recipe} has no such setting; `tokenweight show-config {recipe} --scale {scale}` "
             "lists them"
         )
-    return Loaded(build(label if RECIPE in values else f"{recipe} {label}", scale, settings), settings), known
+    return Loaded(
+        build(label if RECIPE in values else f"{recipe} {label}", scale, settings), settings, frozenset(known)
+    )
 
 
 def _text(value: Any) -> str:
