@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from prefect import Flow, State, runtime
+from prefect import State, runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowFilter,
@@ -39,7 +39,7 @@ CRASH_SECONDS = 30.0  # a crashed run may be set going again meanwhile, by an au
 _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 
 
-def run_here(flow: Flow[..., Any], labels: Sequence[str], parameters: dict[str, Any]) -> dict[str, str]:
+def run_here(flow: Callable[..., Any], labels: Sequence[str], parameters: dict[str, Any]) -> dict[str, str]:
     """Run the members one after the other in this process; why some failed, by label."""
     failed = {}
     for label in labels:
