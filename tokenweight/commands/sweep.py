@@ -67,10 +67,13 @@ def sweep(
     planned = plan_sweep(sweep_of(recipes, over or (), member or (), scale, inputs, name), scale, benchmarks, place)
     how: dict[str, Any] = {"launcher": launcher, "processes": processes, "device": device}
     if dry_run:
-        from tokenweight.plan_view import print_plan
+        from tokenweight.plan_view import PlanView, TargetPart, print_plan
 
-        print_plan(planned.sweep.name, scale, planned.graph, place)
-        check(planned, place, planned_execution(scale, execution or (), **how))
+        chosen, named = planned_execution(scale, execution or (), **how), planned.sweep.name
+        recipes_run = [members[0].loaded.recipe for members in planned.runs.values()]
+        part = TargetPart(named, planned.graph, recipes_run, seeds=1)
+        print_plan(PlanView.of(named, scale, [part], [], place, chosen), None, everything=False)
+        check(planned, place, chosen)
         return
     if not report_only:
         if check(planned, place, planned_execution(scale, execution or (), **how)):
