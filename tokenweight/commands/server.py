@@ -85,9 +85,22 @@ def setup(gpus: GpusOption = None) -> None:
 
 @app.command()
 def down(home: HomeOption = daemons.HOME) -> None:
-    """End what `up` started: workers, their flow runs, the server. Its database stays."""
+    """End what `up` started: workers, their flow runs, the server. Its database stays; what was cut goes on after `up`."""
     place = home.expanduser().resolve()
-    ended = daemons.end_all(place)
+    state = daemons.read_state(place)
+
+    def put_back(flow_runs: set[str]) -> None:
+        from tokenweight.flows.interrupted import put_back as put_back_runs
+
+        try:
+            put_back_runs(flow_runs, typer.echo)
+        except Exception as error:  # whatever it is, the processes are to end
+            typer.echo(f"warning: the server could not be told of interrupted runs ({error})", err=True)
+
+    if state:
+        _needs_prefect()
+        _prepare(place, state.api_url)
+    ended = daemons.end_all(place, put_back if state else None)
     typer.echo(f"{ended} processes ended" if ended else f"nothing runs in {place}")
 
 
