@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,33 @@ def test_a_training_whose_time_is_nearly_up_makes_a_checkpoint_and_goes_on_later
     assert record["facts"]["resumed_from_step"] == int(checkpoint.name.removeprefix("checkpoint-"))
     assert "Failed" not in cluster.states(run)
     assert "Crashed" not in cluster.states(run)
+
+
+def test_the_sweep_flow_makes_jobs_of_its_members_and_none_of_finished_ones(cluster, tmp_path) -> None:
+    parameters = {
+        "recipes": ["table-3/unfrozen-sparse"],
+        "over": ["weighting.kappa=0.2,0.4"],
+        "measures": "perplexity",
+        "pool": "cluster",
+        "store": str(tmp_path / "store"),
+        "out": str(tmp_path / "out"),
+        "settings": settings("table-3/unfrozen-sparse"),
+    }
+    code = f"from tokenweight.flows.sweep import sweep; sweep(**{parameters!r})"
+
+    def sweep() -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=cluster.environment, cwd=tmp_path, capture_output=True, text=True, timeout=900
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def jobs() -> int:
+        chosen = {"flows": {"name": {"any_": ["sweep-member"]}}}
+        return sum(run["infrastructure_pid"] is not None for run in cluster.api("POST", "/flow_runs/filter", chosen))
+
+    assert "2 members, 2 runs, 2 of them to do" in sweep()
+    assert jobs() == 3  # what both need first
+    assert len(list((tmp_path / "store" / "train").glob("[!.]*"))) == 2
+    assert "2 members, 2 runs, 0 of them to do" in sweep()
+    assert jobs() == 3
