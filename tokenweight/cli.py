@@ -15,7 +15,9 @@ from tokenweight.commands.plan import plan
 from tokenweight.commands.recipes import show_config, targets
 from tokenweight.commands.report import audit, report, runtimes
 from tokenweight.commands.reproduce import reproduce
+from tokenweight.commands.server import app as server
 from tokenweight.commands.store import app as store
+from tokenweight.commands.sweep import sweep
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.commands import data, rescore, ruler
 from tokenweight.inspection.command import inspect_command
@@ -29,6 +31,7 @@ app = typer.Typer(
 
 app.command("reproduce")(reproduce)
 app.command("plan")(plan)
+app.command("sweep")(sweep)
 app.command("show-config")(show_config)
 app.command("report")(report)
 app.command("targets")(targets)
@@ -41,6 +44,7 @@ app.command("inspect")(inspect_command)
 app.add_typer(ruler, name="ruler")
 app.add_typer(rescore, name="rescore")
 app.add_typer(data, name="data")
+app.add_typer(server, name="server")
 app.add_typer(store, name="store")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -28,6 +28,12 @@ from tokenweight.commands.showing import show
 from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs
 
+if TYPE_CHECKING:
+    from tokenweight.recipes.schema import Execution
+    from tokenweight.reports.model import Report
+    from tokenweight.store import Store
+    from tokenweight.tasks.collect import Planned
+
 
 @with_inputs
 def reproduce(
@@ -44,7 +50,7 @@ def reproduce(
     figures: FiguresOption = True,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
-    from tokenweight.planning import check_checkpoints, check_execution, check_inputs, check_texts, schedule
+    from tokenweight.planning import check_before_running, check_inputs, schedule
     from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_targets
 
@@ -59,11 +65,11 @@ def reproduce(
     plans = [schedule(planned.graph, place) for planned in wanted]
     if any(step.action != "reuse" for steps in plans for step in steps):
         chosen = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
-        for steps in plans:
-            check_execution(steps, chosen)
-            check_checkpoints(steps, place, chosen)
-        check_texts(step for steps in plans for step in steps)
-        _run_flow(
+        check_before_running([planned.graph for planned in wanted], place, chosen, plans)
+        made = _run_flow(
+            wanted,
+            place,
+            chosen,
             target=target,
             scale=scale,
             seeds=seeds,
@@ -73,22 +79,28 @@ def reproduce(
             processes=processes,
             device=device,
             execution=execution,
-            figures=False,  # drawn below
+            figures=figures,
             **{**inputs.model_dump(), "settings": list(inputs.settings)},
         )
     else:
         artifacts = {node for planned in wanted for node in planned.graph.nodes}
         typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
-    for planned in wanted:
-        report, files = collect(planned, place, out.expanduser().resolve(), figures=figures)
+        made = [collect(planned, place, out.expanduser().resolve(), figures=figures) for planned in wanted]
+    for report, files in made:
         show(report, files)
 
 
-def _run_flow(**parameters: Any) -> None:
-    embedded.prepare(Path(parameters["store"]))
+def _run_flow(
+    wanted: list[Planned], place: Store, how: Execution, *, target: str, **parameters: Any
+) -> list[tuple[Report, dict[str, Path]]]:
+    """Run the plans as the flow `reproduce`; the reports and files that it wrote."""
+    embedded.prepare(place.root)
     from tokenweight.flows.console import leave_errors_to_caller
-    from tokenweight.flows.reproduce import reproduce as reproduce_flow
+    from tokenweight.flows.reproduce import files_of, flow_of_plans
+    from tokenweight.reports.model import Report
 
     leave_errors_to_caller()
     embedded.end_at_signal()
-    reproduce_flow(**parameters)
+    written = flow_of_plans(wanted, place, how)(target=target, **parameters)
+    files = [files_of(planned.target.name, target, written) for planned in wanted]
+    return [(Report.model_validate_json(each["json"].read_text(encoding="utf-8")), each) for each in files]
