@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry
 
@@ -25,6 +26,6 @@ def put_back(flow_runs: Iterable[str], say: Callable[[str], None]) -> None:
             state = run.state
             ended = state is None or state.is_crashed() or state.is_running() or state.is_pending()
             if ended and run.deployment_id:
-                waiting = AwaitingRetry(message="interrupted by `tokenweight server down`")
+                waiting: State[None] = AwaitingRetry(message="interrupted by `tokenweight server down`")
                 client.set_flow_run_state(run.id, waiting, force=True)
                 say(f"{run.name}: interrupted, goes on after the next `tokenweight server up`")
