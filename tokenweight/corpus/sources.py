@@ -1,14 +1,15 @@
-"""Where documents come from: the synthetic novel, a directory of files, the hub."""
+"""Where documents come from: the synthetic novel, a directory of files, the hub, a mixture of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 from tokenweight.corpus import files, novel
 from tokenweight.corpus.documents import Document
-from tokenweight.recipes.schema import Corpus, FilesCorpus, NovelCorpus
+from tokenweight.recipes.schema import Corpus, FilesCorpus, MixtureCorpus, NovelCorpus
 
 Split = Literal["train", "validation"]
 
@@ -22,6 +23,8 @@ def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
         return _novel(corpus, split)
     if isinstance(corpus, FilesCorpus):
         return files.documents(corpus, split)
+    if isinstance(corpus, MixtureCorpus):
+        return chain.from_iterable(documents(part.corpus, split) for part in corpus.parts)
     from tokenweight.corpus import hub
 
     return hub.documents(corpus, split)
@@ -29,11 +32,16 @@ def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
 
 def corpus_files(corpus: Corpus) -> list[Path]:
     """The raw files whose content is the corpus's identity; none where seed or revision identify it."""
+    if isinstance(corpus, MixtureCorpus):
+        return [path for part in corpus.parts for path in corpus_files(part.corpus)]
     return files.list_files(corpus) if isinstance(corpus, FilesCorpus) else []
 
 
 def check(corpus: Corpus) -> None:
     """Raise UserError where files cannot be read as documents (one pass over them, no tokenising)."""
+    if isinstance(corpus, MixtureCorpus):
+        for part in corpus.parts:
+            check(part.corpus)
     if isinstance(corpus, FilesCorpus):
         files.check(corpus)
 
@@ -42,6 +50,8 @@ def document_count(corpus: Corpus, split: Split) -> int:
     """How many documents `documents` will yield; 0 where nobody knows (the hub)."""
     if isinstance(corpus, NovelCorpus):
         return corpus.validation_documents if split == "validation" else corpus.documents * (1 + novel.SHORTS_PER_BOOK)
+    if isinstance(corpus, MixtureCorpus):
+        return sum(document_count(part.corpus, split) for part in corpus.parts)
     return files.count(corpus, split) if isinstance(corpus, FilesCorpus) else 0
 
 
