@@ -113,7 +113,7 @@ EVALUATION: Settings = {
         "evaluation.planted.stride_tokens": 768,
     }),
     **cite(_SMALL, {
-        "evaluation.ruler.samples": 100,
+        "evaluation.ruler.samples": 50,
         "evaluation.bbh.max_new_tokens": 256,
         "evaluation.planted.corpus": JUDGE.model_copy(update={"document_tokens": 12_000}).model_dump(),
         "evaluation.planted.sequences": 64,
