@@ -18,6 +18,7 @@ from tokenweight.recipes.schema import (
     Base,
     Chunking,
     Corpus,
+    EchoCorpus,
     Evaluation,
     FilesCorpus,
     HubBase,
@@ -272,8 +273,8 @@ class Planner:
     def _corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         """A label and the identity of a corpus: contents, never paths."""
         match corpus:
-            case NovelCorpus():
-                return f"novel{corpus.seed}", corpus.model_dump(mode="json")
+            case NovelCorpus() | EchoCorpus():
+                return f"{corpus.kind}{corpus.seed}", corpus.model_dump(mode="json")
             case HubCorpus():
                 return corpus.repo_id.rpartition("/")[2], corpus.model_dump(mode="json")
             case MixtureCorpus():

@@ -1,7 +1,8 @@
 """From documents to training sequences on disk, with an account of every token (Section 4, Datasets).
 
 Documents are tokenised one after another into a stream on disk; a plan (per document, LCDE, or a mixture of corpora)
-says which pieces make which sequence; the sequences are then written in seeded random order. Memory holds one document at a time.
+says which pieces make which sequence; the sequences are then written in seeded random order. Memory holds one long
+document at a time, or some short ones.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,7 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, out_dir: Pat
     with ExitStack() as stack:
         streams = {name: stack.enter_context(_stream_path(out_dir, name).open("wb")) for name in wanted}
         for number, (part, any_length) in enumerate(_parts(corpus, chunking)):
-            for document in documents(part, "train"):
-                encoded = encoder.encode(document if "kinds" in wanted else replace(document, spans=()))
+            for document, encoded in encoder.encode_all(documents(part, "train", labelled="kinds" in wanted)):
                 length = len(encoded.tokens)
                 read.documents += 1
                 read.tokens += length

@@ -56,7 +56,17 @@ class HubCorpus(Frozen):
     domain_field: str | None = None  # dotted path, e.g. meta.redpajama_set_name (LCDE keeps domain shares)
 
 
-Source = Annotated[NovelCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
+class EchoCorpus(Frozen):
+    """Random passages, each said again and again: text that only looking back explains."""
+
+    kind: Literal["echo"] = "echo"
+    seed: int = 0
+    documents: PositiveInt = 64
+    document_tokens: PositiveInt = 1000  # length aimed at
+    validation_documents: PositiveInt = 8
+
+
+Source = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus, Field(discriminator="kind")]
 
 
 class MixturePart(Frozen):
@@ -81,7 +91,7 @@ class MixtureCorpus(Frozen):
         return self
 
 
-Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus | MixtureCorpus, Field(discriminator="kind")]
+Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus | MixtureCorpus, Field(discriminator="kind")]
 
 
 class Chunking(Frozen):
