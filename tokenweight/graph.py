@@ -94,6 +94,8 @@ class Planner:
     def __init__(self, store: Store) -> None:
         self._digests = Digests(store.root)
         self._nodes: dict[str, Node] = {}
+        self._bases: dict[Base, tuple[Checkpoint, Checkpoint]] = {}  # asked for thousands of times
+        self._corpora: dict[Corpus, tuple[str, dict[str, Any]]] = {}
         self._missing: list[str] = []
 
     def graph(self, recipes: Iterable[Loaded], benchmarks: Iterable[str]) -> Graph:
@@ -186,6 +188,11 @@ class Planner:
 
     def _base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
         """The base model and its tokenizer (whose fingerprint outlives training)."""
+        if base not in self._bases:
+            self._bases[base] = self._find_base(base)
+        return self._bases[base]
+
+    def _find_base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
         match base:
             case HubBase():
                 label = base.repo_id.rpartition("/")[2]
@@ -272,6 +279,11 @@ class Planner:
 
     def _corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         """A label and the identity of a corpus: contents, never paths."""
+        if corpus not in self._corpora:
+            self._corpora[corpus] = self._find_corpus(corpus)
+        return self._corpora[corpus]
+
+    def _find_corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         match corpus:
             case NovelCorpus() | EchoCorpus():
                 return f"{corpus.kind}{corpus.seed}", corpus.model_dump(mode="json")
