@@ -4,8 +4,9 @@
 
 What is named first is made first; `:K` asks for seeds 0 to K - 1, and `table-3/uniform/seed-1@planted,ruler` for one
 recipe on some benchmarks. The stages, the store, its leases and records are those
-of `tokenweight reproduce`, which afterwards finds everything made. Each worker keeps to one GPU. At the end of the
-time no piece is begun any more, and those at work are stopped: the next run goes on from the store.
+of `tokenweight reproduce`, which afterwards finds everything made. Each worker keeps to one GPU, and its output is in
+STORE/crew. After `--seconds`, planning included, those at work are stopped: the next run goes on from the store. On a
+machine that keeps nothing, `--records FILE` packs what is finished every minute; see tokenweight.tasks.records.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -31,9 +35,12 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 from tokenweight.tasks.collect import plan_target
+from tokenweight.tasks.records import write_records
 
 Note = Callable[[str], None]
 LONG = ("pretrain", "score", "train")  # stages that keep a GPU busy: few at a time
+POLL_SECONDS = 5.0
+RECORDS_EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -92,15 +99,16 @@ def run_crew(
     workers: int,
     gpus: int,
     long_at_once: int,
-    seconds: float,
+    end: float,
     note: Note,
+    tick: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Make all pieces by `workers` processes, at most `long_at_once` long ones together; stops after `seconds`.
+    """Make all pieces by `workers` processes, at most `long_at_once` long ones together, until `end` (time.monotonic).
 
     Worker i sees GPU i mod `gpus` alone (all devices where `gpus` is 0). A piece that fails is named, and what needs it
-    is left; the others go on.
+    is left; the others go on. `tick` is called every few seconds.
     """
-    outcome, end = Outcome(), time.monotonic() + seconds
+    outcome = Outcome()
     todo = list(waiting)
     unmade = {node for piece in todo for node in piece.nodes}
     crew = [_Worker(number, number % gpus if gpus else None, store, execution) for number in range(workers)]
@@ -113,9 +121,13 @@ def run_crew(
             busy = {worker.connection: worker for worker in crew if worker.piece is not None}
             if not busy or time.monotonic() > end:
                 break
-            for connection in wait(list(busy), timeout=min(5.0, max(0.1, end - time.monotonic()))):
+            tick()
+            for connection in wait(list(busy), timeout=min(POLL_SECONDS, max(0.1, end - time.monotonic()))):
                 worker = busy[connection]  # type: ignore[index]
                 piece, error = worker.finish()
+                if not worker.process.is_alive():
+                    worker.stop()
+                    crew[worker.number] = _Worker(worker.number, worker.gpu, store, execution)
                 if error:
                     outcome.failed.append(f"{piece.name}: {error}")
                 else:
@@ -154,7 +166,8 @@ class _Worker:
         self.piece: Piece | None = None
         self.began = 0.0
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs, gpu, store.root, execution), name=f"worker-{number}")
+        log = store.root / "crew" / f"worker-{number}.log"
+        self.process = context.Process(target=_work, args=(theirs, gpu, store.root, execution, log))
         self.process.start()
         theirs.close()
 
@@ -169,15 +182,24 @@ class _Worker:
         try:
             return piece, self.connection.recv()
         except EOFError:
-            raise StageError(f"{piece.name}: its process ended without a word; is there memory enough?") from None
+            self.process.join()
+            return piece, f"its process ended ({self.process.exitcode}) without a word; is there memory enough?"
 
     def stop(self) -> None:
-        self.process.kill()
+        """End the process and what it has started (compilers, generators of text)."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()  # where it has not become a group of its own yet
         self.process.join()
 
 
-def _work(connection: Connection, gpu: int | None, root: Path, execution: Execution) -> None:
+def _work(connection: Connection, gpu: int | None, root: Path, execution: Execution, log: Path) -> None:
     """Make what comes over the connection, until nobody sends any more; answers "" or the error."""
+    os.setpgid(0, 0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:  # never a pipe of the main process, which would stay open with what is started here
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
@@ -236,27 +258,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, default=1, help="0: no GPU")
     parser.add_argument("--long-at-once", type=int, default=2, help="pre-training, training and scoring at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop then")
+    parser.add_argument("--records", type=Path, help="a .tar.xz of all records, written every minute and at the end")
     args = parser.parse_args(arguments)
+    started = time.monotonic()
     try:
         graphs = [_graph(text, args) for text in args.targets]
         store = Store(args.store)
         execution = execution_for(args.scale, args.execution)
-        started = time.monotonic()
 
         def note(message: str) -> None:
             print(f"{time.monotonic() - started:6.0f} s  {message}", file=sys.stderr, flush=True)
 
         todo = pieces(graphs, store)
         note(f"{len(todo)} pieces to make")
+        records = _Records(args.store, args.records) if args.records else None
         outcome = run_crew(
             todo, store, execution, workers=args.workers, gpus=args.gpus, long_at_once=args.long_at_once,
-            seconds=args.seconds, note=note,
+            end=started + args.seconds, note=note, tick=records.now_and_then if records else lambda: None,
         )  # fmt: skip
+        if records:
+            records.at_the_end()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(f"{outcome.made} artifacts made, {outcome.left} pieces left, {len(outcome.failed)} failed", file=sys.stderr)
     return 1 if outcome.failed or outcome.left else 0
+
+
+class _Records:
+    """Packs the store's records in the background."""
+
+    def __init__(self, store: Path, file: Path) -> None:
+        self.store, self.file = store, file
+        self.last = time.monotonic()
+        self.thread: threading.Thread | None = None
+
+    def now_and_then(self) -> None:
+        """Begin to pack, if the last time is long ago and over."""
+        if time.monotonic() - self.last < RECORDS_EVERY_SECONDS or (self.thread and self.thread.is_alive()):
+            return
+        self.last = time.monotonic()
+        self.thread = threading.Thread(target=write_records, args=(self.store, self.file), daemon=True)
+        self.thread.start()
+
+    def at_the_end(self) -> None:
+        """Pack everything."""
+        if self.thread:
+            self.thread.join()
+        write_records(self.store, self.file)
 
 
 def _graph(text: str, args: argparse.Namespace) -> Graph:
