@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from tokenweight.flows.console import one_line_errors
+from prefect.logging import get_run_logger
+
 from tokenweight.graph import Graph
 from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
+from tokenweight.store.use import in_use
+from tokenweight.tasks.gpus import gpus_held
 from tokenweight.tasks.stages import Batch, task_of
 
 
 def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
-    one_line_errors()
+    with in_use(store.root, get_run_logger().info):
+        return _run(graph, store, execution)
+
+
+def _run(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     check_inputs(graph)
     plan = schedule(graph, store)
     check_execution(plan, execution)
@@ -23,7 +30,8 @@ def run_graph(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     waiting = [step.node for step in plan if step.action != "reuse"]
     for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
         members = list(nodes)
-        task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
+        with gpus_held(stage, execution, get_run_logger().info):
+            task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
     return plan
 
 

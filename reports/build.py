@@ -237,7 +237,8 @@ def _assemble(
     if len(seeds) > 1:
         notes.extend([several_seeds(len(seeds))])
     marks = {column.key: _column_marks(column, rows, target, estimates, manifest, notes) for column in shown}
-    differences = compare(_pairs(target, rows, shown, runs, estimates, seeds))
+    labels = {row.key: row_label(row, manifest) for row in target.rows}
+    differences = compare(_pairs(target, rows, shown, runs, estimates, seeds, labels))
     report_rows = [
         ReportRow(
             key=row.key,
@@ -270,7 +271,6 @@ def _assemble(
         notes.extend([repair(target, manifest)])
     if few := _fewest(estimates[row.key][column.key] for row in rows for column in shown if _is_filled(row, column)):
         notes.extend([few_samples(few)])
-    labels = {row.key: row_label(row, manifest) for row in target.rows}
     paper_labels = _paper_labels(target, manifest)
     return Report(
         target=target.name,
@@ -296,6 +296,7 @@ def _pairs(
     runs: RunEstimates,
     estimates: Estimates,
     seeds: Iterable[int],
+    labels: Mapping[str, str],
 ) -> dict[tuple[str, str], Pair]:
     """Each filled cell with its baseline: the target's, or for a difference column the row's reference."""
     pairs = {}
@@ -307,6 +308,7 @@ def _pairs(
             continue
         pairs[row.key, column.key] = Pair(
             baseline=baseline,
+            baseline_label=labels[baseline],
             cell=estimates[row.key][measured],
             reference=estimates[baseline][measured],
             cell_by_seed=[runs[row.key, seed][measured] for seed in seeds],

@@ -21,6 +21,7 @@ class Pair:
     """A cell and its baseline: means over the seeds, and each seed's own estimates."""
 
     baseline: str  # key of the baseline's row
+    baseline_label: str
     cell: Estimate
     reference: Estimate
     cell_by_seed: Sequence[Estimate]
@@ -46,11 +47,14 @@ def _compare(pair: Pair) -> CellDifference:
     difference = less(pair.cell, pair.reference)
     if not same_samples(pair.cell, pair.reference):
         reason = "not tested: it rests on other samples than the baseline"
-        return CellDifference(baseline=pair.baseline, value=difference.value, reason=reason)
+        return CellDifference(
+            baseline=pair.baseline, baseline_label=pair.baseline_label, value=difference.value, reason=reason
+        )
     test, p = _test(pair)
     low, high = _interval(pair, difference)
     return CellDifference(
         baseline=pair.baseline,
+        baseline_label=pair.baseline_label,
         value=difference.value,
         ci_low=low,
         ci_high=high,

@@ -25,6 +25,11 @@ def paper_text(cell: Cell) -> str:
     return cell.paper.printed if cell.paper else ""
 
 
+def paper_beside(cell: Cell) -> str:
+    """The paper's number as printed ("<0.01" is one), "" where it has no such cell or leaves it empty."""
+    return "" if paper_text(cell) == NOT_IN_PAPER else paper_text(cell)
+
+
 def less_paper_text(cell: Cell, column: ReportColumn) -> str:
     """Ours less the paper's, with its sign; "" where the paper has no number, a dash where we have none."""
     if cell.paper is None or cell.paper.value is None:

@@ -1,4 +1,7 @@
-"""Bold, italic and underline by the paper's rules, from values as printed. An incomplete column gets none."""
+"""Bold, italic and underline by the paper's rules, from values as printed. An incomplete column is not judged.
+
+The italics of a value that the caption sets apart say that it is not considered: they compare nothing and stay.
+"""
 
 from __future__ import annotations
 

@@ -234,21 +234,22 @@ def resampling_moves(estimate: Estimate, reference: Estimate | None = None) -> b
 def mean_of_seeds(seeds: Sequence[Estimate]) -> Estimate:
     """One cell from the same cell with each seed: their mean, and how far they spread (standard deviation).
 
-    All seeds are measured on the same items, so n stays that of one; the interval is that of the mean over seeds, on
-    resampled items. A model that does not depend on the seed counts once.
+    All seeds are measured on the same items, so n stays that of one (of an incomplete one where there is one); the
+    interval is that of the mean over seeds, on resampled items. A model that does not depend on the seed counts once.
     """
-    distinct = list({estimate.addresses: estimate for estimate in seeds}.values())
+    distinct = list({estimate.addresses or index: estimate for index, estimate in enumerate(seeds)}.values())
     if len(distinct) == 1:
         return distinct[0]
     mean = _combine(distinct, "mean")
+    shown = max(distinct, key=lambda estimate: _SEVERITY.index(estimate.status))  # the first one that is not whole
     values = [estimate.value for estimate in distinct if estimate.value is not None]
     shared = all(same_samples(estimate, distinct[0]) for estimate in distinct)
     return replace(
         mean,
         terms=_mean_terms(distinct) if shared else {},
         exponential=distinct[0].exponential,
-        n=distinct[0].n,
-        n_expected=distinct[0].n_expected,
+        n=shown.n,
+        n_expected=shown.n_expected,
         spread=None if mean.value is None else float(np.std(values, ddof=1)),
     )
 

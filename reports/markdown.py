@@ -17,6 +17,7 @@ from tokenweight.reports.display import (
     legend,
     less_paper_text,
     n_text,
+    paper_beside,
     paper_text,
     statistic_texts,
     value_text,
@@ -113,9 +114,9 @@ def _value(report: Report, cell: Cell, column: ReportColumn) -> str:
     if cell.status == "not_in_paper":
         return text
     text = _emphasised(text, cell.emphasis) + "˒".join(_superscript(mark) for mark in cell.marks)
-    if cell.paper is None or cell.paper.value is None:
+    if not paper_beside(cell):
         return text
-    beside = [cell.paper.printed, *([] if cell.less_paper is None else [less_paper_text(cell, column)])]
+    beside = [escape(paper_beside(cell)), *([] if cell.less_paper is None else [less_paper_text(cell, column)])]
     return f"{text} ({', '.join(beside)})"
 
 

@@ -23,7 +23,8 @@ class PaperNumber(Frozen):
 class CellDifference(Frozen):
     """A cell less its baseline on the same samples; without a test (`p`) where `reason` says why."""
 
-    baseline: str  # key of the baseline's row
+    baseline: str  # key of the baseline's row, which the table need not show
+    baseline_label: str  # both labels of that row
     value: float | None = None
     ci_low: float | None = None  # 95 % paired bootstrap interval
     ci_high: float | None = None

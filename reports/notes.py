@@ -72,7 +72,7 @@ class Notes:
     def all(self) -> tuple[Note, ...]:
         """All notes in the order of printing."""
         withheld = (
-            f"No value is emphasised in {', '.join(columns)}: no complete value in {rows}."
+            f"Not judged for bold, italic or underline: {', '.join(columns)}, for want of a complete value in {rows}."
             for rows, columns in self._withheld.items()
         )
         whole = (Note(mark=None, text=text) for text in (*self._general, *withheld))

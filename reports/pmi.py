@@ -90,6 +90,7 @@ def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats |
         return quantile(distribution, measure.quantile, measure.tokens), None
     tokens = distribution.per_document("tokens", measure.tokens)
     counted, scale = _counted(measure, distribution)
+    counted, tokens = counted[tokens > 0], tokens[tokens > 0]  # a document too short for far context says nothing
     value = scale * float(counted.sum() / tokens.sum())
     if len(tokens) < 2:
         return value, None

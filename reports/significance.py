@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import bdtr, stdtr
 
 from tokenweight.reports.units import Floats
 
@@ -24,8 +23,13 @@ _TIE = 1e-9  # relative: sums that differ by rounding alone are equal
 def mcnemar_exact(first: Floats, second: Floats) -> float:
     """McNemar's exact test of two rows of 0/1 scores [n]: binomial, on the items that only one of them solves."""
     only_first, only_second = int(np.sum(first > second)), int(np.sum(second > first))
-    # scipy.stats.binomtest gives the same; importing it takes longer than a table should.
-    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
+    fewer, both = min(only_first, only_second), only_first + only_second
+    # In whole numbers, without error; importing scipy for it takes longer than all other tests of a table.
+    ways = tail = 1
+    for k in range(fewer):
+        ways = ways * (both - k) // (k + 1)
+        tail += ways
+    return min(1.0, float(2 * tail / (1 << both)))
 
 
 def sign_flips(contributions: Floats) -> float:
@@ -53,6 +57,8 @@ def sign_flips(contributions: Floats) -> float:
 
 def t_over_seeds(differences: Sequence[float]) -> float:
     """Student's t-test that the mean over seeds is 0; where all seeds agree exactly, 1 for 0 and else 0."""
+    from scipy.special import stdtr  # takes longer to import than a table of one seed takes to compute
+
     count, mean = len(differences), float(np.mean(differences))
     error = float(np.std(differences, ddof=1)) / math.sqrt(count)
     if error <= _TIE * abs(mean):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from tokenweight.reports.units import Floats
 
@@ -21,23 +19,24 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     (n - 1) / n, which a mean over many tasks of few samples does not forgive (Rao and Wu, JASA 1988, on strata).
     The draws depend on `key` and n alone, so that rows resample the same items. Scores are in the order of their doc_id.
     """
-    n: int = scores.shape[1]
-    sums: Floats = (_counts(key, n) @ scores.astype(np.float32).T).T.astype(np.float64)
-    return sums / (n - 1)
+    rows, n = scores.shape
+    random = np.random.default_rng(_seed(key, n))
+    items = np.ascontiguousarray(scores.T)
+    sums: Floats = np.empty((DRAWS, rows))
+    step = max(1, _BLOCK // n)
+    for start in range(0, DRAWS, step):
+        block = sums[start : start + step]
+        first = n * np.arange(len(block))[:, None]  # of each resample's own counters
+        drawn = random.integers(0, n, size=(len(block), n - 1)) + first
+        counts = np.bincount(drawn.ravel(), minlength=len(block) * n).reshape(len(block), n)
+        # Multiplied while in the cache: all counts at once would be 56 MB for MMLU, and slower by half.
+        np.matmul(counts.astype(np.float64), items, out=block)
+    means: Floats = sums.T / (n - 1)
+    return means
 
 
-@lru_cache(maxsize=32)
-def _counts(key: str, n: int) -> npt.NDArray[np.float32]:
-    """How often each item was drawn: float32 [DRAWS, n], each row with sum n - 1."""
-    seed = int.from_bytes(hashlib.sha256(f"{key}|{n}".encode()).digest()[:8], "big")
-    random = np.random.default_rng(seed)
-    counts = np.empty((DRAWS, n), dtype=np.float32)
-    rows = max(1, _BLOCK // n)
-    for start in range(0, DRAWS, rows):
-        block = counts[start : start + rows]
-        drawn = random.integers(0, n, size=(len(block), n - 1)) + n * np.arange(len(block))[:, None]
-        block[:] = np.bincount(drawn.ravel(), minlength=block.size).reshape(block.shape)
-    return counts
+def _seed(key: str, n: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{key}|{n}".encode()).digest()[:8], "big")
 
 
 def interval_95(draws: Floats) -> tuple[float, float]:

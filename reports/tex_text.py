@@ -11,30 +11,15 @@ import re
 import unicodedata
 from itertools import groupby
 
+from tokenweight.latex_escapes import ESCAPES
+
 CODE_POINTS = "{[}U+"  # how spelled characters begin
 
 _KEEP_APART = "\n"  # between characters that would join; escaped text has no line breaks of its own
 
 _ESCAPES = {
     _KEEP_APART: "{}",
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    '"': r"\textquotedbl{}",
-    "[": "{[}",  # after \\ it would begin an optional argument
-    "]": "{]}",
-    "*": "{*}",  # likewise
+    **ESCAPES,
     "—": "---",
     "–": "--",
     "…": r"\ldots{}",

@@ -1,7 +1,7 @@
 """What `parity: authors` changes on the shipped base: `python scripts/measure_divergences.py [--sequences 16]`.
 
 The base is extended to 4096 tokens as at smoke scale, untrained; 4096-token sequences of the synthetic novel, windows
-1024/768. Prints the figures of docs/divergences.md. Two to three minutes on one core.
+1024/768. Prints the figures of reports/divergences.md. Two to three minutes on one core.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tokenweight.planning import schedule
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend, HubBase
+from tokenweight.recipes.schema import Backend, Execution, HubBase
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry
@@ -134,10 +134,29 @@ def run_models(
         UserError: data, a GPU or the backend is missing; all data that is missing is named, before any model is loaded.
         StageError: an evaluation failed; what was finished stays, and the next run goes on from there.
     """
-    works = [step.node.work for step in schedule(planned.graph, store) if step.action != "reuse"]
-    if not works:
+    execution = execution_of(planned, store, device, processes, tensor_parallel)
+    if execution is None:
         _say(f"All {len(planned.graph.nodes)} artifacts are in the store: nothing to run.")
         return
+    embedded.end_at_signal()
+    with console_progress() as progress:
+        run_here(planned.graph, store, execution, progress, _say)
+
+
+def execution_of(
+    planned: PlannedModels,
+    store: Store,
+    device: Literal["auto", "cpu", "cuda"] | None,
+    processes: int | None,
+    tensor_parallel: int = 1,
+) -> Execution | None:
+    """How what the store does not hold is evaluated; None where it holds all.
+
+    UserError: data, a GPU or the backend is missing; all data that is missing is named.
+    """
+    works = [step.node.work for step in schedule(planned.graph, store) if step.action != "reuse"]
+    if not works:
+        return None
     evaluation = next(iter(planned.recipes.values())).recipe.evaluation
     if evaluation.backend == "vllm":
         check_vllm()
@@ -145,10 +164,7 @@ def run_models(
     missing = [*_shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))
-    execution = evaluation_execution(planned.scale, device, processes, tensor_parallel)
-    embedded.end_at_signal()
-    with console_progress() as progress:
-        run_here(planned.graph, store, execution, progress, _say)
+    return evaluation_execution(planned.scale, device, processes, tensor_parallel)
 
 
 def _shortened(missing: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.graph import Graph, Planner
-from tokenweight.recipes import Inputs, Loaded, load_all, names, seeded
+from tokenweight.recipes import Inputs, Loaded, check_settings, load_all, load_each, names, seeded
 from tokenweight.recipes.ablations import PHI2_ID
 from tokenweight.recipes.schema import HubBase, PretrainBase, Scale
 from tokenweight.reports.build import build_report
@@ -17,6 +17,7 @@ from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry, UnitEntry
 from tokenweight.reports.measures import Perplexity, PhraseToken, Pmi, SampleMean, TaskMean, UnitMean
 from tokenweight.reports.model import Report, Style
+from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
 from tokenweight.reports.writing import FORMATS, write_report
@@ -42,6 +43,13 @@ def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: in
 
     Raises UserError for an unknown one and for inputs that do not fit.
     """
+    chosen = _recipes_of(name, scale, inputs, seeds)
+    check_settings(chosen.recipes, inputs)
+    return _with_graph(chosen, store)
+
+
+def _recipes_of(name: str, scale: Scale, inputs: Inputs, seeds: int | None) -> Planned:
+    """A target and its recipes, without the artifacts; settings that none of the recipes knows are not judged."""
     if name not in ready_targets():
         raise UserError(f"target {name!r}: unknown; choose one of {', '.join(ready_targets())}, or {ALL} for all")
     target = get_target(name)
@@ -52,28 +60,39 @@ def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: in
         )
     count = seeds or target.seeds
     wanted = [seeded(recipe, seed) for seed in range(count) for recipe in target.recipes]
-    recipes = load_all(wanted, scale, inputs)
-    planned = Planned(target, scale, count, recipes, Graph())
-    graph = Planner(store).graph(recipes, benchmarks(target, manifest(planned)))
-    return replace(planned, graph=graph)
+    return Planned(target, scale, count, load_each(wanted, scale, inputs), Graph())
+
+
+def _with_graph(chosen: Planned, store: Store) -> Planned:
+    graph = Planner(store).graph(chosen.recipes, benchmarks(chosen.target, manifest(chosen)))
+    return replace(chosen, graph=graph)
 
 
 def plan_targets(
-    name: str, scale: Scale, inputs: Inputs, store: Store, seeds: int | None = None
+    name: str,
+    scale: Scale,
+    inputs: Inputs,
+    store: Store,
+    seeds: int | None = None,
+    also: Sequence[str] = (),
 ) -> tuple[list[Planned], list[str]]:
-    """Plans of every target that a name stands for, and why some are left out of "paper", a line each.
+    """Plans of every target that a name stands for and of those in `also`; why some are left out of "paper", a line each.
 
     Left out are those that the user's inputs do not allow or that lack a text of the user's own; asked for by name they
-    are refused.
+    are refused. A setting must be one of some recipe of some target, not of each target.
     """
-    wanted, left_out = [], []
-    for target in targets_of(name):
+    chosen, left_out = [], []
+    for target in (*targets_of(name), *also):
         if name == ALL and TARGETS[target].compares_corpora and inputs.corpus:
             left_out.append(f"{target} is left out: it compares two corpora, and --corpus takes the place of both")
-            continue
-        planned = plan_target(target, scale, inputs, store, seeds)
+        else:
+            chosen.append(_recipes_of(target, scale, inputs, seeds))
+    check_settings([recipe for each in chosen for recipe in each.recipes], inputs)
+    wanted = []
+    for each in chosen:
+        planned = _with_graph(each, store)
         if name == ALL and planned.target.own_text and planned.graph.missing:
-            left_out.append(f"{target} is left out: missing {'; '.join(planned.graph.missing)}")
+            left_out.append(f"{planned.target.name} is left out: missing {'; '.join(planned.graph.missing)}")
             continue
         wanted.append(planned)
     return wanted, left_out
@@ -177,7 +196,10 @@ def collect(
     described = manifest(planned)
     report = build_report(described, store.root)
     files = write_report(report, out_dir, formats, style)
-    return report, files | (write_figures(planned.target, report, described, store.root, out_dir) if figures else {})
+    if figures:
+        drawn = styled(report, "ours") if style == "ours" else report
+        files |= write_figures(planned.target, drawn, described, store.root, out_dir)
+    return report, files
 
 
 def unit_entry(node: Node) -> UnitEntry:

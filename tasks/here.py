@@ -12,6 +12,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 from tokenweight.store.store import Note
+from tokenweight.store.use import in_use
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.work import maker
 
@@ -21,6 +22,11 @@ def run_here(graph: Graph, store: Store, execution: Execution, progress: Progres
 
     A checkpoint is loaded once for all its units.
     """
+    with in_use(store.root, note):
+        return _run(graph, store, execution, progress, note)
+
+
+def _run(graph: Graph, store: Store, execution: Execution, progress: Progress, note: Note) -> list[Step]:
     plan = schedule(graph, store)
     waiting = [step.node for step in plan if step.action != "reuse"]
     made = [node for node in waiting if not isinstance(node.work, EvaluateWork)]

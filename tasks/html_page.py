@@ -23,7 +23,7 @@ from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.writing import write_page
 from tokenweight.store import Store
 from tokenweight.tasks.collect import ALL as PAPER
-from tokenweight.tasks.collect import Planned, manifest, plan_target, plan_targets, ready_targets
+from tokenweight.tasks.collect import Planned, manifest, plan_targets, ready_targets
 
 ALL = "all"  # every target, those that the paper does not have too
 _TABLE_6 = NotRun("table-6", "Run time of each weighting", "Table 6", "tokenweight runtimes FILE.json")
@@ -46,7 +46,10 @@ def write_html(
     targets are left out, a line each. Raises UserError for an unknown target, for inputs that do not fit, and where the
     file cannot be written.
     """
-    wanted, left_out = _plans(target, scale, inputs, store, seeds)
+    name, others = target, list[str]()
+    if target == ALL:
+        name, others = PAPER, [each for each in ready_targets() if not TARGETS[each].paper_place]
+    wanted, left_out = plan_targets(name, scale, inputs, store, seeds, others)
     sections: list[Section] = []
     not_run: list[NotRun] = []
     for planned in wanted:
@@ -64,16 +67,6 @@ def write_html(
             not_run.append(_TABLE_6)
     write_page(file, render(sections, store.root, not_run))
     return left_out
-
-
-def _plans(
-    target: str, scale: Scale, inputs: Inputs, store: Store, seeds: int | None
-) -> tuple[list[Planned], list[str]]:
-    if target != ALL:
-        return plan_targets(target, scale, inputs, store, seeds)
-    wanted, left_out = plan_targets(PAPER, scale, inputs, store, seeds)
-    others = [name for name in ready_targets() if not TARGETS[name].paper_place]
-    return [*wanted, *(plan_target(name, scale, inputs, store, seeds) for name in others)], left_out
 
 
 def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | None) -> str:

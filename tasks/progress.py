@@ -1,38 +1,108 @@
-"""Progress of long stages: a line in the log and a Prefect progress artifact, both at most every few seconds."""
+"""Progress of long stages: a line in the log and, where a server shows it, a Prefect progress artifact with the time left."""
 
 from __future__ import annotations
 
+import contextvars
+import logging
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.logging import get_run_logger
 
 from tokenweight.progress import Progress
+from tokenweight.tasks.publish import has_server
 
 INTERVAL_SECONDS = 10.0
+Clock = Callable[[], float]
 
 
-def reporter(label: str) -> Progress:
-    """A Progress for the current task run; stages that end within the interval report nothing."""
-    logger = get_run_logger()
-    started = last = time.monotonic()
-    artifact: UUID | None = None
+@contextmanager
+def progress_of(label: str, clock: Clock = time.monotonic) -> Iterator[Progress]:
+    """A Progress for the current task run: at most a line and an update every 10 s, nothing of what ends before.
+
+    The embedded server of a run without one gets no artifact: it ends with the run, and nobody looks at it.
+    """
+    bar = _Bar(label) if has_server() else None
+    try:
+        yield _reporter(get_run_logger(), bar, clock)
+        if bar:
+            bar.fill()
+    finally:
+        if bar:
+            bar.close()
+
+
+def _reporter(logger: Any, bar: _Bar | None, clock: Clock) -> Progress:
+    last = clock()
+    began: dict[str, tuple[float, float]] = {}  # when each count first came, and what it was: not 0 in a resumed stage
 
     def report(done: float, total: int, what: str) -> None:
-        nonlocal last, artifact
-        now = time.monotonic()
+        nonlocal last
+        now = clock()
+        start, before = began.setdefault(what.partition(":")[0], (now, done))
         if now - last < INTERVAL_SECONDS or total <= 0:
             return
         last = now
-        percent = 100.0 * done / total
-        left = (now - started) / done * (total - done) if done else None
-        ahead = f", about {left:.0f} s left" if left is not None and not what.endswith(" left") else ""
-        logger.info("%s: %d of %d %s%s", label, done, total, what, ahead)
-        if artifact is None:
-            created = create_progress_artifact(percent, description=f"{label}: {what.partition(':')[0]}")
-            artifact = created if isinstance(created, UUID) else None
-        else:
-            update_progress_artifact(artifact, percent)
+        known = what.endswith(" left") or not before < done < total
+        left = "" if known else _left((now - start) / (done - before) * (total - done))
+        text = f"{int(done)} of {total} {what}{left}"
+        logger.info("%s", text)
+        if bar:
+            bar.show(100.0 * min(done, total) / total, text)
 
     return report
+
+
+def _left(seconds: float) -> str:
+    return f", about {seconds:.0f} s left" if seconds < 600 else f", about {seconds / 60:.0f} min left"
+
+
+class _Bar:
+    """A progress artifact, written by a thread of its own: a server that is away neither stops nor ends a stage.
+
+    What comes while an update is on its way is dropped; the next one tells more.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._artifact: UUID | None = None
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="progress")
+        self._sent: Future[None] | None = None
+
+    def show(self, percent: float, text: str) -> None:
+        """Create or update it, unless the last update is still on its way."""
+        if self._sent is None or self._sent.done():
+            # Prefect takes the run that an artifact belongs to from its context
+            self._sent = self._sender.submit(contextvars.copy_context().run, self._write, percent, text)
+
+    def fill(self) -> None:
+        """Full, where it was shown at all."""
+        if self._sent is not None:
+            self._wait()
+            self.show(100.0, "done")
+            self._wait()
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._sender.shutdown(wait=False)
+
+    def _wait(self) -> None:
+        with suppress(TimeoutError):
+            if self._sent is not None:
+                self._sent.result(INTERVAL_SECONDS)
+
+    def _write(self, percent: float, text: str) -> None:
+        description = f"{self._label}: {text}"
+        try:
+            if self._artifact is None:
+                created = create_progress_artifact(percent, description=description)
+                self._artifact = created if isinstance(created, UUID) else None
+            else:
+                update_progress_artifact(self._artifact, percent, description=description)
+        except Exception as error:  # whatever a server or its proxy answers, a stage goes on
+            logging.getLogger(__name__).debug("no progress shown: %s", error)

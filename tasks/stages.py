@@ -14,7 +14,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.stages import STAGE_VERSIONS, Node, StageName
 from tokenweight.store import Store
 from tokenweight.tasks.evaluate import evaluate_units
-from tokenweight.tasks.progress import reporter
+from tokenweight.tasks.progress import progress_of
 from tokenweight.tasks.work import maker
 
 
@@ -39,14 +39,14 @@ class Batch:
 def make(label: str, batch: Batch) -> State[str]:
     """Make one artifact after the other, each under its own lease."""
     logger = get_run_logger()
-    progress = reporter(label)
     reused = 0
-    for done, node in enumerate(batch.nodes, start=1):
-        build = maker(node, batch.store, batch.execution, progress)
-        _, was_there = batch.store.get_or_build(node.identity, build, note=logger.info)
-        reused += was_there
-        if len(batch.nodes) > 1:
-            progress(done, len(batch.nodes), "artifacts")
+    with progress_of(label) as progress:
+        for done, node in enumerate(batch.nodes, start=1):
+            build = maker(node, batch.store, batch.execution, progress)
+            _, was_there = batch.store.get_or_build(node.identity, build, note=logger.info)
+            reused += was_there
+            if len(batch.nodes) > 1:
+                progress(done, len(batch.nodes), "artifacts")
     return batch.made(reused)
 
 
@@ -54,7 +54,8 @@ def make(label: str, batch: Batch) -> State[str]:
 def evaluate(label: str, batch: Batch) -> State[str]:
     """Evaluate the units of one checkpoint and benchmark that are not in the store."""
     note = get_run_logger().info
-    _, reused = evaluate_units(batch.nodes, batch.store, batch.execution, reporter(label), note)
+    with progress_of(label) as progress:
+        _, reused = evaluate_units(batch.nodes, batch.store, batch.execution, progress, note)
     return batch.made(reused)
 
 

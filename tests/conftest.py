@@ -16,7 +16,10 @@ For authors of tests. `make test` runs two pytest processes (pytest-xdist), one 
 import atexit
 import os
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +33,7 @@ quiet()
 # Two processes must not share one embedded server's database; a worker would inherit the first process's home.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="tokenweight-prefect-")
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
+os.environ["PREFECT_PLUGINS_ENABLED"] = "false"  # the project's plugin would find a server that runs here
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # the cores are taken by the processes
@@ -55,3 +59,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def _shared(nodeid: str) -> bool:
     return nodeid.partition("::")[0] in SHARED
+
+
+@pytest.fixture
+def run_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Runs `tokenweight` in this process, with a directory to run it in: exit code, stdout, stderr."""
+    from tokenweight import embedded
+    from tokenweight.cli import main
+
+    def run(directory: Path, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(directory)
+        monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
+        monkeypatch.setattr(sys, "argv", ["tokenweight", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run

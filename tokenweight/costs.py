@@ -59,8 +59,10 @@ class Hours:
     left_out: tuple[str, ...] = ()  # scorers that nobody timed
 
 
-def gpu_hours(recipes: Iterable[Recipe]) -> Hours:
-    """GPU-hours of the recipes at scale `paper`; a recipe that is named twice counts once.
+def gpu_hours(recipes: Iterable[Recipe], seeds: int = 1) -> Hours:
+    """GPU-hours of the recipes at scale `paper`, each with so many seeds; a recipe that is named twice counts once.
+
+    The paper's scoring is of all of PG-19, whatever a seed draws from it; ours is of the sequences of each seed.
 
     Raises:
         KeyError: a recipe trains a model other than the paper's two.
@@ -71,7 +73,7 @@ def gpu_hours(recipes: Iterable[Recipe]) -> Hours:
         if recipe.training is None:
             continue
         base, sequences = _id(recipe), recipe.training.steps * recipe.training.sequences_per_step
-        paper_hours += PAPER_TRAINING_HOURS[base][_how(recipe)]
+        paper_hours += seeds * PAPER_TRAINING_HOURS[base][_how(recipe)]
         our_seconds += OUR_TRAINING_SECONDS[base][_how(recipe)] * sequences
         if recipe.scorer and recipe.scorer.kind == "frozen":
             model = recipe.scorer.model
@@ -83,7 +85,7 @@ def gpu_hours(recipes: Iterable[Recipe]) -> Hours:
             continue
         paper_hours += PAPER_SCORING_HOURS[scorer]
         our_seconds += OUR_SCORING_SECONDS[scorer] * sequences
-    return Hours(PAPER_GPUS * paper_hours, our_seconds / 3600, tuple(sorted(left_out)))
+    return Hours(PAPER_GPUS * paper_hours, seeds * our_seconds / 3600, tuple(sorted(left_out)))
 
 
 def _id(recipe: Recipe) -> str:

@@ -43,6 +43,7 @@ def examine(store_root: Path) -> list[Finding]:
         *_credentials(),
         *_compiling(),
         *_leftovers(store_root),
+        *_server(),
     ]
 
 
@@ -153,3 +154,14 @@ def _leftovers(store_root: Path) -> list[Finding]:
         return []
     names = ", ".join(f"{path.parent.name}/{path.name}" for path in partial[:3])
     return [Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run goes on from them")]
+
+
+def _server() -> list[Finding]:
+    """The server of `tokenweight server up` in this directory, or what one that is gone has left running."""
+    from tokenweight.daemons import HOME, processes_of, read_state
+
+    if state := read_state(HOME):
+        return [Finding("server", "ok", state.api_url.removesuffix("/api"))]
+    if left := processes_of(HOME):
+        return [Finding("server", "absent", f"gone, {len(left)} of its processes run on; tokenweight server down")]
+    return []

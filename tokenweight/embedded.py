@@ -39,6 +39,7 @@ def prepare(store_root: Path) -> None:
     Two runs at once get a home each: the embedded server's SQLite file is for one server.
     """
     quiet()
+    os.environ.setdefault("PREFECT_PLUGINS_ENABLED", "false")  # ours would send this run to a server that is up
     if os.environ.get("PREFECT_API_URL") or os.environ.get("PREFECT_HOME"):
         return
     store_root.mkdir(parents=True, exist_ok=True)

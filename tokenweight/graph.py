@@ -94,7 +94,7 @@ class Planner:
     def __init__(self, store: Store) -> None:
         self._digests = Digests(store.root)
         self._nodes: dict[str, Node] = {}
-        self._bases: dict[Base, tuple[Checkpoint, Checkpoint]] = {}  # asked for thousands of times
+        self._bases: dict[str, tuple[Checkpoint, Checkpoint]] = {}  # by their JSON: each evaluation asks for its own
         self._corpora: dict[Corpus, tuple[str, dict[str, Any]]] = {}
         self._missing: list[str] = []
 
@@ -188,11 +188,12 @@ class Planner:
 
     def _base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
         """The base model and its tokenizer (whose fingerprint outlives training)."""
-        if base not in self._bases:
-            self._bases[base] = self._find_base(base)
-        return self._bases[base]
+        key = base.model_dump_json()
+        if key not in self._bases:
+            self._bases[key] = self._new_base(base)
+        return self._bases[key]
 
-    def _find_base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
+    def _new_base(self, base: Base) -> tuple[Checkpoint, Checkpoint]:
         match base:
             case HubBase():
                 label = base.repo_id.rpartition("/")[2]

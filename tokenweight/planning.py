@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,10 +38,13 @@ def schedule(graph: Graph, store: Store) -> list[Step]:
             steps.append(Step(node, "reuse", state.reason))
             continue
         if node not in leaves and not needed[node]:
-            steps.append(Step(node, "reuse", "nothing that runs needs it"))
+            gone = f"{state.reason}; " if state.kind == "stripped" else ""
+            steps.append(Step(node, "reuse", f"{gone}nothing that runs needs it"))
             continue
         action: Literal["run", "wait"] = "wait" if state.kind == "held" else "run"
         reason = f"damaged: {state.reason}" if state.kind == "damaged" else state.reason
+        if state.kind == "stripped":
+            reason += "; something that runs needs them, so it is made again"
         parents = node.inputs
         if isinstance(node.work, EvaluateWork) and outputs.of(node.identity):
             parents = node.work.prepared if node.work.unit.benchmark == "longbench" else ()  # trec's classes
@@ -50,6 +53,22 @@ def schedule(graph: Graph, store: Store) -> list[Step]:
             needed[parent] = True
         steps.append(Step(node, action, reason))
     return steps[::-1]
+
+
+def check_before_running(
+    graphs: Sequence[Graph], store: Store, execution: Execution, plans: Sequence[Sequence[Step]] | None = None
+) -> None:
+    """Raise UserError for all that can be known to be wrong before the first of several plans is run.
+
+    `plans` are the schedules of the graphs where they are there already.
+    """
+    for graph in graphs:
+        check_inputs(graph)
+    plans = plans or [schedule(graph, store) for graph in graphs]
+    for steps in plans:
+        check_execution(steps, execution)
+        check_checkpoints(steps, store, execution)
+    check_texts(step for steps in plans for step in steps)
 
 
 def check_inputs(graph: Graph) -> None:

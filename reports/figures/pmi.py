@@ -77,10 +77,13 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
 
 
 def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tuple[dict[str, Distribution], list[str]]:
-    """Distributions by label, the first seed's, and a line for each row that has none."""
+    """Distributions by label, the first seed's, and a line for each row that has none or that the table refuses."""
     found: dict[str, Distribution] = {}
     absent = []
     for row in report.rows:
+        if any(cell.status == "refused" for cell in row.cells):
+            absent.append(f"{row.label}: refused, the table's notes say why")
+            continue
         entries = [entry for entry in manifest.rows if entry.row == row.key]
         units = [unit for entry in entries[:1] for unit in entry.units if unit.benchmark == "pmi"]
         if not units:

@@ -88,7 +88,6 @@ def column_name(column: ReportColumn) -> str:
 def _cell(
     section: int, report: Report, row: ReportRow, column: ReportColumn, cell: Cell, numbers: Mapping[str, int]
 ) -> dict[str, Any]:
-    labels = {other.key: row_name(other) for other in report.rows}
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
     difference = cell.difference
     facts = {
@@ -99,9 +98,7 @@ def _cell(
         "Ours less the paper's": less_paper_text(cell, column),
     }
     if difference:
-        facts[f"Difference to {labels.get(difference.baseline, difference.baseline)}"] = difference_text(
-            cell, column
-        ).replace(", p ", ", p\u00a0")
+        facts[f"Difference to {difference.baseline_label}"] = difference_text(cell, column).replace(", p ", ", p\u00a0")
         if difference.p is not None:
             facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
         if difference.reason:

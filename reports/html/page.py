@@ -14,11 +14,13 @@ from tokenweight.reports.display import (
     has_differences,
     interval_legend,
     legend,
+    paper_beside,
     statistic_texts,
 )
 from tokenweight.reports.html.artifacts import Artifacts
 from tokenweight.reports.html.audit import findings_about
 from tokenweight.reports.html.data import page_data
+from tokenweight.reports.html.divergences import divergences
 from tokenweight.reports.html.section import NotRun, Section
 from tokenweight.reports.html.table import column_groups, column_sizes, row_views
 from tokenweight.reports.html.text import plain, shown
@@ -55,6 +57,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
             for section in sections
         ],
         not_run=not_run,
+        divergences=divergences(),
         summary=_summary(artifacts),
         data=script_json(data),
     )
@@ -71,7 +74,7 @@ def choices(report: Report) -> dict[str, str]:
     return {
         **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
         **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if has_differences(report) else {}),
-        **({"paper": "The paper"} if any(cell.paper and cell.paper.value is not None for cell in cells) else {}),
+        **({"paper": "The paper"} if any(paper_beside(cell) for cell in cells) else {}),
     }
 
 

@@ -12,6 +12,7 @@ from tokenweight.reports.display import (
     interval_text,
     is_significant,
     less_paper_text,
+    paper_beside,
     value_text,
 )
 from tokenweight.reports.html.data import EMPTY, row_name
@@ -85,7 +86,5 @@ def _lines(difference: str) -> str:
 
 def _paper(cell: Cell, column: ReportColumn) -> str:
     """The paper's number, then ours less that."""
-    if cell.paper is None or cell.paper.value is None:
-        return ""
     less = "" if cell.less_paper is None else less_paper_text(cell, column)
-    return " ".join(filter(None, (cell.paper.printed, less)))
+    return " ".join(filter(None, (paper_beside(cell), less)))

@@ -1,4 +1,4 @@
-"""Every row of docs/divergences.md names tests that exist."""
+"""Every row of reports/divergences.md names tests that exist."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ COLUMNS = ["topic", "the paper (section)", "the authors' code (file, function)",
 
 
 def table() -> list[list[str]]:
-    text = (ROOT / "docs" / "divergences.md").read_text()
+    text = (ROOT / "reports" / "divergences.md").read_text()
     lines = text[: text.index("\n## ")].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
 

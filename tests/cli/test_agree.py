@@ -8,12 +8,11 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tokenweight import embedded
-from tokenweight.cli import main
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.evaluation import vllm_check
 
@@ -23,22 +22,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tokenweight", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
+def run(tmp_path: Path, run_command: Run) -> Run:
+    """Runs a command in an empty directory."""
+    return partial(run_command, tmp_path)
 
 
 def test_one_command_in_two_environments(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -51,8 +37,6 @@ def test_one_command_in_two_environments(run: Run, monkeypatch: pytest.MonkeyPat
     assert len(list(tmp_path.glob("store/evaluate/*/record.json"))) == 57
 
     monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
     monkeypatch.setattr(os, "environ", {**os.environ, "PYTHONPATH": str(STAND_IN)})
     monkeypatch.syspath_prepend(str(STAND_IN))
     try:

@@ -9,13 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokenweight import embedded
-from tokenweight.cli import main
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.units import BBH_TASKS, Unit
@@ -49,22 +48,9 @@ def whole(place: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def run(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command in this process: exit code, stdout, stderr."""
-    monkeypatch.chdir(place)
-    monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tokenweight", "evaluate", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
+def run(place: Path, run_command: Run) -> Run:
+    """Runs `tokenweight evaluate`."""
+    return partial(run_command, place, "evaluate")
 
 
 @pytest.fixture(scope="module")

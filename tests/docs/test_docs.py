@@ -9,7 +9,14 @@ import pytest
 import tokenweight.weighting as weighting
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+DOCUMENTS = sorted(
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        ROOT / "reports" / "divergences.md",
+        *(ROOT / "benchmarks").glob("*.md"),
+    ]
+)
 METHOD = ROOT / "docs" / "method.md"
 
 

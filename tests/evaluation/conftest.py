@@ -62,6 +62,21 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def other(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another model of the same vocabulary."""
+    import shutil
+
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    directory = tmp_path_factory.mktemp("other")
+    shutil.copytree(checkpoint, directory, dirs_exist_ok=True)
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint)).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MMLU (all subjects), BBH (all tasks) and text files, half of them short, in their official layouts."""
     root = tmp_path_factory.mktemp("data")

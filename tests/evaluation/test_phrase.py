@@ -41,21 +41,6 @@ def measured(
     return {job.unit.task: read_rows(job.out_dir) for job in jobs}, summaries[0]
 
 
-@pytest.fixture(scope="session")
-def other(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another model of the same vocabulary."""
-    import shutil
-
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    directory = tmp_path_factory.mktemp("other")
-    shutil.copytree(checkpoint, directory, dirs_exist_ok=True)
-    torch.manual_seed(1)
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint)).save_pretrained(directory)
-    return directory
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     """Fewer tokens than the context; the phrase stands behind the first window."""

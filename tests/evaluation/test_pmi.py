@@ -70,20 +70,6 @@ def job(tmp_path: Path) -> Job:
     return Job(UNIT, (), tmp_path / "unit")
 
 
-@pytest.fixture(scope="session")
-def other(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another model of the same vocabulary."""
-    import shutil
-
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    directory = tmp_path_factory.mktemp("other")
-    shutil.copytree(checkpoint, directory, dirs_exist_ok=True)
-    torch.manual_seed(1)
-    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint)).save_pretrained(directory)
-    return directory
-
-
 @pytest.mark.parametrize("kind", ["unfrozen", "frozen"])
 def test_it_is_what_the_slow_way_gives(
     kind: str, checkpoint: Path, other: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path

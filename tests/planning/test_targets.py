@@ -65,6 +65,12 @@ def test_hours_follow_the_papers_and_our_measurements() -> None:
     assert gpu_hours([uniform]).ours == pytest.approx(30_720 * 5.165 / 3600)
 
 
+def test_the_papers_scoring_is_done_once_for_all_seeds() -> None:
+    frozen = load("table-3/frozen-sparse", "paper").recipe
+    assert gpu_hours([frozen], seeds=3).paper == 8 * (3 * 30 + 17)
+    assert gpu_hours([frozen], seeds=3).ours == pytest.approx(3 * gpu_hours([frozen]).ours)
+
+
 def test_our_seconds_are_those_of_the_benchmarks() -> None:
     def seconds(name: str) -> dict[str, float]:
         content = json.loads((RESULTS / f"2026-11-28-{name}.json").read_text())
@@ -98,6 +104,9 @@ def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:
     assert "recipes" not in rows["table-6"]
     assert [rows[name]["in_store"] for name in ("table-3", "table-7", "figure-1", ALL)] == [1, 0, 1, 1]
     assert rows[ALL]["trained"] == 38
+    others = rows.keys() - {*targets_of(ALL), ALL}
+    assert others == {"planted", "table-6"}  # neither is part of the row `paper`, which says so
+    assert rows[ALL]["place"] == "all of the paper but Table 6"
     assert rows[ALL]["gpu_hours_paper"] < sum(rows[name]["gpu_hours_paper"] for name in PAPER)
 
 
@@ -136,6 +145,19 @@ def test_each_row_of_table_1_has_its_own_unit(tmp_path: Path) -> None:
     assert [[unit.unit for unit in row.units] for row in rows] == [
         ["phrase/long_nll"], ["phrase/short_nll"], ["phrase/difference"],
     ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("small_paper")
+def test_a_setting_of_several_targets_need_not_be_one_of_each(tmp_path: Path) -> None:
+    store, kappa = Store(tmp_path / "store"), Inputs(settings=("weighting.kappa=0.3",))
+    wanted, _ = plan_targets(ALL, "smoke", kappa, store)  # Table 1's models have no kappa
+    table_9 = next(planned for planned in wanted if planned.target.name == "table-9")
+    given = {one.recipe.name: one.recipe.weighting.kappa for one in table_9.recipes if "sparse" in one.recipe.name}
+    assert set(given.values()) == {0.3}
+    with pytest.raises(UserError, match=r"--set weighting\.kappa: no such setting in"):
+        plan_target("table-1", "smoke", kappa, store)
+    with pytest.raises(UserError, match=r"--set weighting\.kapa: no such setting in these recipes"):
+        plan_targets(ALL, "smoke", Inputs(settings=("weighting.kapa=0.3",)), store)
 
 
 @pytest.mark.usefixtures("small_paper")

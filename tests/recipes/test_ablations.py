@@ -37,7 +37,8 @@ def test_phi_2_is_extended_from_2k_by_its_own_rope_base() -> None:
     assert (rows["uniform"].extension.rope_theta, rows["uniform"].extension.long_tokens) == (500_000.0, 32_768)
     scorer = rows["frozen-sparse"].scorer
     assert scorer
-    assert (scorer.short_tokens, scorer.stride_tokens) == (2048, 1920)
+    for windows in (scorer, *(of for row in rows.values() for of in (row.evaluation.pmi, row.evaluation.planted))):
+        assert (windows.short_tokens, windows.stride_tokens) == (2048, 1920)
     assert rows["frozen-sparse"].training == recipe("table-3/frozen-sparse").training
 
 
@@ -46,6 +47,13 @@ def test_small_scales_pretrain_a_phi(scale: Scale) -> None:
     base = recipe("table-7/frozen-dense", scale).base
     assert isinstance(base, PretrainBase)
     assert base.architecture.family == "phi"
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_model_is_judged_on_windows_of_its_own_context(scale: Scale) -> None:
+    for name in names():
+        evaluation, base = recipe(name, scale).evaluation, recipe(name, scale).base
+        assert evaluation.pmi.short_tokens == evaluation.planted.short_tokens == base.context_tokens, name
 
 
 def test_fineweb_changes_the_data_and_nothing_else() -> None:

@@ -251,6 +251,20 @@ def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) ->
     assert [text.get_text() for text in legend.get_texts()] == ["the paper, Figure 5", "uniform baseline"]
 
 
+def test_a_report_of_ours_alone_draws_nothing_of_the_paper(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tokenweight.cli import app
+
+    (tmp_path / "store").mkdir()
+    places = ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out"), "--formats", "md"]
+    curve = tmp_path / "out" / "figure-5-curve.csv"
+    assert CliRunner().invoke(app, ["report", "figure-5", *places]).exit_code == 0
+    assert "paper" in curve.read_text()
+    assert CliRunner().invoke(app, ["report", "figure-5", *places, "--style", "ours"]).exit_code == 0
+    assert "paper" not in curve.read_text()
+
+
 def test_figures_can_be_left_out(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

@@ -114,6 +114,16 @@ def unit(data: dict[str, Any], name: str) -> dict[str, Any]:
     return next(artifact for artifact in data["artifacts"] if artifact["unit"] == name)
 
 
+def test_the_page_holds_every_known_divergence_and_no_link_to_a_file(full_page: str) -> None:
+    document = (Path(__file__).parents[2] / "reports" / "divergences.md").read_text()
+    topics = [line.split(" | ")[0].removeprefix("| ") for line in document.splitlines() if line.startswith("| ")]
+    section = full_page.partition('id="divergences"')[2].partition("</section>")[0]
+    assert len(topics) > 30
+    assert [topic for topic in topics if topic not in ("|", "") and f"<td>{topic}</td>" not in section] == ["topic"]
+    assert "naacl2025-token-weighting" in section
+    assert "href" not in section
+
+
 def test_each_cell_opens_its_own_units(full_page: str, full_report: Report) -> None:
     page = Outline(full_page)
     cells = [
@@ -338,7 +348,7 @@ def test_figures_are_pictures_that_run_nothing(one_row: FakeStore) -> None:
 
 
 def test_the_page_of_all_lists_what_was_not_run_and_takes_in_written_reports(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(html_page, "plan_targets", lambda name, *given: ([plan_target("table-9", *given)], ["why"]))
+    monkeypatch.setattr(html_page, "plan_targets", lambda name, *given: ([plan_target("table-9", *given[:4])], ["why"]))
     monkeypatch.setattr(html_page, "ready_targets", lambda: ["table-9"])
     out = tmp_path / "out"
     out.mkdir()
@@ -355,7 +365,7 @@ def test_the_page_of_all_lists_what_was_not_run_and_takes_in_written_reports(tmp
     assert "why" in done.output
     assert (tmp_path / "again.html").read_text() == text
     ids = [attributes.get("id") for tag, attributes in Outline(text).elements if tag == "section"]
-    assert ids == ["table-6", "not-run"]
+    assert ids == ["table-6", "not-run", "divergences"]
     assert "<code>tokenweight reproduce table-9 --scale smoke --set training.steps=3</code>" in text
 
 

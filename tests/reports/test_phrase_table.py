@@ -74,6 +74,8 @@ def test_columns_are_the_tokens_and_the_papers_numbers_stand_beside_its_own(tmp_
     assert not [note for note in notes if "intervals are rough" in note]
     files = write_report(report, tmp_path / "out")
     assert "<0.01" in files["csv"].read_text()
+    assert r"(\<0.01)" in files["md"].read_text()
+    assert r"\textless{}0.01" in files["tex"].read_text()
 
 
 def test_hostile_tokens_are_columns_without_the_papers_numbers(tmp_path: Path) -> None:
@@ -96,6 +98,24 @@ def test_without_records_the_papers_phrase_stands_there_unmeasured(tmp_path: Pat
     assert [column.label for column in report.columns][:2] == ["inspired", "by"]
     assert {cell.status for row in report.rows for cell in row.cells} == {"missing"}
     assert report.cell("long-context-loss", report.columns[0].key).paper.printed == "8.75"
+
+
+def test_seeds_with_other_phrases_are_refused(tmp_path: Path) -> None:
+    write_all(tmp_path, PAPER_TOKENS)
+    write_all(tmp_path / "evaluate" / "seed", [*PAPER_TOKENS[:-1], "pages"])
+    first = manifest().rows
+    other = [
+        row.model_copy(
+            update={
+                "seed": 1,
+                "units": tuple(u.model_copy(update={"address": f"evaluate/seed/{u.address}"}) for u in row.units),
+            }
+        )
+        for row in first
+    ]
+    report = build_report(manifest().model_copy(update={"rows": (*first, *other)}), tmp_path)
+    assert {cell.status for row in report.rows for cell in row.cells} == {"refused"}
+    assert any("cannot be compared" in note.text for note in report.notes)
 
 
 @pytest.mark.parametrize("tokens", [PAPER_TOKENS[:5], [*PAPER_TOKENS[:-1], "pages"]])

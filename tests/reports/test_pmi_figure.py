@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,15 @@ from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.measures import Pmi
 from tokenweight.reports.model import Report
-from tokenweight.reports.pmi import density, quantile, read_distribution, scores, scott_bandwidth, selected
+from tokenweight.reports.pmi import (
+    density,
+    quantile,
+    read_distribution,
+    scores,
+    scott_bandwidth,
+    selected,
+    statistic,
+)
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.units import read_unit
 
@@ -143,6 +152,28 @@ def test_scores_are_those_of_training() -> None:
         short = torch.from_numpy(pmi) + 5
         expected = token_scores(name, torch.full((601,), 5.0, dtype=torch.float64), short, shift_k=3.0).numpy()
         assert np.allclose(scores(name, pmi, 3.0), expected)
+
+
+def test_a_document_too_short_for_far_context_does_not_spoil_the_interval(root: Path) -> None:
+    whole = read_distribution(read_unit(ENTRY, root))
+    short = {part: dict.fromkeys(whole.documents[0][part], 0.0) for part in whole.documents[0]}
+    mean = Pmi("mean")
+    with_short = replace(whole, documents=[*whole.documents, *[short] * 6])
+    value, draws = statistic(mean, with_short)
+    expected, expected_draws = statistic(mean, whole)
+    assert value == expected
+    assert draws is not None
+    assert expected_draws is not None
+    assert np.array_equal(draws, expected_draws)
+
+
+def test_what_the_table_refuses_is_not_drawn(report: Report, root: Path, tmp_path: Path) -> None:
+    (row,) = report.rows
+    cells = tuple(cell.model_copy(update={"status": "refused", "value": None}) for cell in row.cells)
+    refused = report.model_copy(update={"rows": (row.model_copy(update={"cells": cells}),)})
+    files = write_figures(TARGET, refused, manifest(ENTRY), root, tmp_path)
+    assert len(files["curve.csv"].read_text().splitlines()) == 1
+    assert "refused, the table" in files["svg"].read_text()
 
 
 def test_what_each_variant_selects(root: Path, pmi: np.ndarray) -> None:

@@ -203,8 +203,8 @@ def test_no_bold_where_a_competitor_has_no_value(full_store: FakeStore) -> None:
     without = manifest.model_copy(update={"rows": tuple(row for row in manifest.rows if row.row != "lcde")})
     report = build_report(without, full_store.root)
     assert not [cell for row in report.rows for cell in row.cells if "bold" in cell.emphasis]
-    note = next(note.text for note in report.notes if note.text.startswith("No value is emphasised"))
-    assert note.endswith("no complete value in LCDE.")
+    note = next(note.text for note in report.notes if note.text.startswith("Not judged for bold"))
+    assert note.endswith("for want of a complete value in LCDE.")
 
 
 def test_bold_goes_to_the_largest_and_italics_do_not_compete(store: FakeStore) -> None:

@@ -14,6 +14,7 @@ from tokenweight.evaluation.units import PLANTED_TASKS
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.display import finding_texts
+from tokenweight.reports.estimates import Estimate, Reason, mean_of_seeds
 from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import get_target
@@ -82,6 +83,20 @@ def test_an_absent_seed_makes_the_cell_absent(tmp_path: Path) -> None:
     assert report.cell("npmi", "nll").value is not None
     ppmi = next(f for f in report.findings if "PPMI > Unfrozen Sparse" in f.compared)
     assert (ppmi.seeds, ppmi.seeds_holding) == (2, 2)
+
+
+def test_what_is_wrong_with_one_seed_is_not_lost() -> None:
+    absent = Estimate("missing", reasons=(Reason("seed 0", "not in the store"),))
+    stale = Estimate("refused", reasons=(Reason("seed 1", "stale"),))
+    both = mean_of_seeds([stale, absent])
+    assert both.status == "refused"
+    assert [reason.text for reason in both.reasons] == ["stale", "not in the store"]
+
+
+def test_the_samples_of_an_incomplete_cell_are_those_of_its_incomplete_seed() -> None:
+    whole = Estimate("complete", 1.0, n=8, n_expected=8, addresses=("a",))
+    cut = Estimate("partial", n=3, n_expected=8, addresses=("b",))
+    assert (mean_of_seeds([whole, cut]).n, mean_of_seeds([whole, cut]).status) == (3, "partial")
 
 
 def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:

@@ -12,29 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tokenweight.inspection.palette import ABOVE, BELOW, weight_level
 from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
+from tokenweight.latex_escapes import ESCAPES
 
 TOKENS_PER_BLOCK = 13  # columns of Table 1
 
 _ESCAPES = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    '"': r"\textquotedbl{}",
+    **ESCAPES,
     "'": r"\textquotesingle{}",
-    "[": "{[}",  # after \\ it would begin an optional argument
-    "]": "{]}",
-    "*": "{*}",  # likewise
     "\n": r"$\hookleftarrow$",
     "\t": r"$\rightarrow$",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
@@ -14,7 +15,7 @@ SCALES: tuple[Scale, ...] = ("smoke", "mini", "paper")
 
 RECIPES = {**paper.RECIPES, **ablations.RECIPES}
 
-__all__ = ["SCALES", "Inputs", "Loaded", "load", "load_all", "names"]
+__all__ = ["SCALES", "Inputs", "Loaded", "check_settings", "load", "load_all", "load_each", "names"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Loaded:
 
     recipe: Recipe
     settings: Settings
+    known: frozenset[str] = frozenset()  # those of the user's settings that the recipe has
 
 
 def names() -> list[str]:
@@ -40,21 +42,33 @@ def load_all(wanted: list[str], scale: Scale, inputs: Inputs | None = None) -> l
 
     A name may end in /seed-K: the recipe on other training sequences in another order, with other random ties.
     """
+    loaded = load_each(wanted, scale, inputs)
+    check_settings(loaded, inputs)
+    return loaded
+
+
+def load_each(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None) -> list[Loaded]:
+    """As `load_all`, for a caller that judges the settings over more recipes than these, by `check_settings`."""
     if scale not in SCALES:
         raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
     inputs = inputs or Inputs()
-    loaded, known = [], set[str]()
+    loaded = []
     for name in wanted:
-        settings, keys = apply(inputs, _scaled(name, scale), scale)
-        known |= keys
-        loaded.append(Loaded(build(name, scale, settings), settings))
-    unknown = sorted(set(inputs.assignments()) - known)
-    if unknown:
-        raise UserError(
-            f"--set {unknown[0]}: no such setting in {', '.join(wanted) if len(wanted) < 3 else 'these recipes'}; "
-            f"`tokenweight show-config {wanted[-1]} --scale {scale}` lists them"
-        )
+        settings, known = apply(inputs, _scaled(name, scale), scale)
+        loaded.append(Loaded(build(name, scale, settings), settings, frozenset(known)))
     return loaded
+
+
+def check_settings(loaded: list[Loaded], inputs: Inputs | None) -> None:
+    """Raise UserError for a setting of the user's that none of the recipes knows."""
+    given = set(inputs.assignments()) if inputs else set()
+    unknown = sorted(given.difference(*(one.known for one in loaded)))
+    if unknown and loaded:
+        recipes, last = [one.recipe.name for one in loaded], loaded[-1].recipe
+        raise UserError(
+            f"--set {unknown[0]}: no such setting in {', '.join(recipes) if len(recipes) < 3 else 'these recipes'}; "
+            f"`tokenweight show-config {last.name} --scale {last.scale}` lists them"
+        )
 
 
 def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:

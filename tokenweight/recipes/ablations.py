@@ -47,6 +47,7 @@ PHI2: Settings = {
     }),
     **cite("as the scorer's windows", {
         "evaluation.planted.short_tokens": 2048, "evaluation.planted.stride_tokens": 1920,
+        "evaluation.pmi.short_tokens": 2048, "evaluation.pmi.stride_tokens": 1920,
     }),
 }  # fmt: skip
 

@@ -406,7 +406,7 @@ class Recipe(Frozen):
     `extension` None keeps the base's context; `training` None evaluates without continued pre-training.
     `parity` "authors" follows the authors' public code where it leaves the paper's text and could matter: chunks
     (a token lost between two), NLLs (through bf16), the unfrozen first window (one column more), the choice of the
-    top kappa (count, ties, filling), and the frozen scorer's RoPE type. docs/divergences.md has the table.
+    top kappa (count, ties, filling), and the frozen scorer's RoPE type. reports/divergences.md has the table.
     """
 
     name: str  # e.g. table-3/frozen-sparse

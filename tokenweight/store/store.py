@@ -18,12 +18,13 @@ from filelock import SoftFileLease, Timeout
 from tokenweight.errors import StageError, UserError
 from tokenweight.store.digests import file_sha256
 from tokenweight.store.environment import devices, git_state, package_versions, peak_memory_bytes
+from tokenweight.store.faults import files_fault, removed_weights
 from tokenweight.store.fingerprint import Identity
+from tokenweight.store.leases import FOLDER as LEASES
+from tokenweight.store.leases import held, lease_of
 
 RECORD = "record.json"
 RECORD_VERSION = 1
-LEASE_SECONDS = 60.0  # a holder on another host that was silent so long is taken for dead
-HEARTBEAT_SECONDS = 10.0
 
 Note = Callable[[str], None]
 
@@ -32,7 +33,7 @@ Note = Callable[[str], None]
 class State:
     """What the store knows of one artifact, and why."""
 
-    kind: Literal["whole", "missing", "damaged", "held"]
+    kind: Literal["whole", "missing", "damaged", "held", "stripped"]  # stripped: whole but for its weights
     reason: str
 
 
@@ -74,7 +75,11 @@ class Store:
         path = self.path(identity)
         if path.exists():
             fault = self._fault(path, identity, digests=digests)
-            return State("damaged", fault) if fault else State("whole", "found in the store")
+            if fault:
+                return State("damaged", fault)
+            if removed_weights(path):
+                return State("stripped", "its weights were removed from the store (store gc --weights)")
+            return State("whole", "found in the store")
         if self._held(identity):
             return State("held", "another run is making it")
         if self.partial(identity).exists():
@@ -122,14 +127,13 @@ class Store:
             lease.release()
 
     def _acquire(self, identity: Identity, note: Note) -> SoftFileLease:
-        path = self._lease_path(identity)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            (self.root / LEASES).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
                 f"store {self.root}: cannot be written ({error.strerror}); choose another --store"
             ) from None
-        lease = _lease(path)
+        lease = lease_of(self.root, identity.stage, identity.fingerprint)
         try:
             lease.acquire(timeout=0)
         except Timeout:
@@ -176,7 +180,18 @@ class Store:
             "wall_seconds": round(time.perf_counter() - work.clock, 3),
         }
         write_json(work.directory / RECORD, record)
-        os.rename(work.directory, self.path(identity))
+        self._into_place(work)
+
+    def _into_place(self, work: Build) -> None:
+        path = self.path(work.identity)
+        if not path.exists():
+            os.rename(work.directory, path)
+            return
+        # All but its weights was there, and served reports until now.
+        aside = path.with_name(f".{path.name}.removed-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
+        os.rename(path, aside)
+        os.rename(work.directory, path)
+        shutil.rmtree(aside, ignore_errors=True)
 
     def _fault(self, path: Path, identity: Identity, *, digests: bool) -> str | None:
         record = read_record(path)
@@ -184,35 +199,15 @@ class Store:
             return "no readable record.json"
         if record.get("fingerprint") != identity.fingerprint:
             return "its record carries another fingerprint"
-        for name, expected in record["outputs"].items():
-            file = path / name
-            if not file.is_file():
-                return f"{name} is gone"
-            if file.stat().st_size != expected["bytes"]:
-                return f"{name} has {file.stat().st_size} bytes, not {expected['bytes']}"
-            if digests and file_sha256(file) != expected["sha256"]:
-                return f"{name} has other contents than its record says"
-        return None
+        return files_fault(path, record, digests=digests)
 
     def _held(self, identity: Identity) -> bool:
         """Whether a living run holds the lease (a dead holder's is free)."""
-        path = self._lease_path(identity)
-        if not path.exists():
+        lease = lease_of(self.root, identity.stage, identity.fingerprint)
+        if not Path(lease.lock_file).exists():
             return False
-        lease = _lease(path)
-        try:
-            lease.acquire(timeout=0)
-        except Timeout:
-            return True
-        lease.release()
-        return False
-
-    def _lease_path(self, identity: Identity) -> Path:
-        return self.root / "leases" / f"{identity.stage}-{identity.fingerprint[:16]}.lock"
-
-
-def _lease(path: Path) -> SoftFileLease:
-    return SoftFileLease(path, lease_duration=LEASE_SECONDS, heartbeat_interval=HEARTBEAT_SECONDS, thread_local=False)
+        with held(self.root, identity.stage, identity.fingerprint) as ours:
+            return not ours
 
 
 def read_record(artifact: Path) -> dict[str, Any] | None:

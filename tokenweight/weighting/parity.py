@@ -1,6 +1,6 @@
 """What the authors' public code does otherwise than the paper says, for recipes with `parity: authors`.
 
-docs/divergences.md is the table of all differences; the rest of what that setting selects is in corpus/packing.py
+reports/divergences.md is the table of all differences; the rest of what that setting selects is in corpus/packing.py
 (chunks) and context/rope.py (frozen scorers).
 """
 

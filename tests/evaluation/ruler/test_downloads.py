@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from tokenweight.cli import main
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler import downloads, essays
 from tokenweight.evaluation.ruler.downloads import PUBLISHED, fetch
@@ -197,21 +196,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs `tokenweight data fetch` in an empty directory: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tokenweight", "data", "fetch", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        told = capsys.readouterr()
-        return code, told.out, told.err
-
-    return run
+def run(tmp_path: Path, run_command: Run) -> Run:
+    """Runs `tokenweight data fetch` in an empty directory."""
+    return partial(run_command, tmp_path, "data", "fetch")
 
 
 def test_offline_is_one_line_and_leaves_nothing(

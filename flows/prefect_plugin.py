@@ -1,0 +1,73 @@
+"""A plugin of Prefect (entry-point group `prefect.plugins`): what `prefect` commands know in the project's directory.
+
+`prefect deployment run reproduce-table-3` works without `reproduce-table-3/` before it, and finds the server that
+`tokenweight server up` started there. Prefect loads plugins where `[tool.prefect.plugins]` of pyproject.toml or
+PREFECT_PLUGINS_ENABLED says so; without it, or where anything here fails, everything is plain Prefect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from prefect.plugins import HookContext, SetupResult, register_hook
+
+from tokenweight.daemons import HOME, read_state
+
+READ = "read_deployment_by_name"
+
+
+@register_hook
+def setup_environment(*, ctx: HookContext) -> SetupResult | None:
+    """Called by Prefect when it is imported."""
+    try:
+        allow_short_names()
+    except Exception as error:
+        ctx.logger_factory("prefect.plugins").debug("deployments need FLOW/DEPLOYMENT: %s", error)
+    if ctx.api_url is None and (state := read_state(HOME)):
+        return SetupResult(env={"PREFECT_API_URL": state.api_url})
+    return None
+
+
+def allow_short_names() -> None:
+    """Let both of Prefect's clients read a deployment by its own name alone; safe to call twice."""
+    from prefect.client.orchestration import PrefectClient, SyncPrefectClient
+
+    for client, wrapped in ((PrefectClient, _asynchronous), (SyncPrefectClient, _synchronous)):
+        read = getattr(client, READ)
+        if not hasattr(read, "__wrapped__"):
+            setattr(client, READ, wrapped(read))
+
+
+def _synchronous(read: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(read)
+    def read_by_short_name(client: Any, name: str) -> Any:
+        if "/" in name:
+            return read(client, name)
+        found = client.read_deployments(deployment_filter=_named(name))
+        return found[0] if len(found) == 1 else read(client, _full(name))
+
+    return read_by_short_name
+
+
+def _asynchronous(read: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(read)
+    async def read_by_short_name(client: Any, name: str) -> Any:
+        if "/" in name:
+            return await read(client, name)
+        found = await client.read_deployments(deployment_filter=_named(name))
+        return found[0] if len(found) == 1 else await read(client, _full(name))
+
+    return read_by_short_name
+
+
+def _named(name: str) -> Any:
+    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+
+    return DeploymentFilter(name=DeploymentFilterName(any_=[name]))
+
+
+def _full(name: str) -> str:
+    """Flows and deployments of a target have the same name; where there is none, Prefect says that it was not found."""
+    return f"{name}/{name}"

@@ -1,0 +1,90 @@
+"""Flows without a server: their functions called as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.logging import disable_run_logger
+
+from tokenweight.errors import UserError
+from tokenweight.flows import any_model
+from tokenweight.flows.any_model import evaluate
+from tokenweight.flows.described import described
+from tokenweight.flows.runtimes import reproduce_table_6
+from tokenweight.store import Identity, Store
+from tokenweight.tasks import publish
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_table_6_of_the_repository_is_rendered_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    written = reproduce_table_6.fn(out=str(tmp_path))
+    table = Path(written["md"]).read_text()
+    assert "ZeRO-3" in table
+    assert "1.182 (1.27" in table  # benchmarks/results/2026-11-28-h200x2-llama3-8b-zero3-fused.json; the paper's
+    assert set(written) >= {"md", "tex", "csv", "json"}
+
+
+def test_measurements_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"names no file.*benchmarks/training_cost\.py"):
+        reproduce_table_6.fn(measurements=[str(tmp_path / "*.json")], out=str(tmp_path))
+
+
+def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
+    place = {"store": str(tmp_path / "store"), "out": str(tmp_path)}
+    with pytest.raises(UserError, match="belongs to backend vllm"):
+        evaluate.fn(models=["m"], tensor_parallel=2, **place)
+    with pytest.raises(UserError, match="belongs to one model"):
+        evaluate.fn(models=["a", "b"], revision="main", **place)
+
+
+def test_evaluate_runs_what_is_missing_and_writes_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[Any] = []
+    monkeypatch.setattr(any_model, "run_graph", lambda graph, store, execution: ran.append((graph, execution)))
+    model = str(ROOT / "tokenweight" / "assets" / "smoke-base")
+    with disable_run_logger():
+        written = evaluate.fn(
+            models=[model], scale="smoke", benchmarks=["mmlu"], limit=1, store=str(tmp_path / "s"), out=str(tmp_path)
+        )
+    (graph, execution) = ran[0]
+    assert {node.work.unit.benchmark for nodes in graph.evaluations.values() for node in nodes} == {"mmlu"}
+    assert execution.evaluation_processes == 1
+    assert "smoke-base" in Path(written["md"]).read_text()
+
+
+@pytest.mark.parametrize(("name", "key"), [("evaluation-Llama-3.2_1B", "evaluation-llama-3-2-1b"), ("é x", "x")])
+def test_an_artifacts_key_has_no_other_signs(name: str, key: str) -> None:
+    assert any_model._key(name) == key
+
+
+def test_a_parameter_without_a_description_is_refused() -> None:
+    def run(scale: str) -> None:
+        """Run."""
+
+    with pytest.raises(TypeError, match="scale has no description"):
+        described(run)
+
+
+def test_a_table_is_published_with_its_files_checkpoints_and_figures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made: dict[str, str] = {}
+    monkeypatch.setattr(publish, "create_markdown_artifact", lambda text, key, description: made.update({key: text}))
+    files = {name: tmp_path / f"table-3{end}" for name, end in (("md", ".md"), ("training.png", "-training.png"))}
+    files["md"].write_text("| a |\n| --- |\n| 1 |\n")
+    files["training.png"].write_bytes(b"PNG")
+    store, identity = Store(tmp_path / "store"), Identity("train", 1, "uniform", {"seed": 1}, {})
+    monkeypatch.setattr(publish, "has_server", lambda: False)
+    publish.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
+    assert made == {}  # an embedded server ends with its run
+    monkeypatch.setattr(publish, "has_server", lambda: True)
+    publish.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
+    assert "| 1 |" in made["table-3-smoke"]
+    assert f"[{identity.address}]({store.path(identity).as_uri()})" in made["table-3-smoke"]
+    assert "data:image/png;base64,UE5H" in made["table-3-smoke-figures"]
+    monkeypatch.setattr(publish, "LARGEST_PICTURE_BYTES", 2)
+    publish.publish("table-3-smoke", "Table 3", files)
+    assert "base64" not in made["table-3-smoke-figures"]

@@ -1,0 +1,129 @@
+"""`prefect deployment run NAME` without the flow's name, and a plugin that never breaks Prefect."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import PrefectClient, SyncPrefectClient
+from prefect.plugins import HookContext
+
+from tokenweight.daemons import Daemon, State, read_state
+from tokenweight.flows import prefect_plugin
+
+ROOT = Path(__file__).parents[2]
+
+
+def deployment(name: str, flow: str) -> SimpleNamespace:
+    return SimpleNamespace(name=name, flow=flow)
+
+
+class Client:
+    """A client with the two methods that the plugin uses; `read_deployment_by_name` as strict as Prefect's."""
+
+    deployments = (
+        deployment("reproduce-table-3", "reproduce-table-3"),
+        deployment("sweep-kappa", "sweep"),
+        deployment("twice", "a"),
+        deployment("twice", "b"),
+    )
+
+    def read_deployments(self, *, deployment_filter: Any) -> list[SimpleNamespace]:
+        return [one for one in self.deployments if one.name in deployment_filter.name.any_]
+
+    def read_deployment_by_name(self, name: str) -> SimpleNamespace:
+        flow, own = name.split("/")
+        return next(one for one in self.deployments if (one.flow, one.name) == (flow, own))
+
+
+@pytest.mark.parametrize("name", ["reproduce-table-3", "sweep-kappa", "sweep/sweep-kappa", "b/twice"])
+def test_a_name_alone_is_enough_where_it_says_which(name: str) -> None:
+    read = prefect_plugin._synchronous(Client.read_deployment_by_name)
+    found = read(Client(), name)
+    assert f"{found.flow}/{found.name}".endswith(name)
+
+
+@pytest.mark.parametrize("name", ["reproduce-tabel-3", "twice"])
+def test_an_unknown_or_ambiguous_name_is_left_to_prefect(name: str) -> None:
+    asked = []
+
+    def read(client: Client, name: str) -> None:
+        asked.append(name)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        prefect_plugin._synchronous(read)(Client(), name)
+    assert asked == [f"{name}/{name}"]  # which Prefect answers with "not found", not with a traceback
+
+
+def test_the_asynchronous_client_reads_alike() -> None:
+    class Asynchronous(Client):
+        async def read_deployments(self, *, deployment_filter: Any) -> list[SimpleNamespace]:  # type: ignore[override]
+            return super().read_deployments(deployment_filter=deployment_filter)
+
+    async def read(client: Client, name: str) -> SimpleNamespace:
+        return Client().read_deployment_by_name(name)
+
+    by_name = prefect_plugin._asynchronous(read)
+    assert asyncio.run(by_name(Asynchronous(), "sweep-kappa")).flow == "sweep"
+    assert asyncio.run(by_name(Asynchronous(), "a/twice")).flow == "a"
+
+
+def test_prefects_clients_have_the_method_and_are_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for client in (PrefectClient, SyncPrefectClient):
+        monkeypatch.setattr(client, prefect_plugin.READ, getattr(client, prefect_plugin.READ))
+    prefect_plugin.allow_short_names()
+    first = getattr(PrefectClient, prefect_plugin.READ)
+    prefect_plugin.allow_short_names()
+    assert getattr(PrefectClient, prefect_plugin.READ) is first
+    assert first.__wrapped__.__name__ == prefect_plugin.READ
+
+
+def context(api_url: str | None) -> HookContext:
+    return HookContext(prefect_version="3.9.1", api_url=api_url, logger_factory=logging.getLogger)
+
+
+def test_a_changed_prefect_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prefect_plugin, "READ", "no_such_method")
+    assert prefect_plugin.setup_environment(ctx=context(None)) is None
+
+
+def test_the_server_that_is_up_here_is_found_unless_another_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import psutil
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prefect_plugin, "allow_short_names", lambda: None)
+    here = Path("server")
+    here.mkdir()
+    State("http://127.0.0.1:4299/api", [Daemon("server", os.getpid(), psutil.Process().create_time())]).write(here)
+    found = prefect_plugin.setup_environment(ctx=context(None))
+    assert found is not None
+    assert found.env == {"PREFECT_API_URL": "http://127.0.0.1:4299/api"}
+    assert prefect_plugin.setup_environment(ctx=context("http://team:4200/api")) is None
+    State("http://127.0.0.1:4299/api", [Daemon("server", os.getpid(), 0.0)]).write(here)  # the id is another's now
+    assert read_state(here) is None
+    assert prefect_plugin.setup_environment(ctx=context(None)) is None
+
+
+CODE = (
+    "import prefect; from prefect.client.orchestration import PrefectClient as c; print(hasattr(c.{}, '__wrapped__'))"
+)
+
+
+def test_prefect_loads_it_in_the_projects_directory() -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "PREFECT_PLUGINS_ENABLED"}
+    code = CODE.format(prefect_plugin.READ)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.strip(), done.stderr.strip()) == ("True", "")

@@ -1,0 +1,307 @@
+"""`tokenweight store`: what it lists, what it finds damaged, what it removes and what it never does."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenweight import cli
+from tokenweight.errors import StageError, UserError
+from tokenweight.store import Build, Identity, Store
+from tokenweight.store.inventory import Entry, inventory
+from tokenweight.store.removal import Removal, garbage, remove, unneeded, weights
+from tokenweight.store.store import Note
+from tokenweight.store.use import alone, in_use
+
+CHUNKS = Identity("chunk", 1, "novel", {"seed": 1})
+MODEL = Identity("train", 1, "uniform", {"steps": 3}, {"chunks": CHUNKS.fingerprint})
+UNIT = Identity("evaluate", 1, "uniform--mmlu", {"unit": "mmlu/anatomy"}, {"checkpoint": MODEL.fingerprint})
+OTHER = Identity("train", 1, "sparse", {"steps": 3, "kappa": 0.2}, {"chunks": CHUNKS.fingerprint})
+
+
+def write(work: Build) -> None:
+    names = ["rows.parquet"]
+    if work.identity.stage == "train":
+        (work.directory / "model").mkdir(exist_ok=True)
+        names += ["model/config.json", "model/model.safetensors"]
+    for name in names:
+        (work.directory / name).write_text(f"{work.identity.address} {name}")
+
+
+def cut(work: Build) -> None:
+    write(work)
+    raise StageError("power cut")
+
+
+def make(store: Store, *identities: Identity) -> None:
+    for identity in identities:
+        store.get_or_build(identity, write)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Chunks, a model made from them and a unit that evaluated it, another model, and a cut and a damaged artifact."""
+    store = Store(tmp_path)
+    make(store, CHUNKS, MODEL, UNIT, OTHER)
+    with pytest.raises(StageError):
+        store.get_or_build(Identity("train", 1, "cut", {"steps": 4}), cut)
+    damaged = Identity("chunk", 1, "torn", {"seed": 2})
+    make(store, damaged)
+    (store.path(damaged) / "rows.parquet").write_text("")
+    make(store, damaged)  # sets the torn one aside
+    return store
+
+
+def kinds(store: Store, **options: Any) -> dict[str, str]:
+    return {entry.path.name: entry.kind for entry in inventory(store.root, **options) if entry.kind != "whole"}
+
+
+def one(store: Store, identity: Identity) -> Entry:
+    return next(entry for entry in inventory(store.root) if entry.path == store.path(identity))
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
+    monkeypatch.setattr(sys, "argv", ["tokenweight", *map(str, arguments)])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as error:
+        code = int(error.code or 0)
+    told = capsys.readouterr()
+    return code, told.out + told.err
+
+
+def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:
+    assert sorted(kinds(store).values()) == ["partial", "set aside"]
+    before = {entry.address: entry.bytes for entry in inventory(store.root) if entry.kind == "whole"}
+    assert len(before) == 5
+    assert all(remove(store.root, removal) for removal in garbage(inventory(store.root)))
+    assert kinds(store) == {}
+    assert {entry.address: entry.bytes for entry in inventory(store.root)} == before
+    assert list(store.root.glob("*/.*")) == []
+
+
+def test_what_a_living_run_is_making_is_not_garbage_and_is_not_removed(store: Store) -> None:
+    stale = next(removal for removal in garbage(inventory(store.root)) if removal.entry.kind == "partial")
+    with store.building(Identity("train", 1, "cut", {"steps": 4})) as work:
+        assert work is not None
+        assert [removal.entry.kind for removal in garbage(inventory(store.root))] == ["set aside"]
+        assert not remove(store.root, stale)  # listed before the run began
+        assert (work.directory / "rows.parquet").exists()
+        write(work)
+    assert not remove(store.root, stale)
+
+
+def test_a_kept_artifact_keeps_what_it_was_made_from(store: Store) -> None:
+    gone = unneeded(inventory(store.root), [UNIT.fingerprint])
+    assert sorted(removal.entry.name.rpartition("-")[0] for removal in gone) == ["sparse", "torn"]
+    for removal in gone:
+        assert remove(store.root, removal)
+    assert [store.state(identity).kind for identity in (CHUNKS, MODEL, UNIT)] == ["whole"] * 3
+    assert store.state(OTHER).kind == "missing"
+
+
+def test_weights_go_records_stay_and_are_made_again_when_needed(store: Store) -> None:
+    (found,) = weights(inventory(store.root), needed=())
+    assert found.entry.path == store.path(MODEL)  # of the other model nothing was made yet
+    assert weights(inventory(store.root), needed=[MODEL.fingerprint]) == []
+    record = store.record(MODEL)
+    assert remove(store.root, found)
+    assert store.state(MODEL).kind == "stripped"
+    assert "weights were removed" in store.state(MODEL).reason
+    assert store.record(MODEL) == record
+    assert (store.path(MODEL) / "model" / "config.json").exists()
+    assert kinds(store)[store.path(MODEL).name] == "weights removed"
+    assert weights(inventory(store.root), needed=()) == []
+    assert garbage([one(store, MODEL)]) == []
+
+    notes: list[str] = []
+    path, reused = store.get_or_build(MODEL, write, note=notes.append)
+    assert (reused, notes) == (False, [])
+    assert store.state(MODEL, digests=True).kind == "whole"
+    assert sorted(file.name for file in path.parent.iterdir() if "uniform" in file.name) == [path.name]
+
+
+def test_weights_that_were_put_back_are_whole_again(store: Store) -> None:
+    file = store.path(MODEL) / "model" / "model.safetensors"
+    content = file.read_text()
+    (found,) = weights(inventory(store.root), needed=())
+    remove(store.root, found)
+    file.write_text(content)
+    assert store.state(MODEL, digests=True).kind == "whole"
+    file.write_text(content[1:])
+    assert store.state(MODEL).kind == "damaged"
+
+
+def test_a_plan_says_that_the_weights_are_gone(store: Store) -> None:
+    from tokenweight.graph import Graph
+    from tokenweight.planning import schedule
+    from tokenweight.stages import Node
+
+    model = Node(MODEL, None)  # type: ignore[arg-type]
+    unit = Node(UNIT, None, (model,))  # type: ignore[arg-type]
+    again = Node(Identity("evaluate", 1, "u", {"unit": "planted/x"}, UNIT.inputs), None, (model,))  # type: ignore[arg-type]
+    (found,) = weights(inventory(store.root), needed=())
+    remove(store.root, found)
+    finished, more = (Graph(nodes=[model, *leaves], evaluations={"r": leaves}) for leaves in ([unit], [unit, again]))
+    steps = [schedule(graph, store)[0] for graph in (finished, more)]
+    assert [step.action for step in steps] == ["reuse", "run"]
+    assert all("weights were removed" in step.reason for step in steps)
+
+
+def test_a_clean_up_that_is_killed_leaves_nothing_half_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut after the rename the artifact is gone, and the next clean-up takes the rest."""
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tokenweight.store.removal.shutil.rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        remove(store.root, Removal(one(store, OTHER), "", 1))
+    monkeypatch.undo()
+    assert store.state(OTHER).kind == "missing"
+    assert "half removed" in kinds(store).values()
+    assert all(remove(store.root, removal) for removal in garbage(inventory(store.root)))
+    assert kinds(store) == {}
+
+    (found,) = weights(inventory(store.root), needed=())
+    unlink = Path.unlink
+    monkeypatch.setattr(
+        Path, "unlink", lambda path, **how: killed(path) if path.suffix == ".safetensors" else unlink(path, **how)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        remove(store.root, found)
+    monkeypatch.undo()
+    assert store.state(MODEL).kind == "whole"  # listed as removed, still there
+
+
+@pytest.mark.parametrize("how", ["record", "size", "gone", "content", "moved"])
+def test_verify_names_the_damage(
+    store: Store, how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store.path(MODEL)
+    record = json.loads((path / "record.json").read_text())
+    match how:
+        case "record":
+            record["config"]["steps"] = 4
+            (path / "record.json").write_text(json.dumps(record))
+        case "size":
+            (path / "rows.parquet").write_text("x")
+        case "gone":
+            (path / "rows.parquet").unlink()
+        case "content":
+            file = path / "rows.parquet"
+            file.write_text(file.read_text().upper())
+        case "moved":
+            path.rename(path.with_name("uniform-01234567"))
+    digests = ["--digests"] if how == "content" else []
+    if digests:
+        assert run(capsys, monkeypatch, "store", "verify", "--store", store.root)[0] == 0
+    code, told = run(capsys, monkeypatch, "store", "verify", "--store", store.root, *digests)
+    assert code == 1
+    said = {"record": "record was changed", "size": "bytes, not", "gone": "is gone", "content": "other contents",
+            "moved": "another address"}  # fmt: skip
+    assert f"damaged: train/uniform-{'01234567' if how == 'moved' else MODEL.fingerprint[:8]}" in told
+    assert said[how] in told
+    assert "1 damaged" in told
+
+
+def test_gc_lists_first_and_removes_with_yes(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenweight.tasks.needs.needs", lambda *_: pytest.fail("no target was named"))
+    here = ("store", "gc", "--store", store.root)
+    code, told = run(capsys, monkeypatch, *here)
+    assert code == 0
+    assert "2 would go" in told
+    assert "--yes" in told
+    assert len(kinds(store)) == 2
+    assert "0 would go" in run(capsys, monkeypatch, *here, "--older-than", "1")[1]
+    code, told = run(capsys, monkeypatch, *here, "--weights", "--yes", "--json")
+    assert [row["removed"] for row in json.loads(told)] == [True, True, True]
+    assert list(kinds(store).values()) == ["weights removed"]
+    assert run(capsys, monkeypatch, "store", "verify", "--store", store.root)[0] == 0
+
+
+def test_gc_keeps_what_the_targets_need(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenweight.recipes.inputs import Inputs
+    from tokenweight.tasks.collect import plan_target
+
+    graph = plan_target("table-9", "smoke", Inputs(), store).graph
+    kept = next(node.identity for node in graph.nodes if node.stage == "chunk")
+    make(store, kept)
+    options = ("store", "gc", "--store", store.root, "--keep-targets", "table-9", "--yes")
+    with in_use(store.root):
+        code, told = run(capsys, monkeypatch, *options)
+        assert code == 2
+        assert "a run is at work" in told
+    assert store.state(MODEL).kind == "whole"
+    code, told = run(capsys, monkeypatch, *options)
+    assert code == 0, told
+    assert [entry.path for entry in inventory(store.root)] == [store.path(kept)]
+
+
+def test_ls_names_states_and_targets(
+    store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokenweight.recipes.inputs import Inputs
+    from tokenweight.tasks.collect import plan_target
+
+    graph = plan_target("table-9", "smoke", Inputs(), store).graph
+    make(store, *[node.identity for node in graph.nodes if node.stage in ("chunk", "evaluate")][:4])
+    only = ("store", "ls", "--store", store.root, "--target", "table-9")
+    code, told = run(capsys, monkeypatch, *only, "--json")
+    rows = json.loads(told)
+    assert {row["stage"] for row in rows} == {"chunk", "evaluate"}
+    assert all(row["targets"] == ["table-9"] and row["recipes"] for row in rows)
+    monkeypatch.setattr("tokenweight.tasks.needs.ready_targets", lambda: ["table-9"])
+    code, told = run(capsys, monkeypatch, "store", "ls", "--store", store.root)
+    assert code == 0
+    assert "uniform--... (1)" in told
+    assert "[partial]" in told
+    assert "[set aside]" in told
+    assert run(capsys, monkeypatch, "store", "ls", "--store", store.root, "--state", "bad")[0] == 2
+    assert run(capsys, monkeypatch, "store", "ls", "--store", store.root / "no")[0] == 2
+
+
+def test_a_killed_run_frees_the_store_for_a_clean_up(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from tokenweight.store.use import in_use\n"
+        "with in_use(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
+    )
+    victim = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
+    assert victim.stdout is not None
+    victim.stdout.readline()
+    with pytest.raises(UserError, match="a run is at work"), alone(tmp_path):
+        pass
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate()
+    with alone(tmp_path):
+        pass
+
+
+def test_a_run_waits_for_a_clean_up_and_says_so(tmp_path: Path) -> None:
+    import threading
+
+    told = threading.Event()
+    waits: Note = lambda message: told.set()  # noqa: E731
+    inside = threading.Event()
+
+    def work() -> None:
+        with in_use(tmp_path, waits):
+            inside.set()
+
+    with alone(tmp_path):
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert told.wait(30)
+        assert not inside.is_set()
+    thread.join(30)
+    assert inside.is_set()

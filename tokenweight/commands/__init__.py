@@ -1,0 +1,1 @@
+"""The commands of `tokenweight`, one file for each group. Imports what is heavy inside them: `--help` answers at once."""

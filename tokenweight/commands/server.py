@@ -1,0 +1,157 @@
+"""`tokenweight server`: a Prefect server with workers on this machine, ready for the deployments of prefect.yaml."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokenweight import daemons, embedded
+from tokenweight.errors import StageError, UserError
+
+app = typer.Typer(help="A Prefect server on this machine, or what deployments need on another one.")
+
+HomeOption = Annotated[Path, typer.Option(help="Directory of the server's database and logs.")]
+GpusOption = Annotated[
+    int | None, typer.Option(min=0, help="That runs may hold at once. Default of `up`: those that torch sees.")
+]
+START_SECONDS = 180
+MAIN_POOL = "tokenweight"
+_LEASES = "prefect.server.concurrency.lease_storage.filesystem"  # in memory, a restart would never free what was held
+
+
+@app.command()
+def up(
+    home: HomeOption = daemons.HOME,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: for others too.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 4200,
+    runs: Annotated[int, typer.Option(min=1, help="Flow runs that this machine runs at once.")] = 1,
+    gpus: GpusOption = None,
+) -> None:
+    """Start server and workers in the background, make pools, limits, automations, deployments; safe to run again."""
+    _needs_prefect()
+    project, home = Path.cwd(), home.expanduser().resolve()
+    url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}/api"
+    given = os.environ.get("PREFECT_API_URL", url)
+    if given.rstrip("/") != url:
+        raise UserError(
+            f"PREFECT_API_URL: names {given}; unset it to start a server here, or run `tokenweight server setup` for that one"
+        )
+    environment = _prepare(home, url)
+    from tokenweight.flows.bootstrap import bootstrap, wanted_in
+
+    wanted_in(project)
+    state = daemons.read_state(home)
+    if state is None:
+        state = _start_server(home, host, port, url, environment, project)
+    elif state.api_url != url:
+        raise UserError(f"--home {home}: its server runs at {state.api_url}; run `tokenweight server down` first")
+    if host != "127.0.0.1" and not os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
+        typer.echo("warning: whoever reaches this port can run code here; set PREFECT_SERVER_API_AUTH_STRING", err=True)
+    for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, typer.echo):
+        role = f"worker of {pool}"
+        if not state.running(role):
+            limit = ["--limit", str(runs)] if pool == MAIN_POOL else []  # others run parents, which wait for children
+            worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", *limit]
+            state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
+            state.write(home)
+    typer.echo(f"server: {url.removesuffix('/api')} (database, logs: {home})")
+    typer.echo("next: prefect deployment run reproduce-table-3 --watch")
+    if home != daemons.HOME.resolve():
+        typer.echo(f"before it: export PREFECT_API_URL={url}")
+
+
+@app.command()
+def setup(gpus: GpusOption = None) -> None:
+    """Make pools, limits, automations, deployments on the server of PREFECT_API_URL; starts nothing."""
+    _needs_prefect()
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        raise UserError("PREFECT_API_URL: is not set; set it to the server's address, e.g. http://server:4200/api")
+    embedded.quiet()
+    from tokenweight.flows.bootstrap import bootstrap, wanted_in
+
+    wanted_in(Path.cwd())
+    _wait_until_healthy(url, 10)
+    for pool in bootstrap(Path.cwd(), gpus, typer.echo):
+        typer.echo(f"worker: prefect worker start --pool {pool}")
+
+
+@app.command()
+def down(home: HomeOption = daemons.HOME) -> None:
+    """End what `up` started: workers, their flow runs, the server. Its database stays."""
+    place = home.expanduser().resolve()
+    ended = daemons.end_all(place)
+    typer.echo(f"{ended} processes ended" if ended else f"nothing runs in {place}")
+
+
+_PREFECT = (sys.executable, "-m", "prefect")
+
+
+def _needs_prefect() -> None:
+    if find_spec("prefect") is None:
+        raise UserError("prefect: is not installed; run `make install`, or pip install 'tokenweight[flows]'")
+
+
+def _prepare(home: Path, url: str) -> dict[str, str]:
+    """Environment of this process and of what it starts."""
+    embedded.quiet()
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ["PREFECT_HOME"] = str(home)
+    os.environ["PREFECT_API_URL"] = url
+    os.environ["PREFECT_PLUGINS_ENABLED"] = "false"
+    os.environ.setdefault("PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE", _LEASES)
+    if secret := os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
+        os.environ.setdefault("PREFECT_API_AUTH_STRING", secret)
+    return dict(os.environ)
+
+
+def _start_server(
+    home: Path, host: str, port: int, url: str, environment: dict[str, str], project: Path
+) -> daemons.State:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise UserError(f"--port {port}: cannot be used on {host} ({error.strerror}); choose another") from None
+    command = [*_PREFECT, "server", "start", "--host", host, "--port", str(port)]
+    log = home / "server.log"
+    server = daemons.start("server", command, environment, log, project)
+    state = daemons.State(url, [server])
+    state.write(home)
+    _wait_until_healthy(url, START_SECONDS, server, log)
+    return state
+
+
+def _wait_until_healthy(
+    url: str, seconds: float, server: daemons.Daemon | None = None, log: Path | None = None
+) -> None:
+    """Return when the server answers. StageError: it does not, or the process `server` ended."""
+    from prefect.client.orchestration import get_client
+
+    deadline = time.monotonic() + seconds
+    reason: Exception | None = None
+    while time.monotonic() < deadline:
+        with get_client(sync_client=True) as client:
+            reason = client.api_healthcheck()
+        if reason is None:
+            return
+        if server and not server.alive():
+            break
+        time.sleep(0.5)
+    told = f"; the last of {log}: {' '.join(log.read_text().split()[-40:])}" if log else ""
+    raise StageError(f"no Prefect server answers at {url} ({reason or 'no answer'}){told}")
+
+
+def _visible_gpus() -> int | None:
+    """GPUs that torch sees; None where it sees none, so that no limit is made."""
+    import torch
+
+    return torch.cuda.device_count() or None

@@ -1,0 +1,220 @@
+"""The commands `tokenweight store ls`, `verify` and `gc`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from tokenweight.commands.options import STORE, JsonOption, ScaleOption, StoreOption, with_inputs
+from tokenweight.errors import StageError, UserError
+from tokenweight.recipes.inputs import Inputs
+
+if TYPE_CHECKING:
+    from tokenweight.store.inventory import Entry
+    from tokenweight.store.removal import Removal
+
+app = typer.Typer(help="Look at the store, check it, clean it up (docs/store.md).", no_args_is_help=True)
+
+StageOption = Annotated[str | None, typer.Option(help="Only of this stage, e.g. train.")]
+
+
+@app.command("ls")
+def ls(
+    store: StoreOption = STORE,
+    stage: StageOption = None,
+    state: Annotated[str | None, typer.Option(help='Only in this state, e.g. damaged or "set aside".')] = None,
+    target: Annotated[str | None, typer.Option(help="Only what this target needs at --scale.")] = None,
+    scale: ScaleOption = "smoke",
+    as_json: JsonOption = False,
+) -> None:
+    """List what the store holds: size, when made, state, and which targets need it at --scale, with its own inputs.
+
+    Evaluations of one model are summed up; --stage evaluate, and --json, name each.
+    """
+    from tokenweight.store import Store
+    from tokenweight.store.inventory import inventory, used_by
+    from tokenweight.tasks.needs import listed, needs
+
+    root = _there(store)
+    entries = inventory(root)
+    users, needed = used_by(entries), needs(listed(target), scale, Inputs(), Store(root))
+    shown = []
+    for entry in _filtered(entries, stage, state):
+        fingerprint = entry.fingerprint or ""
+        targets = needed.targets.get(fingerprint, [])
+        if target is None or targets:
+            used = len(users.get(fingerprint, ()))
+            shown.append(_row(entry) | {"used_by": used, "targets": targets,
+                                        "recipes": needed.recipes.get(fingerprint, [])})  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(shown, indent=1))
+        return
+    for row in shown if stage or state else _summed_up(shown):
+        state_of = "" if row["state"] == "whole" else f"  [{row['state']}]"
+        typer.echo(
+            f"{_size(row['bytes'])}  {row['made'][:16]}  {row['stage']}/{row['directory']}{state_of}"
+            f"  {','.join(row['targets'])}".rstrip()
+        )
+    counts = Counter(row["state"] for row in shown)
+    told = ", ".join(f"{count} {name}" for name, count in counts.items())
+    typer.echo(f"{_size(sum(row['bytes'] for row in shown)).strip()} in {told or 'nothing'}")
+
+
+@app.command("verify")
+def verify(
+    store: StoreOption = STORE,
+    stage: StageOption = None,
+    digests: Annotated[bool, typer.Option("--digests", help="Read all files and compare their SHA-256, too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check records and the sizes of files; exit code 1 where an artifact is damaged."""
+    from tokenweight.store.inventory import inventory
+
+    entries = _filtered(inventory(_there(store), digests=digests), stage, None)
+    damaged = [entry for entry in entries if entry.kind == "damaged"]
+    if as_json:
+        counts = Counter(entry.kind for entry in entries)
+        typer.echo(json.dumps({"states": counts, "damaged": [_row(entry) for entry in damaged]}, indent=1))
+    else:
+        for entry in damaged:
+            typer.echo(f"damaged: {entry.address}: {entry.reason}")
+        checked = sum(entry.kind in ("whole", "weights removed", "damaged") for entry in entries)
+        how = "records, sizes and contents" if digests else "records and sizes"
+        typer.echo(f"{checked} artifacts checked ({how}): {len(damaged) or 'none'} damaged")
+    if damaged:
+        raise StageError(
+            f"{len(damaged)} artifacts are damaged: a run that needs one sets it aside and makes it again; "
+            "or put its files back"
+        )
+
+
+@app.command("gc")
+@with_inputs
+def gc(
+    inputs: Inputs,
+    store: StoreOption = STORE,
+    keep_targets: Annotated[
+        str | None,
+        typer.Option(help="Also remove artifacts that none of these targets needs, e.g. table-3,table-9."),
+    ] = None,
+    scale: ScaleOption = "smoke",
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Also remove weights of models that were used; records stay.")
+    ] = False,
+    older_than: Annotated[float | None, typer.Option(min=0, help="Only what is older than so many days.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this it is only listed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List what no record needs: leftovers of cut runs, damaged artifacts set aside; with --yes remove it."""
+    from tokenweight.store.removal import remove
+    from tokenweight.store.use import alone
+
+    root = _there(store)
+    takes_artifacts = keep_targets is not None or weights
+    with alone(root) if takes_artifacts and yes else nullcontext():
+        found = _removals(root, keep_targets, scale, inputs, weights)
+        if older_than is not None:
+            limit = datetime.now(UTC) - timedelta(days=older_than)
+            found = [removal for removal in found if removal.entry.changed < limit]
+        done: list[dict[str, Any]] = []
+        for removal in found:
+            removed = remove(root, removal) if yes else False
+            row = {**_row(removal.entry), "bytes": removal.bytes, "why": removal.why, "removed": removed}
+            done.append(row | {"files": list(removal.names)})
+            if not as_json:
+                skipped = "" if removed or not yes else "; left alone: a run holds it now"
+                typer.echo(f"{_size(removal.bytes)}  {row['stage']}/{row['directory']}  {removal.why}{skipped}")
+    if as_json:
+        typer.echo(json.dumps(done, indent=1))
+        return
+    total = _size(sum(row["bytes"] for row in done if row["removed"] or not yes)).strip()
+    if yes:
+        typer.echo(f"{sum(row['removed'] for row in done)} removed, {total}")
+    else:
+        typer.echo(f"{len(done)} would go, {total}" + ("; nothing was removed, --yes does it" if done else ""))
+
+
+def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row for all whole evaluations of a model, and for all prepared prompts of a benchmark."""
+    summed: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in rows:
+        separator = {"evaluate": "--", "prepare": "-"}.get(row["stage"])
+        if separator is None or row["state"] != "whole":
+            summed[row["stage"], row["directory"]] = row
+            continue
+        name = row["name"].partition(separator)[0]
+        group = summed.setdefault((row["stage"], name, "..."), {**row, "bytes": 0, "targets": [], "count": 0})
+        count = group["count"] + 1
+        targets = list(dict.fromkeys([*group["targets"], *row["targets"]]))
+        group |= {"count": count, "bytes": group["bytes"] + row["bytes"], "made": max(group["made"], row["made"])}
+        group |= {"directory": f"{name}{separator}... ({count})", "targets": targets}
+    return list(summed.values())
+
+
+def _removals(root: Path, keep_targets: str | None, scale: Any, inputs: Inputs, wanted: bool) -> list[Removal]:
+    """Everything that goes, each directory once."""
+    from tokenweight.store import Store
+    from tokenweight.store.inventory import inventory
+    from tokenweight.store.removal import garbage, unneeded, weights
+    from tokenweight.tasks.needs import Needs, listed, needs
+
+    kept = needs(listed(keep_targets), scale, inputs, Store(root)) if keep_targets is not None else Needs()
+    entries = inventory(root)
+    found = garbage(entries)
+    if keep_targets is not None:
+        found += unneeded(entries, kept.targets)
+    if wanted:
+        whole = {removal.entry.path for removal in found if not removal.names}
+        found += [removal for removal in weights(entries, kept.soon) if removal.entry.path not in whole]
+    return found
+
+
+def _there(store: Path) -> Path:
+    root = store.expanduser().resolve()
+    if not root.is_dir():
+        raise UserError(f"--store {store}: no such directory; name the one of your runs")
+    return root
+
+
+def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> list[Entry]:
+    """Of a stage and in a state. UserError for what there is none of."""
+    stages = {entry.stage for entry in entries}
+    if stage is not None and stage not in stages:
+        raise UserError(f"--stage {stage}: the store has none of it; it has {', '.join(sorted(stages)) or 'nothing'}")
+    if state is not None and state not in _states():
+        raise UserError(f"--state {state}: unknown; choose from {', '.join(_states())}")
+    return [entry for entry in entries if stage in (None, entry.stage) and state in (None, entry.kind)]
+
+
+def _states() -> tuple[str, ...]:
+    from tokenweight.store.inventory import Kind
+
+    return get_args(Kind)
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return {
+        "stage": entry.stage,
+        "name": entry.name,
+        "directory": entry.path.name,
+        "state": entry.kind,
+        "reason": entry.reason,
+        "bytes": entry.bytes,
+        "made": entry.changed.isoformat(timespec="seconds"),
+        "fingerprint": entry.fingerprint,
+    }
+
+
+def _size(count: float) -> str:
+    """Bytes for people, ten characters wide."""
+    for unit in ("B  ", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:6.0f} {unit}" if unit == "B  " else f"{count:6.1f} {unit}"
+        count /= 1024
+    return f"{count:6.1f} GiB"

@@ -1,0 +1,137 @@
+"""Background processes of `tokenweight server up`: started, found again, ended. Knows no Prefect."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+HOME = Path("server")  # in the project's directory
+_STATE = "up.json"
+_PATIENCE_SECONDS = 20.0  # a flow run that is asked to end writes its state to the server first
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A process by its id and start, since ids are used again."""
+
+    role: str
+    pid: int
+    created: float
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        import psutil
+
+        with suppress(psutil.Error):
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+        return False
+
+
+@dataclass
+class State:
+    """What was started in a home, and the server's address."""
+
+    api_url: str
+    daemons: list[Daemon] = field(default_factory=list)
+
+    def running(self, role: str) -> bool:
+        """Whether a process of this role runs."""
+        return any(daemon.role == role and daemon.alive() for daemon in self.daemons)
+
+    def write(self, home: Path) -> None:
+        """Put it into the home, whole or not at all."""
+        self.daemons = [daemon for daemon in self.daemons if daemon.alive()]
+        partial = home / f".{_STATE}"
+        partial.write_text(json.dumps(asdict(self), indent=1))
+        partial.replace(home / _STATE)
+
+
+def read_state(home: Path) -> State | None:
+    """What was started in a home, or None where nothing was, or its server is gone."""
+    try:
+        content = json.loads((home / _STATE).read_text())
+        state = State(content["api_url"], [Daemon(**daemon) for daemon in content["daemons"]])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return state if state.running("server") else None
+
+
+def start(role: str, command: Sequence[str], environment: Mapping[str, str], log: Path, cwd: Path) -> Daemon:
+    """Start a process that outlives this one; its output goes to the end of `log`."""
+    import psutil
+
+    # A shell makes what it starts with & ignore SIGINT, children inherit that, and a Prefect worker that ignores SIGINT
+    # cannot be ended with SIGTERM either. A handler becomes the default in the child; what is ignored stays ignored.
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            start_new_session=True,
+        )  # fmt: skip
+    return Daemon(role, process.pid, psutil.Process(process.pid).create_time())
+
+
+def end_all(home: Path) -> int:
+    """End every process that works in a home: workers, then flow runs and their children, then servers.
+
+    They are found by PREFECT_HOME in their environment, so that flow runs whose worker was killed are among them.
+    Returns how many there were.
+    """
+    import psutil
+
+    ended = 0
+    for step in (_is_worker, lambda process: not _is_server(process), lambda process: True):
+        processes = [process for process in processes_of(home) if step(process)]
+        ended += len(processes)
+        for process in processes:
+            with suppress(psutil.Error):
+                process.terminate()
+        for process in psutil.wait_procs(processes, timeout=_PATIENCE_SECONDS)[1]:
+            with suppress(psutil.Error):
+                process.kill()
+                process.wait(10)
+    (home / _STATE).unlink(missing_ok=True)
+    return ended
+
+
+def processes_of(home: Path) -> list[psutil.Process]:
+    """Every process that works in a home, but this one and those that it was started from."""
+    import psutil
+
+    me = psutil.Process()
+    not_these = {me.pid, *(parent.pid for parent in me.parents())}  # a shell in which PREFECT_HOME was exported
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            works_there = process.environ().get("PREFECT_HOME") == str(home.resolve())
+            if works_there and process.pid not in not_these and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    return "worker start" in _line(process)
+
+
+def _is_server(process: psutil.Process) -> bool:
+    return "server start" in _line(process) or "prefect.server" in _line(process)
+
+
+def _line(process: psutil.Process) -> str:
+    import psutil
+
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
