@@ -30,8 +30,8 @@ RECALL = NovelCorpus(seed=31, documents=4600, document_tokens=2000)
 ECHOES = EchoCorpus(seed=32, documents=15_000, document_tokens=1000)
 PRETRAINING = MixtureCorpus(
     parts=(
-        MixturePart(corpus=BOOKS, share=0.4),
-        MixturePart(corpus=RECALL, share=0.35, packed=True),
+        MixturePart(corpus=BOOKS, share=0.25),
+        MixturePart(corpus=RECALL, share=0.5, packed=True),
         MixturePart(corpus=ECHOES, share=0.25, packed=True),
     )
 )
