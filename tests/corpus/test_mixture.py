@@ -22,9 +22,7 @@ from tokenweight.recipes.schema import Chunking, Corpus, EchoCorpus, FilesCorpus
 
 
 def run(corpus: Corpus, out_dir: Path, tokenizer_dir: Path, **chunking: Any) -> tuple[dict[str, Any], NDArray[Any]]:
-    accounting = chunk(
-        corpus, Chunking(**chunking), tokenizer_dir, out_dir, short_tokens=4, progress=no_progress
-    )  # fmt: skip
+    accounting = chunk(corpus, Chunking(**chunking), tokenizer_dir, out_dir, short_tokens=4, progress=no_progress)
     return accounting, np.load(out_dir / "tokens.npy")
 
 
