@@ -19,6 +19,8 @@ from tokenweight.training.stopping import stop_all
 
 _QUIET = {
     "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
+    # Asked for GPUs, torch must not start CUDA: a run that has chosen some says so in CUDA_VISIBLE_DEVICES afterwards.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "DO_NOT_TRACK": "1",  # offline, Prefect's analytics print errors
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 s is too short for two busy cores

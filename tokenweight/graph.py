@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.corpus.assets import smoke_base_dir, tokenizer_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.phrase_text import text_problem
 from tokenweight.evaluation.prepare import data_files, prompt_identity, protocol
@@ -18,11 +18,13 @@ from tokenweight.recipes.schema import (
     Base,
     Chunking,
     Corpus,
+    EchoCorpus,
     Evaluation,
     FilesCorpus,
     HubBase,
     HubCorpus,
     LocalBase,
+    MixtureCorpus,
     NovelCorpus,
     Parity,
     Phrase,
@@ -106,6 +108,7 @@ class Planner:
         self._digests = Digests(store.root)
         self._nodes: dict[str, Node] = {}
         self._bases: dict[str, tuple[Checkpoint, Checkpoint]] = {}  # by their JSON: each evaluation asks for its own
+        self._corpora: dict[Corpus, tuple[str, dict[str, Any]]] = {}
         self._missing: list[str] = []
 
     def graph(self, recipes: Iterable[Loaded], benchmarks: Iterable[str]) -> Graph:
@@ -235,10 +238,12 @@ class Planner:
         )
 
     def _pretrained(self, base: PretrainBase) -> tuple[Checkpoint, Checkpoint]:
-        _, tokenizer = self._directory("", Path(base.tokenizer) if base.tokenizer else smoke_base_dir())
-        chunking = Chunking(
-            long_tokens=base.context_tokens, sequences=base.training.steps * base.training.sequences_per_step
+        _, tokenizer = self._directory("", tokenizer_dir(base.tokenizer))
+        # Of a mixture all that its shares allow, read again where the steps read more.
+        reads = (
+            None if isinstance(base.corpus, MixtureCorpus) else base.training.steps * base.training.sequences_per_step
         )
+        chunking = Chunking(long_tokens=base.context_tokens, sequences=reads)
         chunks = self._chunks(base.corpus, chunking, tokenizer, base.context_tokens)
         config = {
             "architecture": _architecture_identity(base.architecture),
@@ -256,7 +261,7 @@ class Planner:
         return Checkpoint("pretrained", node.identity.fingerprint, node=node), tokenizer
 
     def _random(self, base: RandomBase) -> tuple[Checkpoint, Checkpoint]:
-        _, tokenizer = self._directory("", Path(base.tokenizer) if base.tokenizer else smoke_base_dir())
+        _, tokenizer = self._directory("", tokenizer_dir(base.tokenizer))
         config = {"config": config_values(base), "seed": base.seed}
         work, inputs = InitializeWork(base, tokenizer), {"tokenizer": tokenizer}
         node = self._node("initialize", config_label(base), config, work, {**inputs})
@@ -288,11 +293,21 @@ class Planner:
 
     def _corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         """A label and the identity of a corpus: contents, never paths."""
+        if corpus not in self._corpora:
+            self._corpora[corpus] = self._find_corpus(corpus)
+        return self._corpora[corpus]
+
+    def _find_corpus(self, corpus: Corpus) -> tuple[str, dict[str, Any]]:
         match corpus:
-            case NovelCorpus():
-                return f"novel{corpus.seed}", corpus.model_dump(mode="json")
+            case NovelCorpus() | EchoCorpus():
+                return f"{corpus.kind}{corpus.seed}", corpus.model_dump(mode="json")
             case HubCorpus():
                 return corpus.repo_id.rpartition("/")[2], corpus.model_dump(mode="json")
+            case MixtureCorpus():
+                parts = [(part, *self._corpus(part.corpus)) for part in corpus.parts]
+                told = [{**part.model_dump(mode="json"), "corpus": content} for part, _, content in parts]
+                label = "-".join(label for _, label, _ in parts)
+                return f"mixture-{label}", {"kind": "mixture", "parts": told}
             case FilesCorpus():
                 root = Path(corpus.path)
                 if not root.exists():

@@ -10,7 +10,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.rescoring import StoredOutputs
 from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.graph import Graph
-from tokenweight.recipes.schema import Execution, FilesCorpus
+from tokenweight.recipes.schema import Execution
 from tokenweight.stages import ChunkWork, EvaluateWork, Node, PretrainWork, TrainWork
 from tokenweight.store import Store
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
@@ -85,8 +85,7 @@ def check_texts(steps: Iterable[Step]) -> None:
         step.node.work.corpus for step in steps if step.action == "run" and isinstance(step.node.work, ChunkWork)
     ]
     for corpus in dict.fromkeys(corpora):
-        if isinstance(corpus, FilesCorpus):
-            check(corpus)
+        check(corpus)
 
 
 def check_execution(steps: Iterable[Step], execution: Execution) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tokenweight.model_configs import LLAMA3_8B_ID, config_of
 from tokenweight.needs import needs
-from tokenweight.plan_view import PlanView, TargetPart, plan_json
+from tokenweight.plan_view import PlanView, TargetPart, plan_json, print_plan
 from tokenweight.planning import schedule
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, planned_execution
@@ -151,6 +151,22 @@ def test_the_text_says_what_the_data_says(tmp_path: Path, run_command: RunComman
     assert "no GPU-hours for: evaluation (28)" in told
     code, out, err = run_command(tmp_path, "plan", "table-9", "--price-per-gpu-hour", "-1")
     assert (code, err.count("\n")) == (2, 1)
+
+
+def test_several_targets_are_a_line_each_and_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = view(tmp_path, "table-9", "figure-2")
+    print_plan(shown, None, everything=False)
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if row[0].strip()}
+    assert list(cells)[-3:] == ["table-9", "figure-2", "shared once"]
+    hours = [f"{shown.sum_of(shown.to_run).gpu_hours[gpu]:,.0f}" for gpu in ("H200", "A100")]
+    papers = f"{8 * (4 * 30 + 2 * 38 + 17 + 3 * 38):,}"  # Figure 2 adds three unfrozen models
+    assert cells["shared once"][2:6] == ["9", *hours, papers]
+    assert cells["figure-2"][2] == "5 (3)"
+    print_plan(shown, None, everything=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "│ evaluate │" in told
+    assert "Llama-3 8B uniform 30 (30.0)" in told
 
 
 def test_a_plan_loads_no_torch(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ GpusOption = Annotated[
     int | None, typer.Option(min=0, help="That runs may hold at once. Default of `up`: those that torch sees.")
 ]
 START_SECONDS = 180
-MAIN_POOL = "tokenweight"
 _LEASES = "prefect.server.concurrency.lease_storage.filesystem"  # in memory, a restart would never free what was held
 
 
@@ -31,7 +30,7 @@ def up(
     home: HomeOption = daemons.HOME,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: for others too.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 4200,
-    runs: Annotated[int, typer.Option(min=1, help="Flow runs that this machine runs at once.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Flow runs of each work pool at once.")] = 1,
     gpus: GpusOption = None,
 ) -> None:
     """Start server and workers in the background, make pools, limits, automations, deployments; safe to run again."""
@@ -57,8 +56,7 @@ def up(
     for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, typer.echo):
         role = f"worker of {pool}"
         if not state.running(role):
-            limit = ["--limit", str(runs)] if pool == MAIN_POOL else []  # others run parents, which wait for children
-            worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", *limit]
+            worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", "--limit", str(runs)]
             state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
             state.write(home)
     typer.echo(f"server: {url.removesuffix('/api')} (database, logs: {home})")

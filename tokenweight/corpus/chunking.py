@@ -1,7 +1,8 @@
 """From documents to training sequences on disk, with an account of every token (Section 4, Datasets).
 
-Documents are tokenised one after another into a stream on disk; a plan (per document, or LCDE) says which pieces
-make which sequence; the sequences are then written in seeded random order. Memory holds one document at a time.
+Documents are tokenised one after another into a stream on disk; a plan (per document, LCDE, or a mixture of corpora)
+says which pieces make which sequence; the sequences are then written in seeded random order. Memory holds one long
+document at a time, or some short ones.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenweight.corpus import lcde, packing
+from tokenweight.corpus import lcde, mixture, packing
 from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoded, Encoder, resolve_kinds
 from tokenweight.corpus.packing import Segments
 from tokenweight.corpus.sources import check, document_count, documents
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Chunking, Corpus, NovelCorpus, Parity
+from tokenweight.recipes.schema import Chunking, Corpus, MixtureCorpus, NovelCorpus, Parity
 
 STREAMS = {"tokens": np.uint32, "kinds": np.uint8, "distances": np.uint32}
 
@@ -35,6 +36,7 @@ class _Read:
     ids: list[str] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)  # of a mixture; else 0
     documents: int = 0
     tokens: int = 0
     too_short_documents: int = 0
@@ -59,6 +61,8 @@ def chunk(
     the authors' code does (packing.per_document_as_authors). Returns the accounting. Raises UserError where
     the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
     """
+    if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
+        raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)
     encoder = Encoder(tokenizer_dir, parity)
     with_kinds = isinstance(corpus, NovelCorpus)
@@ -68,15 +72,23 @@ def chunk(
         lengths = np.asarray(read.lengths, np.int64)
         bos = encoder.bos is not None
         extra: dict[str, Any] = {}
+        order: NDArray[np.int64] | None = None  # of sequences; a mixture's own
         if chunking.mixture == "lcde":
-            mixture = lcde.mix(lengths, read.domains, chunking, bos=bos, separator=int(encoder.eos is not None))
-            segments, extra["domains"] = mixture.segments, mixture.domains
+            drawn = lcde.mix(lengths, read.domains, chunking, bos=bos, separator=int(encoder.eos is not None))
+            segments, extra["domains"] = drawn.segments, drawn.domains
+        elif isinstance(corpus, MixtureCorpus):
+            separator, part_of = int(encoder.eos is not None), np.asarray(read.parts, np.int64)
+            cut = mixture.cut(corpus, part_of, lengths, chunking.long_tokens, bos=bos, separator=separator)
+            segments, order = cut.segments, mixture.order(corpus, cut.part, chunking)
+            extra["parts"] = mixture.account(corpus, cut.part, order)
         elif parity == "authors":
             skipped = encoder.skipped_tokens
             segments = packing.per_document_as_authors(lengths, chunking.long_tokens, bos=bos, skipped=skipped)
         else:
             segments = packing.per_document(lengths, chunking.long_tokens, bos=bos)
-        chosen = segments.select(_order(segments.sequences, chunking, read))
+        if order is None:
+            order = _order(segments.sequences, chunking, read)
+        chosen = segments.select(order)
         kinds = _write_sequences(out_dir, read, chosen, chunking, encoder, with_kinds, short_tokens, progress)
         if kinds is not None:
             extra["kinds"] = {kind.name.lower(): int(kinds[kind]) for kind in Kind}
@@ -94,26 +106,34 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, out_dir: Pat
     read = _Read()
     total = document_count(corpus, "train")
     wanted = STREAMS if isinstance(corpus, NovelCorpus) else {"tokens": np.uint32}
-    least = 1 if chunking.mixture == "lcde" else chunking.long_tokens - int(encoder.bos is not None)
+    payload = chunking.long_tokens - int(encoder.bos is not None)
     with ExitStack() as stack:
         streams = {name: stack.enter_context(_stream_path(out_dir, name).open("wb")) for name in wanted}
-        for document in documents(corpus, "train"):
-            encoded = encoder.encode(document)
-            length = len(encoded.tokens)
-            read.documents += 1
-            read.tokens += length
-            read.longest = max(read.longest, (length, document.id))
-            if length < least:
-                read.too_short_documents += 1
-                read.too_short_tokens += length
-            else:
-                read.ids.append(document.id)
-                read.domains.append(document.domain)
-                read.lengths.append(length)
-                for name, file in streams.items():
-                    file.write(_array(encoded, name).tobytes())
-            progress(read.documents, total, "documents")
+        for number, (part, any_length) in enumerate(_parts(corpus, chunking)):
+            for document, encoded in encoder.encode_all(documents(part, "train", labelled="kinds" in wanted)):
+                length = len(encoded.tokens)
+                read.documents += 1
+                read.tokens += length
+                read.longest = max(read.longest, (length, document.id))
+                if length < (1 if any_length else payload):
+                    read.too_short_documents += 1
+                    read.too_short_tokens += length
+                else:
+                    read.ids.append(document.id)
+                    read.domains.append(document.domain)
+                    read.lengths.append(length)
+                    read.parts.append(number)
+                    for name, file in streams.items():
+                        file.write(_array(encoded, name).tobytes())
+                progress(read.documents, total, "documents")
     return read
+
+
+def _parts(corpus: Corpus, chunking: Chunking) -> list[tuple[Corpus, bool]]:
+    """The corpora that are read one after the other, and whether a document of any length can be used."""
+    if isinstance(corpus, MixtureCorpus):
+        return [(part.corpus, part.packed) for part in corpus.parts]
+    return [(corpus, chunking.mixture == "lcde")]
 
 
 def _array(encoded: Encoded, name: str) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -78,6 +78,36 @@ class Encoder:
         if not document.spans:
             return Encoded(tokens, None, None)
         return Encoded(tokens, *label(document, np.concatenate(starts), np.concatenate(ends)))
+
+    def encode_all(self, documents: Iterable[Document]) -> Iterator[tuple[Document, Encoded]]:
+        """Every document with its tokens, as :meth:`encode`; many short ones at a time, on all cores.
+
+        Where a document has spans, or is long, it goes alone.
+        """
+        waiting: list[Document] = []
+        characters = 0
+        for document in documents:
+            if document.spans or not self._piecewise:
+                yield from self._together(waiting)
+                waiting, characters = [], 0
+                yield document, self.encode(document)
+                continue
+            waiting.append(document)
+            characters += len(document.text)
+            if characters >= BATCH_PIECES * PIECE_CHARACTERS:
+                yield from self._together(waiting)
+                waiting, characters = [], 0
+        yield from self._together(waiting)
+
+    def _together(self, documents: list[Document]) -> Iterator[tuple[Document, Encoded]]:
+        if len(documents) == 1:
+            yield documents[0], self.encode(documents[0])
+        elif documents:
+            pieces = [split_pieces(document.text) for document in documents]
+            ids = iter(self._call([piece for own in pieces for piece in own], offsets=False)["input_ids"])
+            for document, own in zip(documents, pieces, strict=True):
+                tokens = [np.asarray(piece, np.uint32) for piece in islice(ids, len(own))]
+                yield document, Encoded(np.concatenate(tokens), None, None)
 
     def stream(self, text: str) -> Iterator[NDArray[np.uint32]]:
         """Tokens of a text, without BOS, a batch of pieces at a time: memory does not grow with the text's length.

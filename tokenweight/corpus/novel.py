@@ -9,10 +9,13 @@ training book come short pieces of about 200 to 1,000 tokens: letters, and exerc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from random import Random
 
 from tokenweight.corpus import exercises
 from tokenweight.corpus.documents import Document, Kind
+from tokenweight.corpus.generation import in_order
 from tokenweight.corpus.lexicon import HARD_OPENINGS, KEEPSAKES, NAMES, PLACES, SAYINGS, TRADES, words
 from tokenweight.corpus.manuscript import Fact, Manuscript, Memory
 
@@ -56,23 +59,34 @@ MEETINGS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def books(seed: int, split: str, count: int, book_tokens: int) -> Iterator[Document]:
-    """`count` long documents, alternately chronicles (persons) and ledgers (numbers); the same seed, the same bytes."""
-    for i in range(count):
-        rng = Random(f"novel/{seed}/{split}/book/{i}")
-        length = int(book_tokens * rng.uniform(0.6, 1.4))
-        yield book(rng, f"{split}-book-{i:05d}", ("chronicle", "ledger")[i % 2], length)
+def books(seed: int, split: str, count: int, book_tokens: int, *, labelled: bool = True) -> Iterator[Document]:
+    """`count` long documents, alternately chronicles (persons) and ledgers (numbers); the same seed, the same bytes.
+
+    Without `labelled` they have no spans.
+    """
+    return in_order(partial(_nth_book, seed, split, book_tokens, labelled), count)
 
 
-def short_pieces(seed: int, split: str, count: int) -> Iterator[Document]:
+def _nth_book(seed: int, split: str, book_tokens: int, labelled: bool, i: int) -> Document:
+    rng = Random(f"novel/{seed}/{split}/book/{i}")
+    length = int(book_tokens * rng.uniform(0.6, 1.4))
+    written = book(rng, f"{split}-book-{i:05d}", ("chronicle", "ledger")[i % 2], length)
+    return written if labelled else replace(written, spans=())
+
+
+def short_pieces(seed: int, split: str, count: int, *, labelled: bool = True) -> Iterator[Document]:
     """`count` short documents (about 200 to 1,000 tokens): letters of both domains, and exercises."""
-    for i in range(count):
-        rng = Random(f"novel/{seed}/{split}/short/{i}")
-        id, tokens = f"{split}-short-{i:06d}", rng.randint(200, 1000)
-        if i % 3 == 2:
-            yield exercises.exercise(rng, id, int(tokens * CHARACTERS_PER_TOKEN))
-        else:
-            yield book(rng, id, ("chronicle", "ledger")[i % 3], tokens)
+    return in_order(partial(_nth_short_piece, seed, split, labelled), count)
+
+
+def _nth_short_piece(seed: int, split: str, labelled: bool, i: int) -> Document:
+    rng = Random(f"novel/{seed}/{split}/short/{i}")
+    id, tokens = f"{split}-short-{i:06d}", rng.randint(200, 1000)
+    if i % 3 == 2:
+        written = exercises.exercise(rng, id, int(tokens * CHARACTERS_PER_TOKEN))
+    else:
+        written = book(rng, id, ("chronicle", "ledger")[i % 3], tokens)
+    return written if labelled else replace(written, spans=())
 
 
 def book(rng: Random, id: str, domain: str, tokens: int, *, numbers: bool = True) -> Document:

@@ -61,7 +61,7 @@ def build(name: str, scale: Scale, settings: Settings) -> Recipe:
 def one_line(error: ValidationError) -> str:
     """The first thing that pydantic found wrong, in one line."""
     first = error.errors()[0]
-    tags = {"novel", "files", "hub", "local", "shipped", "pretrain", "random"}
+    tags = {"novel", "files", "hub", "echo", "mixture", "local", "shipped", "pretrain", "random"}
     where = ".".join(str(part) for part in first["loc"] if part not in tags)
     message = first["msg"].removeprefix("Value error, ")
     given = f" (got {first['input']!r})" if isinstance(first["input"], str | int | float) else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
@@ -36,10 +37,13 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
     """`settings` with the user's inputs in place, and which of the user's keys this recipe knows."""
     changes: Settings = {}
     if inputs.corpus:
-        files = {"kind": "files", "path": _existing("--corpus", inputs.corpus)}
-        changes |= cite(_GIVEN, {"evaluation.perplexity.corpus": files})
-        if "training.steps" in settings:
-            changes |= cite(_GIVEN, {"corpus": files})
+        path = _existing("--corpus", inputs.corpus)
+        keys = ["evaluation.perplexity.corpus", *(["corpus"] if "training.steps" in settings else [])]
+        changes |= cite(_GIVEN, {key: _read_from(path, _subtree(settings, key)) for key in keys})
+        for key in ("base.corpus", "scorer.model.corpus"):  # of models that the pipeline pre-trains on files
+            trained_on = _subtree(settings, key)
+            if trained_on.get("kind") in ("files", "mixture"):
+                changes |= cite(_GIVEN, {key: _read_from(path, trained_on)})
     if inputs.base:
         changes |= cite(_GIVEN, {"base": _base(inputs, settings, scale)})
     elif inputs.tokenizer:
@@ -71,11 +75,12 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]
     if inputs.base == "pretrain":
         if scale == "paper":
             raise UserError("--base pretrain: the paper extends a published model; choose scale smoke or mini")
-        corpus: object = {"kind": "files", "path": inputs.corpus} if inputs.corpus else None
-        if corpus is None:
-            corpus = _subtree(settings, "evaluation.perplexity.corpus")
         known = _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else PRETRAIN
-        return {**known, "corpus": corpus, "tokenizer": _tokenizer(inputs)}
+        corpus = known.get("corpus", _subtree(settings, "evaluation.perplexity.corpus"))
+        if inputs.corpus:
+            corpus = _read_from(_existing("--corpus", inputs.corpus), corpus)  # type: ignore[arg-type]
+        tokenizer = _tokenizer(inputs) if inputs.tokenizer else known.get("tokenizer")
+        return {**known, "corpus": corpus, "tokenizer": tokenizer}
     context_tokens = settings["base.context_tokens"].value
     if inputs.base == "random" or (inputs.base or "").startswith("random:"):
         config = (inputs.base or "").partition(":")[2]
@@ -89,6 +94,19 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]
     if not (Path(path) / "config.json").is_file():
         raise UserError(f"--base {inputs.base}: no config.json there; give a checkpoint directory of transformers")
     return {"kind": "local", "path": path, "context_tokens": context_tokens}
+
+
+def _read_from(path: str, known: dict[str, object]) -> dict[str, object]:
+    """A directory of files in place of a corpus; of a mixture in place of its files, and only of them."""
+    if known.get("kind") == "mixture":
+        parts: tuple[dict[str, Any], ...] = known["parts"]  # type: ignore[assignment]
+        own = tuple(
+            {**part, "corpus": _read_from(path, part["corpus"])} if part["corpus"]["kind"] == "files" else part
+            for part in parts
+        )
+        return {**known, "parts": own}
+    settings = known if known.get("kind") == "files" else {"kind": "files"}
+    return {**settings, "path": path}
 
 
 def _tokenizer(inputs: Inputs) -> str | None:

@@ -56,7 +56,42 @@ class HubCorpus(Frozen):
     domain_field: str | None = None  # dotted path, e.g. meta.redpajama_set_name (LCDE keeps domain shares)
 
 
-Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus, Field(discriminator="kind")]
+class EchoCorpus(Frozen):
+    """Random passages, each said again and again: text that only looking back explains."""
+
+    kind: Literal["echo"] = "echo"
+    seed: int = 0
+    documents: PositiveInt = 64
+    document_tokens: PositiveInt = 1000  # length aimed at
+    validation_documents: PositiveInt = 8
+
+
+Source = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus, Field(discriminator="kind")]
+
+
+class MixturePart(Frozen):
+    """One corpus of a mixture and its share of the sequences; `packed`: documents end to end, end-of-text between."""
+
+    corpus: Source
+    share: float = Field(gt=0, lt=1)
+    packed: bool = False  # False: each document on its own, a short remainder left out
+
+
+class MixtureCorpus(Frozen):
+    """Several corpora in fixed shares of the sequences, shuffled together; validation documents are those of all."""
+
+    kind: Literal["mixture"] = "mixture"
+    parts: tuple[MixturePart, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _whole(self) -> MixtureCorpus:
+        total = sum(part.share for part in self.parts)
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"parts: their shares add up to {total:g}, not to 1")
+        return self
+
+
+Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus | MixtureCorpus, Field(discriminator="kind")]
 
 
 class Chunking(Frozen):
