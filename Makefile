@@ -14,14 +14,14 @@ STAMP = $(VENV)/.installed
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install reproduce mini test test-all mutate check types format clean
+.PHONY: help install reproduce mini books-given test test-all slurm mutate check types format clean
 
 help:
 	@echo "make reproduce  Table 3 at smoke scale (CPU, offline after installation) into $(OUT)/"
 	@echo "make mini       scale mini on GPUs, BOOKS=DIR (docs/mini.md), into $(OUT)/mini/"
 	@echo "make install    virtual environment $(VENV) with the pinned versions"
 	@echo "make test       tests as CI runs them"
-	@echo "make test-all   the longer ones too"
+	@echo "make test-all   the longer ones too, with a Slurm of two nodes on this machine"
 	@echo "make mutate     changes the weighting room one place at a time; tests must notice (some eight minutes)"
 	@echo "make check      ruff and mypy"
 	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
@@ -52,22 +52,34 @@ GPUS ?= 1
 MINI_MAIN = table-3:3 table-9:3 planted:3 figure-3:1
 MINI_MORE = table-4:1 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
 MINI_INPUTS = --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") --store $(STORE)
-mini: $(STAMP)
-	@test -n "$(BOOKS)" || { echo "make mini BOOKS=DIR: give a directory of books (.txt, .jsonl or .parquet)" >&2; exit 2; }
+mini: books-given $(STAMP)
 	$(BIN)/python -m tokenweight.tasks.crew $(MINI_MAIN) $(MINI_MORE) $(MINI_INPUTS) --gpus $(GPUS) \
 		--workers $$((8 * $(GPUS))) --long-at-once $$((2 * $(GPUS))) --execution fused=true --execution eval_batch_sequences=32
 	for target in $(MINI_MAIN) $(MINI_MORE); do \
 		$(BIN)/tokenweight report $${target%:*} --seeds $${target#*:} $(MINI_INPUTS) --out $(OUT)/mini || exit; \
 	done
 
+books-given:
+	@test -n "$(BOOKS)" || { echo "make mini BOOKS=DIR: give a directory of books (.txt, .jsonl or .parquet)" >&2; exit 2; }
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
 
 # With DeepSpeed, whose first run on a CPU compiles an extension for some minutes (gcc and ninja).
-test-all: $(STAMP)
+test-all: $(STAMP) slurm
 	$(BIN)/python -m pip install --quiet --constraint $(VENV)/constraints.txt --editable '.[flows,data,dev,deepspeed]'
 	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
 	$(BIN)/python -m pytest -m slow
+
+# Debian's packages for tests/cluster, where we may install them; without them those tests skip and say so.
+slurm:
+	@if PATH="$$PATH:/usr/sbin:/sbin"; command -v slurmctld slurmd munged srun > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends slurmctld slurmd slurm-client munge; } > /dev/null \
+			|| echo "NOT INSTALLED: slurmctld, slurmd, slurm-client, munge; tests of the cluster are skipped"; \
+	else echo "NOT INSTALLED: slurmctld, slurmd, slurm-client, munge (needs root and apt-get); tests of the cluster are skipped"; \
+	fi
 
 mutate: $(STAMP)
 	$(BIN)/python scripts/mutate.py

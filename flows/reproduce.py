@@ -43,7 +43,9 @@ Seeds = Annotated[
 StoreParameter = Annotated[str, Field(description="Directory of the artifacts; finished stages are reused")]
 OutParameter = Annotated[str, Field(description="Directory for TARGET.md, .tex, .csv, .json and its figures")]
 SettingsParameter = Annotated[list[str] | None, Field(description="key=value of recipe fields, e.g. training.steps=12")]
-Launcher = Annotated[Literal["inline", "torchrun", "deepspeed"] | None, Field(description="None: the scale's own")]
+Launcher = Annotated[
+    Literal["inline", "torchrun", "deepspeed", "srun"] | None, Field(description="None: the scale's own")
+]
 Processes = Annotated[int | None, Field(ge=1, description="Training processes of all nodes, one a GPU")]
 ExecutionSettings = Annotated[list[str] | None, Field(description="key=value of Execution, e.g. nodes=2")]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, Field(description="None: the scale's own")]

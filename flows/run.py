@@ -6,6 +6,7 @@ from itertools import groupby
 
 from prefect.logging import get_run_logger
 
+from tokenweight.gpus import chosen_gpus
 from tokenweight.graph import Graph
 from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
@@ -28,10 +29,11 @@ def _run(graph: Graph, store: Store, execution: Execution) -> list[Step]:
     check_execution(plan, execution)
     check_checkpoints(plan, store, execution)
     waiting = [step.node for step in plan if step.action != "reuse"]
-    for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
-        members = list(nodes)
-        with gpus_held(stage, execution, get_run_logger().info):
-            task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
+    with chosen_gpus(execution, {node.stage for node in waiting}, get_run_logger().info):
+        for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage, group_label(node, graph))):
+            members = list(nodes)
+            with gpus_held(stage, execution, get_run_logger().info):
+                task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
     return plan
 
 

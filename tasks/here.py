@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
+from tokenweight.gpus import chosen_gpus
 from tokenweight.graph import Graph
 from tokenweight.planning import Step, schedule
 from tokenweight.progress import Progress
@@ -23,12 +24,14 @@ def run_here(graph: Graph, store: Store, execution: Execution, progress: Progres
     A checkpoint is loaded once for all its units.
     """
     with in_use(store.root, note):
-        return _run(graph, store, execution, progress, note)
+        plan = schedule(graph, store)
+        waiting = [step.node for step in plan if step.action != "reuse"]
+        with chosen_gpus(execution, {node.stage for node in waiting}, note):
+            _run(waiting, store, execution, progress, note)
+    return plan
 
 
-def _run(graph: Graph, store: Store, execution: Execution, progress: Progress, note: Note) -> list[Step]:
-    plan = schedule(graph, store)
-    waiting = [step.node for step in plan if step.action != "reuse"]
+def _run(waiting: list[Node], store: Store, execution: Execution, progress: Progress, note: Note) -> None:
     made = [node for node in waiting if not isinstance(node.work, EvaluateWork)]
     for done, node in enumerate(made, start=1):
         store.get_or_build(node.identity, maker(node, store, execution, progress), note=note)
@@ -38,7 +41,6 @@ def _run(graph: Graph, store: Store, execution: Execution, progress: Progress, n
     note(f"{len(evaluated)} units to evaluate: {', '.join(f'{name} {n}' for name, n in by_benchmark.items())}")
     for _, nodes in groupby(evaluated, key=_checkpoint):
         evaluate_units(list(nodes), store, execution, progress, note)
-    return plan
 
 
 def _checkpoint(node: Node) -> tuple[str, int]:

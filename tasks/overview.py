@@ -94,10 +94,10 @@ def print_overview(content: dict[str, Any]) -> None:
         seeds = f" x {row['seeds']}" if row["seeds"] > 1 else ""
         more = "+" if row["not_counted"] else ""
         counts = (f"{len(row['recipes'])}{seeds}", f"{row['trained']}{seeds}", f"{row['in_store']}")
-        hours = (f"{row['gpu_hours_paper']:,.0f}{more}", f"{row['gpu_hours_ours']:,.0f}{more}")
+        hours = (f"{row['gpu_hours_paper']:,.0f}{more}", f"{row['gpu_hours_ours']:,.0f}")
         table.add_row(row["name"], row["shows"], *counts, *hours)
         if row["not_counted"]:
-            notes.append(f"+: without scoring by {', '.join(row['not_counted'])}, which nobody timed.")
+            notes.append(f"+: without scoring by {', '.join(row['not_counted'])}, which the paper did not time.")
     console = Console()
     console.print(table)
     for note in dict.fromkeys(notes):

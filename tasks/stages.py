@@ -15,6 +15,7 @@ from tokenweight.stages import STAGE_VERSIONS, Node, StageName
 from tokenweight.store import Store
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.progress import progress_of
+from tokenweight.tasks.requeue import left_to_slurm
 from tokenweight.tasks.work import maker
 
 
@@ -40,7 +41,7 @@ def make(label: str, batch: Batch) -> State[str]:
     """Make one artifact after the other, each under its own lease."""
     logger = get_run_logger()
     reused = 0
-    with progress_of(label) as progress:
+    with left_to_slurm(logger.info), progress_of(label) as progress:
         for done, node in enumerate(batch.nodes, start=1):
             build = maker(node, batch.store, batch.execution, progress)
             _, was_there = batch.store.get_or_build(node.identity, build, note=logger.info)

@@ -17,6 +17,7 @@ from tokenweight.commands.report import audit, report, runtimes
 from tokenweight.commands.reproduce import reproduce
 from tokenweight.commands.server import app as server
 from tokenweight.commands.store import app as store
+from tokenweight.commands.sweep import sweep
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.commands import data, rescore, ruler
 from tokenweight.inspection.command import inspect_command
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 app.command("reproduce")(reproduce)
 app.command("plan")(plan)
+app.command("sweep")(sweep)
 app.command("show-config")(show_config)
 app.command("report")(report)
 app.command("targets")(targets)

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -83,27 +83,45 @@ def start(role: str, command: Sequence[str], environment: Mapping[str, str], log
     return Daemon(role, process.pid, psutil.Process(process.pid).create_time())
 
 
-def end_all(home: Path) -> int:
+def end_all(home: Path, before_servers: Callable[[set[str]], None] | None = None) -> int:
     """End every process that works in a home: workers, then flow runs and their children, then servers.
 
     They are found by PREFECT_HOME in their environment, so that flow runs whose worker was killed are among them.
-    Returns how many there were.
+    `before_servers` gets the ids of the flow runs that were ended. Returns how many processes there were.
     """
-    import psutil
-
-    ended = 0
-    for step in (_is_worker, lambda process: not _is_server(process), lambda process: True):
-        processes = [process for process in processes_of(home) if step(process)]
-        ended += len(processes)
-        for process in processes:
-            with suppress(psutil.Error):
-                process.terminate()
-        for process in psutil.wait_procs(processes, timeout=_PATIENCE_SECONDS)[1]:
-            with suppress(psutil.Error):
-                process.kill()
-                process.wait(10)
+    flow_runs = flow_runs_of(home)
+    ended = _end(_is_worker, home)
+    ended += _end(lambda process: not _is_server(process), home)
+    if before_servers and flow_runs:
+        before_servers(flow_runs)
+    ended += _end(lambda process: True, home)
     (home / _STATE).unlink(missing_ok=True)
     return ended
+
+
+def flow_runs_of(home: Path) -> set[str]:
+    """Ids of the flow runs whose processes work in a home."""
+    import psutil
+
+    found = set()
+    for process in processes_of(home):
+        with suppress(psutil.Error):
+            found.add(process.environ().get("PREFECT__FLOW_RUN_ID", ""))
+    return found - {""}
+
+
+def _end(these: Callable[[psutil.Process], bool], home: Path) -> int:
+    import psutil
+
+    processes = [process for process in processes_of(home) if these(process)]
+    for process in processes:
+        with suppress(psutil.Error):
+            process.terminate()
+    for process in psutil.wait_procs(processes, timeout=_PATIENCE_SECONDS)[1]:
+        with suppress(psutil.Error):
+            process.kill()
+            process.wait(10)
+    return len(processes)
 
 
 def processes_of(home: Path) -> list[psutil.Process]:

@@ -15,8 +15,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from tokenweight.training.stopping import stop_all
+
 _QUIET = {
     "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
+    # Asked for GPUs, torch must not start CUDA: a run that has chosen some says so in CUDA_VISIBLE_DEVICES afterwards.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "DO_NOT_TRACK": "1",  # offline, Prefect's analytics print errors
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 s is too short for two busy cores
@@ -61,7 +65,7 @@ def prepare(store_root: Path) -> None:
 
 
 def end_at_signal() -> None:
-    """Let Ctrl-C and SIGTERM end the run and its children at once.
+    """Let Ctrl-C and SIGTERM end the run and its children at once; at SIGTERM a launched training may save its step.
 
     Both often reach the whole process group, the embedded server too, and Prefect would wait minutes for that.
     Nothing is lost: a cut stage goes on in the next run, as after a kill. A thread waits for the signals, because
@@ -81,6 +85,8 @@ def _end_when_told(ours: socket.socket, theirs: socket.socket) -> None:
     """Wait for SIGINT or SIGTERM on `ours`; `theirs`, the end that the interpreter writes to, is kept open by it."""
     while (signum := ours.recv(1)[0]) not in (signal.SIGINT, signal.SIGTERM):
         pass
+    if signum == signal.SIGTERM:  # by a scheduler, which gives some seconds; Ctrl-C is for now
+        stop_all()
     _end_children()
     theirs.close()
     print("\nerror: interrupted; run the same command again to go on", file=sys.stderr, flush=True)

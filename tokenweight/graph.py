@@ -73,6 +73,19 @@ class Graph:
             self._needed = {name: _with_inputs(leaves) for name, leaves in self.evaluations.items()}
         return [name for name, needed in self._needed.items() if node in needed]
 
+    def part(self, recipes: Iterable[str]) -> Graph:
+        """What some of the recipes need, by name."""
+        names = dict.fromkeys(recipes)
+        evaluations = {name: self.evaluations[name] for name in names}
+        needed = _with_inputs(node for nodes in evaluations.values() for node in nodes)
+        return Graph(
+            nodes=[node for node in self.nodes if node in needed],
+            checkpoints={name: self.checkpoints[name] for name in names},
+            evaluations=evaluations,
+            trained={name: self.trained[name] for name in names if name in self.trained},
+            missing=self.missing,
+        )
+
 
 def union(graphs: Iterable[Graph]) -> Graph:
     """All artifacts of some graphs, each once."""

@@ -92,7 +92,7 @@ def test_a_deployment_by_its_short_name_runs_on_the_worker(
     artifacts = {artifact.key: artifact for artifact in client.read_artifacts()}
     assert {"table-3-smoke", "table-3-smoke-figures"} <= set(artifacts)
     assert "| Weighting |" in artifacts["table-3-smoke"].data
-    assert [run.name for run in client.read_flow_runs()] == ["table-3 smoke"]
+    assert "table-3 smoke" in [run.name for run in client.read_flow_runs()]
 
 
 def test_an_unknown_name_is_one_line(project: Project) -> None:

@@ -66,6 +66,11 @@ def test_a_second_run_does_no_work_and_says_so(workplace: Path) -> None:
 def test_plan_and_report_read_the_store_only(workplace: Path) -> None:
     plan = json.loads(run("plan", "table-3", *small_settings(), "--json", cwd=workplace).stdout)
     assert {artifact["action"] for artifact in plan["artifacts"]} == {"reuse"}
+    for artifact in plan["artifacts"]:
+        if artifact["stage"] in ("chunk", "score", "train"):  # beside them lie records, configuration, tokenizer
+            files = (workplace / "store" / artifact["address"]).rglob("*")
+            taken = sum(file.stat().st_size for file in files if file.is_file())
+            assert 0 <= taken - artifact["cost"]["disk_bytes"] < 500_000, artifact["address"]
     done = run("report", "table-3", *small_settings(), "--out", "again", cwd=workplace)
     assert done.returncode == 0
     assert (workplace / "again" / "table-3.md").read_text() == (workplace / "results" / "table-3.md").read_text()

@@ -1,11 +1,9 @@
 """All targets at all scales: what is shared, what it costs, what the list says."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tokenweight import costs
 from tokenweight.costs import gpu_hours
 from tokenweight.errors import UserError
 from tokenweight.graph import Graph, Planner, union
@@ -17,7 +15,6 @@ from tokenweight.tasks import collect
 from tokenweight.tasks.collect import ALL, Planned, manifest, plan_target, plan_targets, ready_targets, targets_of
 from tokenweight.tasks.overview import overview
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 PAPER = [f"table-{n}" for n in (1, 3, 4, 5, 7, 8, 9, 10, 11)] + [f"figure-{n}" for n in (1, 2, 4, 5)]
 
 
@@ -62,32 +59,13 @@ def test_hours_follow_the_papers_and_our_measurements() -> None:
     weak = load("table-5/sparse-3b", "paper").recipe
     assert gpu_hours([weak]).left_out == ("meta-llama/Llama-3.2-3B",)
     assert gpu_hours([load("table-3/no-train-32k", "paper").recipe]).paper == 0
-    assert gpu_hours([uniform]).ours == pytest.approx(30_720 * 5.165 / 3600)
+    assert gpu_hours([uniform]).ours == pytest.approx(30_720 * 5.165 / 3600, rel=0.01)  # measured, two H200
 
 
 def test_the_papers_scoring_is_done_once_for_all_seeds() -> None:
     frozen = load("table-3/frozen-sparse", "paper").recipe
     assert gpu_hours([frozen], seeds=3).paper == 8 * (3 * 30 + 17)
     assert gpu_hours([frozen], seeds=3).ours == pytest.approx(3 * gpu_hours([frozen]).ours)
-
-
-def test_our_seconds_are_those_of_the_benchmarks() -> None:
-    def seconds(name: str) -> dict[str, float]:
-        content = json.loads((RESULTS / f"2026-11-28-{name}.json").read_text())
-        sequences = content.get("accumulation", 1)  # of each GPU in a step
-        return {key: value / sequences for key, value in content["seconds"].items()}
-
-    files = {costs.LLAMA3_8B_ID: "h200x2-llama3-8b-zero3-fused", costs.PHI2_ID: "h200-phi-2"}
-    keys = {"frozen": "frozen, scores ready", "unfrozen sparse": "unfrozen sparse 0.2"}
-    for model, name in files.items():
-        measured = seconds(name)
-        for how, value in costs.OUR_TRAINING_SECONDS[model].items():
-            assert value == pytest.approx(measured[keys.get(how, how)], abs=6e-4)
-    llama, phi = seconds("h200-llama3-8b-fused"), seconds("h200-phi-2")
-    scoring = costs.OUR_SCORING_SECONDS
-    assert scoring[costs.LLAMA3_8B_ID] == pytest.approx(llama["scoring alone"], abs=6e-4)
-    assert scoring[costs.LLAMA32_1B] == pytest.approx(llama["scoring alone, llama3.2-1b"], abs=6e-4)
-    assert scoring[costs.PHI2_ID] == pytest.approx(phi["scoring alone"], abs=6e-4)
 
 
 def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:

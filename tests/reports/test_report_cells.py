@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -293,3 +295,18 @@ def test_manifest_survives_json(full_store: FakeStore) -> None:
     assert Manifest.model_validate(json.loads(manifest.model_dump_json())) == manifest
     with pytest.raises(ValueError, match="extra"):
         Manifest.model_validate(manifest.model_dump() | {"unknown": 1})
+
+
+def test_building_a_report_imports_neither_pandas_nor_scipy(full_store: FakeStore) -> None:
+    """Either takes longer to import than a table takes to compute."""
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tokenweight.reports.build import build_report\n"
+        "from tokenweight.reports.manifest import Manifest\n"
+        "build_report(Manifest.model_validate_json(sys.stdin.read()), Path(sys.argv[1]))\n"
+        "print([m for m in ('pandas', 'scipy') if m in sys.modules])"
+    )
+    command, manifest = [sys.executable, "-c", code, str(full_store.root)], full_store.manifest().model_dump_json()
+    done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

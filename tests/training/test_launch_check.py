@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sys
 from importlib import metadata
 
@@ -12,6 +13,7 @@ from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, validate_deepspeed_config
 from tokenweight.training.launch import launch_command
 from tokenweight.training.launch_check import check_launch
+from tokenweight.training.srun_node import torchrun_command
 
 
 def execution(**fields):
@@ -37,6 +39,13 @@ TWO_NODES = {"nodes": 2, "rendezvous": "node01:29500"}
         ({**TWO_NODES, "hostfile": "hosts"}, "execution.hostfile: launcher 'torchrun' takes none"),
         ({**TWO_NODES, "launch_prefix": "no-such-srun -N 2"}, "execution.launch_prefix: no-such-srun is not found"),
         ({**TWO_NODES, "launch_prefix": "'srun"}, "is not a command"),
+        ({"launcher": "srun", "rendezvous": "node01:29500"}, "execution.rendezvous: launcher 'srun' takes none"),
+        (
+            {"launcher": "srun", "srun_options": "--comment='a"},
+            'execution.srun_options: "--comment=\'a" has an open quote',
+        ),
+        ({"launcher": "srun"}, "execution.launcher: srun is not found here"),
+        ({"srun_options": "--exclusive"}, "execution.srun_options: launcher 'torchrun' takes none"),
         ({"sequence_parallel": 3}, "execution.sequence_parallel: 3 does not divide execution.processes"),
         ({"launcher": "deepspeed", "nodes": 2}, "execution.hostfile: deepspeed on several nodes needs one"),
         ({"launcher": "deepspeed", "nodes": 2, "hostfile": "none-here"}, "none-here does not exist"),
@@ -46,7 +55,8 @@ TWO_NODES = {"nodes": 2, "rendezvous": "node01:29500"}
         ),
     ],
 )
-def test_combinations_that_cannot_be_launched_are_told(fields, message):
+def test_combinations_that_cannot_be_launched_are_told(fields, message, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UserError, match=re.escape(message)):
         check_launch(execution(**fields))
 
@@ -136,3 +146,44 @@ def test_deepspeed_counts_a_shared_sequence_once_for_each_process():
     shared = Execution(launcher="torchrun", processes=8, deepspeed_stage=3, sequence_parallel=4)
     pytest.importorskip("deepspeed")
     assert check_deepspeed(training, shared)["train_batch_size"] == 32
+
+
+def test_srun_starts_one_task_a_node_named_by_the_artifact(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    two = execution(launcher="srun", nodes=2, srun_options="--gres=gpu:2 --comment='a b'")
+    check_launch(two)
+    out = tmp_path / "train" / ".uniform-1234abcd.partial"
+    command = launch_command(two, out / "launch" / "request.json", out)
+    assert command[:8] == [
+        "srun", "--job-name=train/uniform-1234abcd", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1",
+        "--kill-on-bad-exit=1", "--gres=gpu:2", "--comment=a b",
+    ]  # fmt: skip
+    assert command[8:] == [
+        sys.executable, "-m", "tokenweight.training.srun_node", str(out / "launch" / "request.json"), str(out),
+    ]  # fmt: skip
+
+
+def test_nodes_of_srun_meet_where_the_first_says(tmp_path, monkeypatch):
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"execution": execution(launcher="srun", nodes=2).model_dump(mode="json")}))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    options = []
+    for place in ("0", "1"):
+        monkeypatch.setenv("SLURM_PROCID", place)
+        command = torchrun_command(request, tmp_path)
+        options.append(dict(zip(command[3:13:2], command[4:13:2], strict=True)))
+    first, second = options
+    assert (first["--nnodes"], first["--node_rank"], first["--nproc_per_node"]) == ("2", "0", "2")
+    assert second == {**first, "--node_rank": "1"}
+    assert first["--master_addr"] == socket.gethostname()
+    assert json.loads((tmp_path / "meeting.json").read_text())["slurm"] == {"job": "7", "step": "0"}
+
+
+def test_a_node_of_srun_that_sees_no_first_one_says_so(tmp_path, monkeypatch):
+    request = tmp_path / "request.json"
+    request.write_text(json.dumps({"execution": execution(launcher="srun", nodes=2).model_dump(mode="json")}))
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setattr("tokenweight.training.srun_node.WAIT_SECONDS", 0.0)
+    with pytest.raises(SystemExit, match="all nodes must see the store at the same path"):
+        torchrun_command(request, tmp_path)

@@ -51,7 +51,7 @@ SeedsOption = Annotated[int | None, typer.Option(min=1, help="Runs of each recip
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="key=value of a recipe field; repeat for more.")]
 DeviceOption = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Default: the scale's own.")]
 LauncherOption = Annotated[
-    Literal["inline", "torchrun", "deepspeed"] | None, typer.Option(help="Default: the scale's own.")
+    Literal["inline", "torchrun", "deepspeed", "srun"] | None, typer.Option(help="Default: the scale's own.")
 ]
 ProcessesOption = Annotated[int | None, typer.Option(min=1, help="Training processes of all nodes, one a GPU.")]
 ExecutionOption = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
 import typer
 
@@ -35,25 +36,33 @@ def plan(
     processes: ProcessesOption = None,
     device: DeviceOption = None,
     execution: ExecutionOption = None,
+    price_per_gpu_hour: Annotated[
+        float | None, typer.Option(min=0, help="Adds a price, in whatever currency the rate is.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Of several targets, each artifact too.")] = False,
 ) -> None:
-    """Show each artifact that a target needs: run, reuse or wait, and why. Runs nothing."""
-    from tokenweight.graph import union
-    from tokenweight.plan_view import plan_rows, print_plan
-    from tokenweight.planning import check_checkpoints, check_execution, schedule
+    """Show each artifact that a target needs: run, reuse or wait, and why; what it costs and needs. Runs nothing."""
+    from tokenweight.plan_view import PlanView, TargetPart, plan_json, print_plan
+    from tokenweight.planning import check_checkpoints, check_execution
     from tokenweight.recipes.execution import default_execution, planned_execution
     from tokenweight.tasks.collect import plan_targets
 
     place = open_store(store)
     wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
-    graph = union(planned.graph for planned in wanted)
-    graph.missing += left_out
-    steps, chosen = schedule(graph, place), default_execution(scale)
-    if launcher or processes or device or execution:  # else the scale's own, which need not run on this machine
+    parts = [
+        TargetPart(each.target.name, each.graph, [loaded.recipe for loaded in each.recipes[: len(each.target.recipes)]],
+                   each.seeds)
+        for each in wanted
+    ]  # fmt: skip
+    given = launcher or processes or device or execution  # else the scale's own, which need not run on this machine
+    chosen = default_execution(scale)
+    if given:
         chosen = planned_execution(scale, execution or (), launcher=launcher, processes=processes, device=device)
-        check_execution(steps, chosen)
+    view = PlanView.of(target, scale, parts, left_out, place, chosen)
+    if given:
+        check_execution(view.steps, chosen)
     if as_json:
-        content = {"target": target, "scale": scale, "missing": graph.missing}
-        typer.echo(json.dumps({**content, "artifacts": plan_rows(graph, place)}, indent=1))
+        typer.echo(json.dumps(plan_json(view, price_per_gpu_hour), indent=1))
     else:
-        print_plan(target, scale, graph, place)
-    check_checkpoints(steps, place, chosen)
+        print_plan(view, price_per_gpu_hour, everything)
+    check_checkpoints(view.steps, place, chosen)

@@ -22,7 +22,6 @@ GpusOption = Annotated[
     int | None, typer.Option(min=0, help="That runs may hold at once. Default of `up`: those that torch sees.")
 ]
 START_SECONDS = 180
-MAIN_POOL = "tokenweight"
 _LEASES = "prefect.server.concurrency.lease_storage.filesystem"  # in memory, a restart would never free what was held
 
 
@@ -31,7 +30,7 @@ def up(
     home: HomeOption = daemons.HOME,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: for others too.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 4200,
-    runs: Annotated[int, typer.Option(min=1, help="Flow runs that this machine runs at once.")] = 1,
+    runs: Annotated[int, typer.Option(min=1, help="Flow runs of each work pool at once.")] = 1,
     gpus: GpusOption = None,
 ) -> None:
     """Start server and workers in the background, make pools, limits, automations, deployments; safe to run again."""
@@ -57,8 +56,7 @@ def up(
     for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, typer.echo):
         role = f"worker of {pool}"
         if not state.running(role):
-            limit = ["--limit", str(runs)] if pool == MAIN_POOL else []  # others run parents, which wait for children
-            worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", *limit]
+            worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", "--limit", str(runs)]
             state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
             state.write(home)
     typer.echo(f"server: {url.removesuffix('/api')} (database, logs: {home})")
@@ -85,9 +83,22 @@ def setup(gpus: GpusOption = None) -> None:
 
 @app.command()
 def down(home: HomeOption = daemons.HOME) -> None:
-    """End what `up` started: workers, their flow runs, the server. Its database stays."""
+    """End what `up` started: workers, their flow runs, the server. Its database stays; what was cut goes on after `up`."""
     place = home.expanduser().resolve()
-    ended = daemons.end_all(place)
+    state = daemons.read_state(place)
+
+    def put_back(flow_runs: set[str]) -> None:
+        from tokenweight.flows.interrupted import put_back as put_back_runs
+
+        try:
+            put_back_runs(flow_runs, typer.echo)
+        except Exception as error:  # whatever it is, the processes are to end
+            typer.echo(f"warning: the server could not be told of interrupted runs ({error})", err=True)
+
+    if state:
+        _needs_prefect()
+        _prepare(place, state.api_url)
+    ended = daemons.end_all(place, put_back if state else None)
     typer.echo(f"{ended} processes ended" if ended else f"nothing runs in {place}")
 
 

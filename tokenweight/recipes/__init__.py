@@ -15,7 +15,9 @@ SCALES: tuple[Scale, ...] = ("smoke", "mini", "paper")
 
 RECIPES = {**paper.RECIPES, **ablations.RECIPES}
 
-__all__ = ["SCALES", "Inputs", "Loaded", "check_settings", "load", "load_all", "load_each", "names"]
+__all__ = [
+    "SCALES", "Inputs", "Loaded", "check_settings", "load", "load_all", "load_each", "names", "scaled", "seeded",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def load_each(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None)
     inputs = inputs or Inputs()
     loaded = []
     for name in wanted:
-        settings, known = apply(inputs, _scaled(name, scale), scale)
+        settings, known = apply(inputs, scaled(name, scale), scale)
         loaded.append(Loaded(build(name, scale, settings), settings, frozenset(known)))
     return loaded
 
@@ -76,7 +78,8 @@ def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
     return load_all([name], scale, inputs)[0]
 
 
-def _scaled(name: str, scale: Scale) -> Settings:
+def scaled(name: str, scale: Scale) -> Settings:
+    """A recipe's settings at a scale, before a user's inputs; UserError for an unknown name."""
     plain, _, seed = name.partition("/seed-")
     if plain not in RECIPES or (seed and not seed.isdecimal()):
         raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")

@@ -117,7 +117,12 @@ def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
-_EXAMPLES = {"--set": "training.steps=12", "--execution": "deepspeed_stage=3"}
+_EXAMPLES = {
+    "--set": "training.steps=12",
+    "--execution": "deepspeed_stage=3",
+    "--over": "weighting.kappa=0.2,0.4",
+    "--member": "'weighting.kappa=0.2 seed=1'",
+}
 
 
 def parse(text: str) -> Any:

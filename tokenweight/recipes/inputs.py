@@ -41,9 +41,9 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
         keys = ["evaluation.perplexity.corpus", *(["corpus"] if "training.steps" in settings else [])]
         changes |= cite(_GIVEN, {key: _read_from(path, _subtree(settings, key)) for key in keys})
         for key in ("base.corpus", "scorer.model.corpus"):  # of models that the pipeline pre-trains on files
-            own = _subtree(settings, key)
-            if own.get("kind") in ("files", "mixture"):
-                changes |= cite(_GIVEN, {key: _read_from(path, own)})
+            trained_on = _subtree(settings, key)
+            if trained_on.get("kind") in ("files", "mixture"):
+                changes |= cite(_GIVEN, {key: _read_from(path, trained_on)})
     if inputs.base:
         changes |= cite(_GIVEN, {"base": _base(inputs, settings, scale)})
     elif inputs.tokenizer:

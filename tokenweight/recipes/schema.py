@@ -448,11 +448,13 @@ class Recipe(Frozen):
 class Execution(Frozen):
     """How stages run here: never part of a fingerprint."""
 
-    launcher: Literal["inline", "torchrun", "deepspeed"] = "inline"
+    launcher: Literal["inline", "torchrun", "deepspeed", "srun"] = "inline"
     processes: PositiveInt = 1  # of all nodes together; as many on each
     nodes: PositiveInt = 1
     rendezvous: str | None = None  # HOST:PORT where processes of several nodes meet; HOST is one of the nodes
     launch_prefix: str | None = None  # torchrun: a command that runs what follows on every node, e.g. srun
+    srun_options: str | None = None  # srun: options of its own, e.g. --partition=gpu --gres=gpu:8
+    deadline_seconds: PositiveFloat | None = None  # a launched stage that takes longer is ended, its checkpoint stays
     hostfile: str | None = None  # deepspeed: lines `HOST slots=GPUS`
     sequence_parallel: PositiveInt = 1  # processes that share each training sequence, an equal part of its tokens each
     device: Literal["auto", "cpu", "cuda"] = "auto"

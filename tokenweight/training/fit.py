@@ -16,6 +16,7 @@ from tokenweight.training.activations import attention_kernels, checkpoint_activ
 from tokenweight.training.checkpoints import FOLDER, checkpoint_step, needs_resharding
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.launch import LAUNCH_FOLDER
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.reporting import StepReports
@@ -24,6 +25,7 @@ from tokenweight.training.saving import save_checkpoint
 from tokenweight.training.score_store import Scores, open_scores
 from tokenweight.training.sequence_parallel import share_sequences
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_tokens
+from tokenweight.training.stopping import Stopped, stop_files
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
 from tokenweight.weighting.parity import head_rounding, with_one_more_own_column
 from tokenweight.weighting.windows import WindowPlan, plan_windows
@@ -38,7 +40,8 @@ def fit(
 
     Precision bf16 means bf16 arithmetic on fp32 parameters, as in the paper's DeepSpeed setup: by DeepSpeed's
     master weights, or without DeepSpeed by autocast (AdamW on bf16 parameters would lose steps of 2e-5). The
-    finished checkpoint is saved in bf16 then. Called in every process of a run.
+    finished checkpoint is saved in bf16 then. Called in every process of a run. Raises Stopped where it was asked to
+    stop (tokenweight.training.stopping).
     """
     from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer
 
@@ -80,6 +83,7 @@ def fit(
             progress=progress,
             execution=execution,
             shard=share_sequences(model, execution, tokens.shape[1]),
+            stop_files=stop_files(out_dir / LAUNCH_FOLDER),
         )
         with (
             attention_kernels(),
@@ -87,6 +91,11 @@ def fit(
             closing(reports) if reports is not None else nullcontext(),
         ):
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        if trainer.stopped_after is not None:
+            raise Stopped(
+                f"training stopped as asked after step {trainer.stopped_after} of {request.training.steps}, "
+                "with a checkpoint; run again to go on"
+            )
 
         # 5. Save and validate.
         dtype = torch.bfloat16 if request.training.precision == "bf16" else torch.float32

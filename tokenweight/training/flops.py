@@ -7,6 +7,7 @@ and a scoring pass are not counted; causal attention is counted half, for half o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 # Dense bf16, FLOP/s, from NVIDIA's data sheets (A100, H100 SXM, H200 SXM); the PCIe H100 is slower.
@@ -15,21 +16,51 @@ PEAK_FLOPS = {"A100": 312e12, "H100 PCIe": 756e12, "H100": 989e12, "H200": 989e1
 MLP_MATRICES = {"llama": 3, "phi": 2}  # gate, up, down; up, down
 
 
-def train_flops(config: Any, tokens: int) -> float | None:
-    """FLOPs of forward and backward on one sequence of `tokens` tokens; `config` is a transformers configuration.
+@dataclass(frozen=True)
+class ForwardFlops:
+    """FLOPs of one forward pass, by what they are for; one without gradients is their sum."""
+
+    projections: float  # queries, keys, values, outputs
+    mlp: float
+    attention: float  # scores and sums, the causal half
+    head: float
+
+    @property
+    def layers(self) -> float:
+        """All but the head."""
+        return self.projections + self.mlp + self.attention
+
+
+def forward_flops(config: Any, tokens: int) -> ForwardFlops | None:
+    """FLOPs of a forward pass on `tokens` tokens; `config` is a transformers configuration, or has its fields.
 
     None for a model family that is not known here.
     """
     if config.model_type not in MLP_MATRICES:
         return None
-    width, heads = config.hidden_size, config.num_attention_heads
-    head_width = getattr(config, "head_dim", None) or width // heads
-    query_width, key_width = heads * head_width, config.num_key_value_heads * head_width
-    projections = 2 * width * query_width + 2 * width * key_width  # queries and outputs, keys and values
-    mlp = MLP_MATRICES[config.model_type] * width * config.intermediate_size
-    linear = 2 * tokens * (config.num_hidden_layers * (projections + mlp) + width * config.vocab_size)
-    attention = config.num_hidden_layers * 2 * 2 * tokens * tokens * query_width / 2  # scores and sums, causal half
-    return float(3 * (linear + attention))
+    width, layers = config.hidden_size, config.num_hidden_layers
+    query_width, key_width = attention_widths(config)
+    return ForwardFlops(
+        projections=2.0 * tokens * layers * (2 * width * query_width + 2 * width * key_width),
+        mlp=2.0 * tokens * layers * MLP_MATRICES[config.model_type] * width * config.intermediate_size,
+        attention=layers * 2.0 * tokens * tokens * query_width,
+        head=2.0 * tokens * width * config.vocab_size,
+    )
+
+
+def attention_widths(config: Any) -> tuple[int, int]:
+    """Elements of a token's queries, and of its keys."""
+    head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return config.num_attention_heads * head_width, config.num_key_value_heads * head_width
+
+
+def train_flops(config: Any, tokens: int) -> float | None:
+    """FLOPs of forward and backward on one sequence of `tokens` tokens; `config` is a transformers configuration.
+
+    None for a model family that is not known here.
+    """
+    forward = forward_flops(config, tokens)
+    return 3 * (forward.layers + forward.head) if forward else None
 
 
 def peak_flops(device_name: str) -> float | None:

@@ -33,7 +33,10 @@ def check_launch(execution: Execution) -> None:
         )
     if "wandb" in execution.report_to and find_spec("wandb") is None:
         raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
-    {"inline": _check_inline, "torchrun": _check_torchrun, "deepspeed": _check_deepspeed}[execution.launcher](execution)
+    checks = {"inline": _check_inline, "torchrun": _check_torchrun, "deepspeed": _check_deepspeed, "srun": _check_srun}
+    checks[execution.launcher](execution)
+    if execution.launcher != "srun":
+        _refuse(execution, "srun_options")
     if execution.launcher == "deepspeed" or execution.deepspeed_stage:
         check_deepspeed_version()
 
@@ -80,6 +83,18 @@ def _check_torchrun(execution: Execution) -> None:
             raise UserError(f"execution.launch_prefix: {execution.launch_prefix!r} is not a command") from None
         if shutil.which(program) is None:
             raise UserError(f"execution.launch_prefix: {program} is not found here; write for example 'srun -n 2 -N 2'")
+
+
+def _check_srun(execution: Execution) -> None:
+    _refuse(execution, "rendezvous", "launch_prefix", "hostfile")  # the nodes find one another
+    try:
+        shlex.split(execution.srun_options or "")
+    except ValueError:
+        raise UserError(f"execution.srun_options: {execution.srun_options!r} has an open quote; close it") from None
+    if shutil.which("srun") is None:
+        raise UserError(
+            "execution.launcher: srun is not found here; run on a machine of the cluster, or choose another"
+        )
 
 
 def _check_deepspeed(execution: Execution) -> None:

@@ -1,6 +1,8 @@
 """`python -m tokenweight.training.parent_death PARENT_PID COMMAND...`: run a command whose whole tree ends with its parent.
 
 A launcher that is killed may leave its processes behind (deepspeed's does): they come to us, and end with us.
+TERM ends us when our parent is dead. While it lives it decides: a scheduler sends TERM to every process of a job, and
+our parent then gives a training time for a checkpoint before it ends us by INT.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import psutil
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+LEAVE_SIGNAL = signal.SIGINT  # by which a living parent ends us
 GRACE_SECONDS = 15.0  # for a launcher to stop its ranks
 
 
@@ -28,12 +31,17 @@ def end_with_parent(parent_pid: int, signal_number: int = signal.SIGTERM) -> Non
             sys.exit(1)
 
 
-def run_tree(command: list[str]) -> int:
-    """Run a command to its end and return its status; whatever it leaves, and all of it at TERM or INT, is ended."""
+def run_tree(command: list[str], parent_pid: int) -> int:
+    """Run a command to its end and return its status; whatever it leaves, and all of it when we are ended, is ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        if number == LEAVE_SIGNAL or os.getppid() != parent_pid:
+            sys.exit(128 + number)
+
+    for number in (signal.SIGTERM, LEAVE_SIGNAL):
+        signal.signal(number, leave)
     own = os.getpid()
     child = subprocess.Popen(command, preexec_fn=lambda: end_with_parent(own))
     try:
@@ -44,13 +52,17 @@ def run_tree(command: list[str]) -> int:
         _kill(psutil.Process().children(recursive=True))
 
 
-def stop_tree(child: subprocess.Popen[bytes] | subprocess.Popen[str], grace_seconds: float = GRACE_SECONDS) -> None:
+def stop_tree(
+    child: subprocess.Popen[bytes] | subprocess.Popen[str],
+    grace_seconds: float = GRACE_SECONDS,
+    first: signal.Signals = signal.SIGTERM,
+) -> None:
     """End a child and all its descendants: TERM and time, so that a launcher stops its ranks, then KILL what is left."""
     try:
         tree = psutil.Process(child.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         tree = []
-    child.terminate()
+    child.send_signal(first)
     with suppress(subprocess.TimeoutExpired):
         child.wait(grace_seconds)
     child.kill()
@@ -65,10 +77,7 @@ def _kill(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(processes, timeout=1)
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
-    end_with_parent(int(sys.argv[1]))
-    sys.exit(run_tree(sys.argv[2:]))
+    parent = int(sys.argv[1])
+    end_with_parent(parent)
+    sys.exit(run_tree(sys.argv[2:], parent))

@@ -116,7 +116,9 @@ def how_it_ran(request: TrainRequest, execution: Execution) -> dict[str, Any]:
         versions["deepspeed"] = metadata.version("deepspeed")
     uses_deepspeed = execution.deepspeed_stage > 0
     return {
-        "execution": execution.model_dump(mode="json", exclude={"rendezvous", "launch_prefix", "hostfile"}),
+        "execution": execution.model_dump(
+            mode="json", exclude={"rendezvous", "launch_prefix", "srun_options", "hostfile"}
+        ),
         "deepspeed_config": deepspeed_config(request.training, execution) if uses_deepspeed else None,
         "trained_with": versions,
     }

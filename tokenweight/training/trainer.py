@@ -31,6 +31,7 @@ from tokenweight.training.request import TrainRequest
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequence_parallel import SharedRows
 from tokenweight.training.sequences import TrainingRows
+from tokenweight.training.stopping import asked_to_stop
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, score_windows
@@ -61,6 +62,7 @@ class TokenWeightingTrainer(Trainer):
         progress: Progress,
         execution: Execution,
         shard: SequenceShard | None = None,
+        stop_files: tuple[Path, ...] = (),
     ) -> None:
         super().__init__(
             model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
@@ -70,6 +72,8 @@ class TokenWeightingTrainer(Trainer):
             request.needs_short_nll and request.scorer is not None and request.scorer.kind == "unfrozen"
         )
         self.execution = execution
+        self.stop_files = stop_files
+        self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
         self.reports, self.progress = reports, progress  # reports: in the first process only
         device = arguments.device
         self.scores_in_fp8 = self.scores_itself and request.scorer is not None and request.scorer.precision == "fp8"
@@ -220,6 +224,11 @@ class TokenWeightingTrainer(Trainer):
             self.reports.add(row)
             self.progress(step, training.steps, f"steps: {describe(row)}")
 
+    def stop_wanted(self) -> bool:
+        """Whether any process was asked to stop; the same answer in all of them."""
+        asked = "asked to stop" if asked_to_stop(self.stop_files) else None
+        return same_on_all_ranks(asked, self.args.device) is not None
+
     def _stopped(self, reason: str) -> StageError:
         return StageError(
             f"training stopped at step {self.state.global_step + 1}: {reason}; the last checkpoint is kept"
@@ -241,6 +250,12 @@ class _StepWatch(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         self.trainer.finish_step()
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Stop here, with a checkpoint, if that is asked; the last step ends the run anyway."""
+        if state.global_step < state.max_steps and self.trainer.stop_wanted():
+            self.trainer.stopped_after = state.global_step
+            control.should_save = control.should_training_stop = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A checkpoint counts from the moment at which every process has written its part."""

@@ -14,6 +14,7 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training.launch import PROGRESS_PREFIX
 from tokenweight.training.parent_death import end_with_parent
+from tokenweight.training.stopping import VARIABLE, stop_softly_at_term
 
 
 def main(request_path: Path, out_dir: Path) -> int:
@@ -21,6 +22,10 @@ def main(request_path: Path, out_dir: Path) -> int:
     end_with_parent(os.getppid(), signal.SIGKILL)
     request = json.loads(request_path.read_text())
     execution = Execution.model_validate(request["execution"])
+    if request["job"] == "train":
+        stop_softly_at_term(request_path.parent)
+    if request["stop_file"] is not None:
+        os.environ[VARIABLE] = request["stop_file"]  # launchers do not carry the whole environment to other nodes
     try:
         {"train": _train, "score": _score}[request["job"]](request["arguments"], out_dir, execution)
     except (UserError, StageError) as error:

@@ -1,0 +1,172 @@
+"""What a user may say about the job of a flow run, and the batch script that it becomes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import jinja2
+from prefect.workers.base import BaseJobConfiguration, BaseVariables
+from pydantic import AfterValidator, BaseModel, Field, PositiveFloat, PositiveInt, model_validator
+
+_JOB_NAME_CHARACTERS = 60
+
+
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return value
+
+
+def _option(value: str) -> str:
+    if not value.startswith("--"):
+        raise ValueError("write an sbatch option such as --exclusive, without #SBATCH")
+    return _one_line(value)
+
+
+Line = Annotated[str, AfterValidator(_one_line)]
+
+
+class SlurmOptions(BaseModel):
+    """The job variables, each with its sbatch option; what is not given is the cluster's default."""
+
+    partition: Line | None = Field(default=None, description="--partition")
+    account: Line | None = Field(default=None, description="--account")
+    qos: Line | None = Field(default=None, title="QOS", description="--qos")
+    gres: Line | None = Field(default=None, description="--gres of each node, e.g. gpu:8")
+    time: Line | None = Field(default=None, description="--time, e.g. 24:00:00")
+    nodes: PositiveInt = Field(default=1, description="--nodes; stages use more than one with launcher srun")
+    cpus: PositiveInt | None = Field(default=None, description="--cpus-per-task")
+    memory: Line | None = Field(default=None, description="--mem of each node, e.g. 64G; 0: all of it")
+    extra: list[Annotated[str, AfterValidator(_option)]] = Field(
+        default_factory=list, description="Further sbatch options, e.g. --exclusive"
+    )
+    requeue: bool = Field(
+        default=True, description="Whether Slurm may start the job again: preempted, or its node lost"
+    )
+    stop_seconds_before_end: PositiveInt | None = Field(
+        default=None,
+        description=(
+            "So long before its time is up, training makes a checkpoint and the job goes back into the queue; "
+            "at least a training step and a checkpoint. Needs requeue and time."
+        ),
+    )
+    modules: list[Line] = Field(default_factory=list, description="Environment modules to load, e.g. cuda/12.8")
+    setup: list[str] = Field(default_factory=list, description="Shell lines before the flow run, as they are")
+    container: Line | None = Field(default=None, description="Image in which the flow run runs")
+    container_runtime: Literal["apptainer", "pyxis"] = Field(default="apptainer", description="What runs the image")
+    container_mounts: list[Line] = Field(
+        default_factory=list, description="SOURCE:TARGET, beside the working and the log directory"
+    )
+    python: Line | None = Field(
+        default=None, description="Python of the flow run. None: the worker's own, in a container python3"
+    )
+    working_dir: Line | None = Field(
+        default=None, description="Directory in which the job starts. None: the worker's own"
+    )
+    log_dir: Line = Field(default="slurm-logs", description="Directory of the jobs' output, on a shared file system")
+    poll_seconds: PositiveFloat = Field(default=10.0, description="How often the worker asks Slurm about the job")
+
+    @model_validator(mode="after")
+    def _stopping_needs_requeue(self) -> Self:
+        if self.stop_seconds_before_end is not None and not self.requeue:
+            raise ValueError(
+                "stop_seconds_before_end: the job could not go back into the queue; set requeue, or leave it out"
+            )
+        return self
+
+
+class SlurmVariables(SlurmOptions, BaseVariables):
+    """What the work pool's page offers."""
+
+
+class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
+    """A flow run's job, ready to be submitted."""
+
+    def prepare_for_flow_run(self, *given: Any, **named: Any) -> None:
+        """Take name and environment from the flow run; a command only where a user gave one (else the script has it)."""
+        command = self.command
+        super().prepare_for_flow_run(*given, **named)
+        self.command = command
+
+    def script(self) -> str:
+        """The batch script; every value is quoted, except the lines of `setup`, which are shell."""
+        python = self.python or ("python3" if self.container else sys.executable)
+        return _TEMPLATE.render(
+            job=self,
+            directives=self.directives(),
+            environment={name: value for name, value in self.env.items() if value is not None},
+            prefix=shlex.join(self.container_command()),
+            python=python,
+            command=self.command or f"{shlex.quote(python)} -m prefect flow-run execute",
+            log_dir=str(self.log_path()),
+        )
+
+    def directives(self) -> list[str]:
+        """The options of sbatch."""
+        given = {
+            "job-name": re.sub(r"[^\w.:/@+=-]+", "-", self.name or "flow-run", flags=re.ASCII)[:_JOB_NAME_CHARACTERS],
+            "output": f"{self.log_path()}/%j.out",
+            "chdir": str(self._working_path()),
+            "open-mode": "append",  # a requeued job goes on in the same file
+            "nodes": self.nodes,
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "gres": self.gres,
+            "time": self.time,
+            "cpus-per-task": self.cpus,
+            "mem": self.memory,
+        }
+        options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+        options.append("--requeue" if self.requeue else "--no-requeue")
+        if self.stop_seconds_before_end is not None:
+            options.append(f"--signal=B:USR1@{self.stop_seconds_before_end}")
+        return [_quoted(option) for option in [*options, *self.extra]]
+
+    def container_command(self) -> list[str]:
+        """What stands before the command; empty without a container."""
+        if self.container is None:
+            return []
+        places = dict.fromkeys(str(place) for place in (self._working_path(), self.log_path()))
+        mounts = [*(f"{place}:{place}" for place in places), *self.container_mounts]
+        if self.container_runtime == "pyxis":
+            return [
+                "srun",
+                "--ntasks=1",
+                f"--container-image={self.container}",
+                f"--container-mounts={','.join(mounts)}",
+                f"--container-workdir={self._working_path()}",
+            ]
+        gpus = ["--nv"] if "gpu" in (self.gres or "") else []
+        binds = [part for mount in mounts for part in ("--bind", mount)]
+        return ["apptainer", "exec", *gpus, *binds, "--pwd", str(self._working_path()), self.container]
+
+    def log_path(self) -> Path:
+        """The directory of the jobs' output, absolute."""
+        return self._working_path() / self.log_dir
+
+    def _working_path(self) -> Path:
+        return Path(self.working_dir or ".").absolute()
+
+
+def _quoted(option: str) -> str:
+    """An option as sbatch reads it in a script: in double quotes where it has blanks, quotes or a hash."""
+    if re.search(r"[\s\"'#\\]", option) is None:
+        return option
+    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    autoescape=False,  # shell, not HTML: values go through `quote`
+)
+_ENVIRONMENT.filters["quote"] = lambda value: shlex.quote(str(value))
+_TEMPLATE = _ENVIRONMENT.get_template("job.sh.jinja")

@@ -1,0 +1,179 @@
+"""What `plan` tells beside run and reuse: costs with a basis and no others, shared artifacts once, needs by name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokenweight.model_configs import LLAMA3_8B_ID, config_of
+from tokenweight.needs import needs
+from tokenweight.plan_view import PlanView, TargetPart, plan_json, print_plan
+from tokenweight.planning import schedule
+from tokenweight.recipes import Inputs
+from tokenweight.recipes.execution import default_execution, planned_execution
+from tokenweight.recipes.schema import Scale
+from tokenweight.stages import Node
+from tokenweight.store import Build, Store
+from tokenweight.tasks.collect import plan_target
+
+RunCommand = Callable[..., tuple[int, str, str]]
+
+
+def view(store: Path, *targets: str, scale: Scale = "paper", settings: tuple[str, ...] = ()) -> PlanView:
+    place = Store(store)
+    planned = [plan_target(name, scale, Inputs(settings=settings), place) for name in targets]
+    parts = [
+        TargetPart(one.target.name, one.graph, [loaded.recipe for loaded in one.recipes], one.seeds) for one in planned
+    ]
+    return PlanView.of("targets", scale, parts, [], place, default_execution(scale))
+
+
+def trained(shown: PlanView, recipe: str) -> Node:
+    return shown.graph.trained[recipe]
+
+
+def test_what_targets_share_counts_once(tmp_path: Path) -> None:
+    alone = [plan_json(view(tmp_path, name), None) for name in ("table-9", "figure-2")]
+    both = plan_json(view(tmp_path, "table-9", "figure-2"), rate=2.0)
+    hours = [content["to_run"]["gpu_hours"]["H200"] for content in (*alone, both)]
+    first, second = both["targets"]
+    assert (first["trained"], second["trained"], second["trained_added"]) == (
+        6,
+        5,
+        3,
+    )  # uniform and kappa 0.2 are there
+    assert second["to_run"]["gpu_hours"]["H200"] == pytest.approx(hours[1])
+    assert hours[2] == pytest.approx(hours[0] + second["added"]["gpu_hours"]["H200"])
+    assert hours[2] < hours[0] + hours[1]
+    addresses = [one["address"] for one in both["artifacts"]]
+    assert len(addresses) == len(set(addresses)) < first["run"] + second["run"]
+    assert both["price"]["H200"] == pytest.approx(2 * hours[2], abs=0.01)
+    assert first["gpu_hours_paper"] == {"hours": 8 * (4 * 30 + 2 * 38 + 17), "without": []}
+
+
+def test_what_the_store_holds_costs_nothing(tmp_path: Path) -> None:
+    before = view(tmp_path, "table-9", scale="smoke")
+    node = trained(before, "table-3/uniform")
+
+    def write(work: Build) -> None:
+        (work.directory / "made").write_text("x")
+
+    Store(tmp_path).get_or_build(node.identity, write)
+    after = view(tmp_path, "table-9", scale="smoke")
+    saved = before.sum_of(before.to_run).flops - after.sum_of(after.to_run).flops
+    assert saved == pytest.approx(before.costs[node].flops)
+
+
+def test_costs_have_a_basis_or_are_absent(tmp_path: Path) -> None:
+    paper = view(tmp_path, "table-9")
+    uniform = paper.costs[trained(paper, "table-3/uniform")]
+    assert uniform.gpu_hours["H200"] == pytest.approx(30_720 * 5.165 / 3600, rel=0.01)  # measured, two H200
+    assert uniform.disk_bytes == pytest.approx(2 * 8.03e9, rel=1e-3)
+    assert uniform.passing_bytes == pytest.approx(3 * 14 * 8.03e9, rel=1e-3)
+    assert uniform.memory_bytes is not None
+    by_stage = {step.node.stage: paper.costs[step.node] for step in paper.steps}
+    assert by_stage["score"].disk_bytes == 30_720 * 32_767 * 4
+    assert (by_stage["evaluate"].flops, by_stage["evaluate"].gpu_hours, by_stage["evaluate"].disk_bytes) == (
+        None,
+        {},
+        None,
+    )
+    smoke = view(tmp_path, "table-9", scale="smoke")
+    small = smoke.costs[trained(smoke, "table-3/uniform")]
+    assert small.flops
+    assert (small.gpu_hours, small.memory_bytes, small.lacks) == ({}, None, "models smaller than any timed")
+    assert plan_json(smoke, rate=1.0)["price"] == {}
+
+
+def test_a_pretrained_base_has_the_size_of_its_architecture(tmp_path: Path) -> None:
+    shown = view(tmp_path, "table-7", scale="smoke")
+    config = config_of(shown.graph.checkpoints["table-7/uniform"])
+    assert config is not None
+    assert (config.model_type, config.hidden_size, config.vocab_size) == ("phi", 160, 4096)
+
+
+def test_needs_are_named_and_the_token_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: None)
+    shown = view(tmp_path, "table-3")
+
+    def found(**changes: Any) -> dict[str, str]:
+        how = default_execution("paper").model_copy(update=changes)
+        return {f"{need.kind} {need.name}": need.status for need in needs(shown.graph, shown.steps, how)}
+
+    for token, status in ((None, "missing"), ("hf_x", "ok")):
+        monkeypatch.setattr("huggingface_hub.get_token", lambda token=token: token)
+        assert found()["credential hub token"] == status
+    assert found()[f"model {LLAMA3_8B_ID}"] == "fetch"
+    assert found()["data emozilla/pg19"] == "fetch"
+    assert found()["data ruler.haystack"] == "missing"
+    assert "package deepspeed" in found()
+    assert "package deepspeed" not in found(deepspeed_stage=0)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert found()["data emozilla/pg19"] == "missing"
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: "config.json")
+    assert found()[f"model {LLAMA3_8B_ID}"] == "ok"
+    assert "credential hub token" not in found()
+
+
+def test_nothing_is_needed_of_the_hub_at_smoke(tmp_path: Path) -> None:
+    shown = view(tmp_path, "table-3", scale="smoke")
+    assert needs(shown.graph, schedule(shown.graph, Store(tmp_path)), default_execution("smoke")) == []
+
+
+def test_memory_follows_the_processes(tmp_path: Path) -> None:
+    place = Store(tmp_path)
+    planned = plan_target("table-9", "paper", Inputs(), place)
+    part = TargetPart("table-9", planned.graph, [], 1)
+    few, many = (
+        PlanView.of("table-9", "paper", [part], [], place, planned_execution("paper", processes=processes))
+        for processes in (2, 8)
+    )
+    memory = [one.costs[trained(one, "table-3/uniform")].memory_bytes or 0.0 for one in (few, many)]
+    assert memory[0] - memory[1] == pytest.approx(18 * 8.03e9 * (1 / 2 - 1 / 8), rel=1e-3)
+
+
+def test_the_text_says_what_the_data_says(tmp_path: Path, run_command: RunCommand) -> None:
+    arguments = ("plan", "table-9", "--scale", "paper", "--price-per-gpu-hour", "2.5")
+    code, out, _ = run_command(tmp_path, *arguments)
+    _, data, _ = run_command(tmp_path, *arguments, "--json")
+    content, told = json.loads(data), " ".join(out.split())
+    assert code == 0
+    assert f"GPU-hours: {content['to_run']['gpu_hours']['H200']:,.0f} on H200" in told
+    assert f"price at 2.5 a GPU-hour: {content['price']['H200']:,.0f} on H200" in told
+    assert "no GPU-hours for: evaluation (28)" in told
+    code, out, err = run_command(tmp_path, "plan", "table-9", "--price-per-gpu-hour", "-1")
+    assert (code, err.count("\n")) == (2, 1)
+
+
+def test_several_targets_are_a_line_each_and_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = view(tmp_path, "table-9", "figure-2")
+    print_plan(shown, None, everything=False)
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if row[0].strip()}
+    assert list(cells)[-3:] == ["table-9", "figure-2", "shared once"]
+    hours = [f"{shown.sum_of(shown.to_run).gpu_hours[gpu]:,.0f}" for gpu in ("H200", "A100")]
+    papers = f"{8 * (4 * 30 + 2 * 38 + 17 + 3 * 38):,}"  # Figure 2 adds three unfrozen models
+    assert cells["shared once"][2:6] == ["9", *hours, papers]
+    assert cells["figure-2"][2] == "5 (3)"
+    print_plan(shown, None, everything=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "│ evaluate │" in told
+    assert "Llama-3 8B uniform 30 (30.0)" in told
+
+
+def test_a_plan_loads_no_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.argv = ['tokenweight', 'plan', 'table-9', '--scale', 'paper', '--json']\n"
+        "from tokenweight.cli import main; main()\n"
+        "print([m for m in ('torch', 'transformers', 'prefect') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("[]")

@@ -1,0 +1,221 @@
+"""The runs of members, with a server that is made up: bounds, order, failures, refusals, cancelling; and the flows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+import yaml
+from prefect.client.schemas.objects import State, WorkPoolStatus
+from prefect.exceptions import ObjectNotFound, ParameterTypeError
+from prefect.states import Cancelled, Completed, Crashed, Failed, Running, Scheduled
+
+from tokenweight.errors import StageError, UserError
+from tokenweight.flows import members
+from tokenweight.flows import sweep as sweeps
+from tokenweight.store import Store
+from tokenweight.tasks.sweep import SHARED
+
+ROOT = Path(__file__).parents[2]
+
+
+class Server:
+    """A server on which each flow run is over at the next look; `ends`: another state than completed, by label."""
+
+    def __init__(self, ends: dict[str, State[Any]] | None = None) -> None:
+        self.ends = ends or {}
+        self.runs: dict[UUID, SimpleNamespace] = {}
+        self.submitted: list[str] = []
+        self.most = 0
+        self.set: dict[str, str] = {}
+        self.deployments = [SimpleNamespace(id=uuid4())]
+        self.pool = SimpleNamespace(status=WorkPoolStatus.READY)
+        self.own_pool = "tokenweight"
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, _deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
+        run = SimpleNamespace(id=uuid4(), label=label, state=Running(), deployment_id=uuid4())
+        self.runs[run.id] = run
+        self.submitted.append(label)
+        self.most = max(self.most, sum(run.state.is_running() for run in self.runs.values()))
+        return run.id
+
+    def read_flow_runs(self, *, flow_run_filter: Any) -> list[SimpleNamespace]:
+        if flow_run_filter.id is None:
+            return list(self.runs.values())
+        found = [self.runs[run_id] for run_id in flow_run_filter.id.any_ if run_id in self.runs]
+        for run in found:
+            run.state = self.ends.get(run.label, Completed())
+        return found
+
+    def set_flow_run_state(self, run_id: UUID, state: State[Any], force: bool) -> None:
+        self.set[self.runs[run_id].label] = f"{state.name}{' by force' if force else ''}"
+
+    def read_work_pool(self, name: str) -> SimpleNamespace:
+        if name == "nowhere":
+            raise ObjectNotFound(Exception())
+        return self.pool
+
+    def read_flow_run(self, _run_id: UUID) -> SimpleNamespace:
+        return SimpleNamespace(work_pool_name=self.own_pool)
+
+    def read_deployments(self, **_: Any) -> list[SimpleNamespace]:
+        return self.deployments
+
+
+class Plan:
+    """A sweep of which `shared` is what several members lack, `lacking` who lacks it."""
+
+    def __init__(self, shared: list[str], lacking: list[str]) -> None:
+        self.shared, self.lacking = shared, lacking
+
+    def shared_to_make(self, _store: Store) -> list[str]:
+        return self.shared
+
+    def to_make(self, label: str, _store: Store) -> list[SimpleNamespace]:
+        return [SimpleNamespace(node=self.shared[0] if label in self.lacking else "own")]
+
+
+Run = Callable[..., dict[str, str]]
+
+
+@pytest.fixture
+def in_pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    def run(server: Server, labels: list[str], plan: Plan | None = None, pool: str = "slurm", at_once: int = 2) -> Any:
+        monkeypatch.setattr(members, "get_client", lambda **_: server)
+        monkeypatch.setattr(members, "_submit", server.submit)
+        monkeypatch.setattr(members, "POLL_SECONDS", 0)
+        monkeypatch.setattr(members, "get_run_logger", lambda: logging.getLogger("sweep"))
+        monkeypatch.setattr(members, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id=uuid4())))
+        return members.run_in_pool(plan or Plan([], []), Store(tmp_path), labels, {"sweep": "s"}, pool, at_once)  # type: ignore[arg-type]
+
+    return run
+
+
+def test_no_more_than_so_many_at_once_and_failures_stop_nobody(in_pool: Run) -> None:
+    ends = {"b": Failed(message="Flow run encountered an exception: StageError: loss is nan"), "d": Cancelled()}
+    server = Server(ends)
+    assert in_pool(server, ["a", "b", "c", "d", "e"]) == {"b": "loss is nan", "d": "ended as Cancelled"}
+    assert server.submitted == ["a", "b", "c", "d", "e"]
+    assert server.most == 2
+
+
+def test_what_members_share_is_made_first(in_pool: Run) -> None:
+    server = Server()
+    assert in_pool(server, ["a", "b"], Plan(["scores"], ["a", "b"])) == {}
+    assert server.submitted == [SHARED, "a", "b"]
+    assert in_pool(server, [], Plan(["scores"], [])) == {}
+    assert len(server.submitted) == 3
+
+
+def test_without_what_they_share_members_do_not_start(in_pool: Run) -> None:
+    server = Server({SHARED: Failed(message="no text")})
+    assert in_pool(server, ["a", "b", "c"], Plan(["scores"], ["a", "c"])) == dict.fromkeys("ac", f"{SHARED}: no text")
+    assert server.submitted == [SHARED, "b"]
+
+
+def test_a_run_that_is_deleted_is_not_waited_for(in_pool: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    monkeypatch.setattr(server, "read_flow_runs", lambda **_: [])
+    assert in_pool(server, ["a"]) == {"a": "its flow run was deleted"}
+
+
+def test_a_crashed_run_has_time_to_be_set_going_again() -> None:
+    now = datetime.now(UTC)
+    late = now - timedelta(seconds=2 * members.CRASH_SECONDS)
+
+    def is_over(state: State[Any]) -> bool:
+        return members._is_over(SimpleNamespace(state=state))  # type: ignore[arg-type]
+
+    assert not is_over(Crashed(timestamp=now))
+    assert is_over(Crashed(timestamp=late))
+    assert is_over(Failed(timestamp=now))
+    assert not is_over(Scheduled(timestamp=late))
+
+
+def test_pools_in_which_members_cannot_run(in_pool: Run, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(UserError, match="pool nowhere: the server has no such work pool"):
+        in_pool(Server(), ["a"], pool="nowhere")
+    with pytest.raises(UserError, match="pool tokenweight: is the sweep's own"):
+        in_pool(Server(), ["a"], pool="tokenweight")
+    server = Server()
+    server.deployments = []
+    with pytest.raises(UserError, match="pool slurm: has no deployment of the flow sweep-member"):
+        in_pool(server, ["a"])
+    server = Server()
+    server.pool.status = WorkPoolStatus.NOT_READY
+    in_pool(server, ["a"])
+    assert "pool slurm: no worker is up" in caplog.text
+
+
+def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    server.submit(uuid4(), "elsewhere", {})
+    own = server.submit(uuid4(), "in the sweep's process", {})
+    server.runs[own].deployment_id = None
+    monkeypatch.setattr(members, "get_client", lambda **_: server)
+    members.cancel_members(flow=None, flow_run=SimpleNamespace(id=uuid4()), state=None)  # type: ignore[arg-type]
+    assert server.set == {"elsewhere": "Cancelling", "in the sweep's process": "Cancelled by force"}
+    for flow in (sweeps.sweep, sweeps.sweep_kappa, sweeps.sweep_lambda, sweeps.sweep_score, sweeps.sweep_scorer):
+        assert flow.on_cancellation_hooks == [members.cancel_members]
+
+
+def test_here_one_after_the_other_and_failures_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "get_run_logger", lambda: logging.getLogger("sweep"))
+    seen = []
+
+    def flow(member: str, sweep: str, return_state: bool) -> State[Any]:
+        seen.append(member)
+        if member == "b":
+            return Failed(data=StageError("loss\nis nan"))
+        return Failed(message="Flow run encountered an exception: KeyError: 1") if member == "c" else Completed()
+
+    failed = members.run_here(flow, ["a", "b", "c", "d"], {"sweep": "s"})  # type: ignore[arg-type]
+    assert failed["b"] == "loss is nan"
+    assert list(failed) == ["b", "c"]
+    assert seen == ["a", "b", "c", "d"]
+
+
+def test_flows_of_the_deployments_of_sweeps() -> None:
+    entries = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    ours = {entry["name"]: entry for entry in entries if entry["name"].startswith("sweep")}
+    assert set(ours) == {"sweep", "sweep-kappa", "sweep-lambda", "sweep-score", "sweep-scorer", "sweep-member"}
+    for name, entry in ours.items():
+        module, _, function = entry["entrypoint"].partition(":")
+        assert module == "tokenweight.flows.sweep"
+        flow = getattr(sweeps, function)
+        assert flow.name == name
+    assert ours["sweep-member"]["work_pool"]["name"] != ours["sweep"]["work_pool"]["name"]
+
+
+def test_values_have_types_and_limits() -> None:
+    ok = sweeps.sweep_kappa.validate_parameters({"kappas": [0.5], "scale": "smoke"})
+    assert ok["kappas"] == [0.5]
+    for flow, given in (
+        (sweeps.sweep_kappa, {"kappas": [0]}),
+        (sweeps.sweep_lambda, {"lambdas": [1.5]}),
+        (sweeps.sweep_score, {"scores": ["pmi"]}),
+        (sweeps.sweep_scorer, {"scorers": []}),
+        (sweeps.sweep, {"recipes": []}),
+        (sweeps.sweep, {"recipes": ["a"], "at_once": 500}),
+    ):
+        with pytest.raises(ParameterTypeError):
+            flow.validate_parameters(given)
+
+
+def test_one_field_of_a_deployment_is_one_field_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(sweeps.sweep, "fn", lambda **parameters: given.update(parameters))
+    sweeps.sweep_score.fn(scores=["ppmi", "npmi"], over=["seed=0,1"], recipes=["r"])
+    assert given == {"over": ['weighting.score="ppmi", "npmi"', "seed=0,1"], "members": None, "recipes": ["r"]}

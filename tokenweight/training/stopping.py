@@ -1,0 +1,96 @@
+"""A training that is asked to stop ends after its current step, with a checkpoint; the next run goes on from there.
+
+It is asked by a file: that reaches every process on every node, whatever started them. There are two. One lies in the
+artifact's launch folder and is made where a launched training is ended (TERM). The other is named by the environment
+and is made by whoever knows that the time is nearly over, such as a Slurm job's script (docs/slurm.md).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tokenweight.errors import StageError
+
+VARIABLE = "TOKENWEIGHT_STOP_FILE"
+STOP_FILE = "stop"  # in the launch folder
+GRACE_SECONDS = 20.0  # for the step and its checkpoint; Slurm kills 30 s after TERM unless KillWait says otherwise
+
+_active: set[Path] = set()  # stop files of the trainings that this process launched
+
+
+class Stopped(StageError):
+    """A training ended early, as asked, with a checkpoint."""
+
+
+def stop_files(launch_folder: Path) -> tuple[Path, ...]:
+    """The files that ask a training to stop; they need not exist."""
+    named = os.environ.get(VARIABLE)
+    return (launch_folder / STOP_FILE, *([Path(named)] if named else []))
+
+
+def asked_to_stop(files: tuple[Path, ...]) -> bool:
+    """Whether one of the files is there."""
+    return any(file.exists() for file in files)
+
+
+def ask_to_stop(file: Path) -> None:
+    """Make the file, unless it is there (its time tells when it was made) or its directory is gone with the training."""
+    with suppress(FileNotFoundError, FileExistsError):
+        file.touch(exist_ok=False)
+
+
+@contextmanager
+def stoppable(launch_folder: Path) -> Iterator[Path]:
+    """A launched training that :func:`stop_all` reaches; yields its stop file."""
+    file = launch_folder / STOP_FILE
+    _active.add(file)
+    try:
+        yield file
+    finally:
+        _active.discard(file)
+
+
+def stop_all() -> None:
+    """Ask the launched trainings of this process to stop and wait for them, GRACE_SECONDS at most."""
+    for file in tuple(_active):
+        ask_to_stop(file)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while _active and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def stop_softly_at_term(launch_folder: Path) -> None:
+    """Let SIGTERM ask this rank's training to stop, unless the run has failed or was asked before: then it ends us.
+
+    A scheduler sends TERM to every process of a job; a launcher sends it to the ranks that a failed one leaves behind.
+    A thread waits for the signal, because the main one may hang in a collective.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+    def wait(_keep_open: socket.socket) -> None:
+        file = launch_folder / STOP_FILE
+        while number := ours.recv(1)[0]:
+            if number != signal.SIGTERM:
+                continue
+            if (launch_folder / "error.json").exists() or _age_seconds(file) > GRACE_SECONDS / 2:
+                os._exit(128 + number)
+            ask_to_stop(file)
+
+    threading.Thread(target=wait, args=(theirs,), name="term", daemon=True).start()
+
+
+def _age_seconds(file: Path) -> float:
+    try:
+        return time.time() - file.stat().st_mtime
+    except OSError:
+        return 0.0
