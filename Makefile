@@ -1,4 +1,5 @@
 # make reproduce   Table 3 at smoke scale, from nothing
+# make mini        scale mini from a directory of books, on GPUs
 # make test        what CI runs
 # make help        the rest
 PYTHON ?= python3
@@ -13,10 +14,11 @@ STAMP = $(VENV)/.installed
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install reproduce test test-all slurm mutate check types format clean
+.PHONY: help install reproduce mini books-given test test-all slurm mutate check types format clean
 
 help:
 	@echo "make reproduce  Table 3 at smoke scale (CPU, offline after installation) into $(OUT)/"
+	@echo "make mini       scale mini on GPUs, BOOKS=DIR (docs/mini.md), into $(OUT)/mini/"
 	@echo "make install    virtual environment $(VENV) with the pinned versions"
 	@echo "make test       tests as CI runs them"
 	@echo "make test-all   the longer ones too, with a Slurm of two nodes on this machine"
@@ -44,6 +46,21 @@ $(STAMP): pyproject.toml constraints.txt
 reproduce: $(STAMP)
 	$(BIN)/tokenweight reproduce table-3 --scale smoke --store $(STORE) --out $(OUT)
 	@echo "Table 3: $(abspath $(OUT))/table-3.md"
+
+# Main rows first; what is in the store is not made again. Several small models fill a GPU (docs/mini.md).
+GPUS ?= 1
+MINI_MAIN = table-3:3 table-9:3 planted:3 figure-3:1
+MINI_MORE = table-4:1 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
+MINI_INPUTS = --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") --store $(STORE)
+mini: books-given $(STAMP)
+	$(BIN)/python -m tokenweight.tasks.crew $(MINI_MAIN) $(MINI_MORE) $(MINI_INPUTS) --gpus $(GPUS) \
+		--workers $$((8 * $(GPUS))) --long-at-once $$((2 * $(GPUS))) --execution fused=true --execution eval_batch_sequences=32
+	for target in $(MINI_MAIN) $(MINI_MORE); do \
+		$(BIN)/tokenweight report $${target%:*} --seeds $${target#*:} $(MINI_INPUTS) --out $(OUT)/mini || exit; \
+	done
+
+books-given:
+	@test -n "$(BOOKS)" || { echo "make mini BOOKS=DIR: give a directory of books (.txt, .jsonl or .parquet)" >&2; exit 2; }
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
