@@ -36,6 +36,7 @@ from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 from tokenweight.tasks.collect import plan_target
 from tokenweight.tasks.records import write_records
+from tokenweight.training.parent_death import end_with_parent
 
 Note = Callable[[str], None]
 LONG = ("pretrain", "score", "train")  # stages that keep a GPU busy: few at a time
@@ -167,7 +168,7 @@ class _Worker:
         self.began = 0.0
         self.connection, theirs = context.Pipe()
         log = store.root / "crew" / f"worker-{number}.log"
-        self.process = context.Process(target=_work, args=(theirs, gpu, store.root, execution, log))
+        self.process = context.Process(target=_work, args=(theirs, gpu, store.root, execution, log, os.getpid()))
         self.process.start()
         theirs.close()
 
@@ -193,8 +194,11 @@ class _Worker:
         self.process.join()
 
 
-def _work(connection: Connection, gpu: int | None, root: Path, execution: Execution, log: Path) -> None:
+def _work(
+    connection: Connection, gpu: int | None, root: Path, execution: Execution, log: Path, parent_pid: int
+) -> None:
     """Make what comes over the connection, until nobody sends any more; answers "" or the error."""
+    end_with_parent(parent_pid, signal.SIGKILL)
     os.setpgid(0, 0)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:  # never a pipe of the main process, which would stay open with what is started here

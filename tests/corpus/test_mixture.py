@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from numpy.typing import NDArray
 from pydantic import ValidationError
@@ -123,6 +126,29 @@ def test_many_documents_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(generation, "MANY", 2)
     made = generation.in_order(_nth, 5, workers=2)
     assert [document.text for document in made] == expected
+
+
+@pytest.mark.slow
+def test_the_makers_end_with_who_asked_for_them(tmp_path: Path) -> None:
+    script = tmp_path / "ask.py"
+    script.write_text(
+        "import time\n"
+        "from tokenweight.corpus import generation\n"
+        "def nth(i):\n"
+        "    print('made', flush=True)\n"
+        "    time.sleep(60)\n"
+        "if __name__ == '__main__':\n"
+        "    generation.MANY = 2\n"
+        "    list(generation.in_order(nth, 4, workers=2))\n"
+    )
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == "made\n"
+        makers = psutil.Process(asking.pid).children(recursive=True)
+        assert makers
+        asking.kill()
+        _, alive = psutil.wait_procs(makers, timeout=10)
+    assert not alive
 
 
 def _nth(i: int) -> Document:
