@@ -83,6 +83,28 @@ def start(role: str, command: Sequence[str], environment: Mapping[str, str], log
     return Daemon(role, process.pid, psutil.Process(process.pid).create_time())
 
 
+def left_over(home: Path) -> list[psutil.Process]:
+    """What works in a home without anybody to look after it.
+
+    Everything where the server is gone; else flow runs whose worker is gone, which nobody could cancel, with their children.
+    """
+    processes = processes_of(home)
+    return processes if read_state(home) is None else [process for process in processes if _runs_alone(process)]
+
+
+def end(processes: Sequence[psutil.Process]) -> None:
+    """Ask processes to end, and kill those that do not within some seconds."""
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.Error):
+            process.terminate()
+    for process in psutil.wait_procs(processes, timeout=_PATIENCE_SECONDS)[1]:
+        with suppress(psutil.Error):
+            process.kill()
+            process.wait(10)
+
+
 def end_all(home: Path, before_servers: Callable[[set[str]], None] | None = None) -> int:
     """End every process that works in a home: workers, then flow runs and their children, then servers.
 
@@ -111,16 +133,8 @@ def flow_runs_of(home: Path) -> set[str]:
 
 
 def _end(these: Callable[[psutil.Process], bool], home: Path) -> int:
-    import psutil
-
     processes = [process for process in processes_of(home) if these(process)]
-    for process in processes:
-        with suppress(psutil.Error):
-            process.terminate()
-    for process in psutil.wait_procs(processes, timeout=_PATIENCE_SECONDS)[1]:
-        with suppress(psutil.Error):
-            process.kill()
-            process.wait(10)
+    end(processes)
     return len(processes)
 
 
@@ -137,6 +151,15 @@ def processes_of(home: Path) -> list[psutil.Process]:
             if works_there and process.pid not in not_these and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
+
+
+def _runs_alone(process: psutil.Process) -> bool:
+    import psutil
+
+    with suppress(psutil.Error):
+        if "PREFECT__FLOW_RUN_ID" in process.environ():
+            return not any(_is_worker(other) or _is_server(other) for other in [process, *process.parents()])
+    return False
 
 
 def _is_worker(process: psutil.Process) -> bool:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import psutil
 
 # (distribution, what needs it, required everywhere?)
 _PACKAGES = (
@@ -44,6 +48,7 @@ def examine(store_root: Path) -> list[Finding]:
         *_compiling(),
         *_leftovers(store_root),
         *_server(),
+        *_processes(store_root),
     ]
 
 
@@ -157,11 +162,29 @@ def _leftovers(store_root: Path) -> list[Finding]:
 
 
 def _server() -> list[Finding]:
-    """The server of `tokenweight server up` in this directory, or what one that is gone has left running."""
-    from tokenweight.daemons import HOME, processes_of, read_state
+    """The server of `tokenweight server up` in this directory."""
+    from tokenweight.daemons import HOME, read_state
 
-    if state := read_state(HOME):
-        return [Finding("server", "ok", state.api_url.removesuffix("/api"))]
-    if left := processes_of(HOME):
-        return [Finding("server", "absent", f"gone, {len(left)} of its processes run on; tokenweight server down")]
-    return []
+    state = read_state(HOME)
+    return [Finding("server", "ok", state.api_url.removesuffix("/api"))] if state else []
+
+
+def _processes(store_root: Path) -> list[Finding]:
+    """Processes that a killed run, worker or server has left running."""
+    import psutil
+
+    findings = []
+    for process in left_over(store_root):
+        with suppress(psutil.Error):  # ended meanwhile
+            line = " ".join(process.cmdline())
+            findings.append(
+                Finding(f"process {process.pid}", "absent", f"left over ({line[:80]}); doctor --end ends it")
+            )
+    return findings
+
+
+def left_over(store_root: Path) -> list[psutil.Process]:
+    """Processes of this store and of the server's home here that nobody looks after any more."""
+    from tokenweight import daemons, embedded
+
+    return [*embedded.abandoned(store_root), *daemons.left_over(daemons.HOME)]

@@ -12,10 +12,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from tokenweight.training.stopping import stop_all
+
+if TYPE_CHECKING:
+    import psutil
 
 _QUIET = {
     "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
@@ -105,25 +109,49 @@ def _end_children() -> None:
             child.kill()
 
 
+def abandoned(store_root: Path) -> list[psutil.Process]:
+    """Embedded servers of runs in this store that were killed with -9; the next run ends them, if it comes."""
+    homes = [home for home in store_root.glob(f"{_OWN}*") if _is_left_over(home)]
+    if (store_root / "prefect").is_dir():
+        with suppress(Timeout), FileLock(store_root / "prefect.lock", timeout=0):  # held by a run that is at work
+            homes.append(store_root / "prefect")
+    return [server for home in homes for server in _servers(home)]
+
+
 def _remove_leftovers(store_root: Path) -> None:
     """End the servers and remove the homes of second runs that were killed."""
+    for home in filter(_is_left_over, store_root.glob(f"{_OWN}*")):
+        _end_servers(home)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _is_left_over(home: Path) -> bool:
+    """Whether the second run whose home this is has ended."""
     import psutil
 
-    for home in store_root.glob(f"{_OWN}*"):
-        pid = home.name.removeprefix(_OWN)
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            _end_servers(home)
-            shutil.rmtree(home, ignore_errors=True)
+    pid = home.name.removeprefix(_OWN)
+    return pid.isdigit() and not psutil.pid_exists(int(pid))
 
 
 def _end_servers(home: Path) -> None:
     """End the embedded servers that work in a home (they outlive a flow that is killed with -9)."""
     import psutil
 
+    for server in _servers(home):
+        with suppress(psutil.Error):
+            server.terminate()
+            server.wait(10)
+
+
+def _servers(home: Path) -> list[psutil.Process]:
+    """The embedded servers that work in a home."""
+    import psutil
+
+    found = []
     for process in psutil.process_iter(["cmdline"]):
         if "prefect.server" not in " ".join(process.info["cmdline"] or ()):
             continue
         with suppress(psutil.Error):
             if process.environ().get("PREFECT_HOME") == str(home.resolve()):
-                process.terminate()
-                process.wait(10)
+                found.append(process)
+    return found

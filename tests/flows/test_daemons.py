@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tokenweight.commands.doctor import doctor
 from tokenweight.daemons import Daemon, State, end_all, read_state, start
-from tokenweight.doctor import _server
+from tokenweight.doctor import left_over
 
 # A flow run's process in a session of its own, as after its worker's death; the role is in its command line.
 WORKER = """
@@ -50,10 +51,9 @@ def test_everything_of_a_home_is_ended_and_nothing_else(tmp_path: Path, monkeypa
         psutil.wait_procs([psutil.Process(started[0].pid)], 5)
         assert psutil.pid_exists(orphans[0])
         monkeypatch.chdir(tmp_path)
-        (finding,) = _server()
-        assert "gone, 1 of its processes run on" in finding.detail
+        assert [process.pid for process in left_over(tmp_path / "store")] == orphans[:1]
         assert end_all(ours) == 1
-        assert _server() == []
+        assert left_over(tmp_path / "store") == []
         assert not psutil.pid_exists(orphans[0])
         assert started[1].alive()
         assert psutil.pid_exists(orphans[1])
@@ -97,3 +97,37 @@ def test_a_shell_that_works_in_the_home_is_not_ended_by_its_own_command(tmp_path
         [sys.executable, "-c", shell], env=environment(tmp_path), capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["0", "alive"]
+
+
+def test_doctor_ends_a_flow_run_whose_worker_is_gone_and_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "server"
+    home.mkdir()
+    run = {**environment(home), "PREFECT__FLOW_RUN_ID": "7"}
+    server = start("server", [sys.executable, "-c", "import time; time.sleep(99)", "server start"],
+                   environment(home), home / "log", tmp_path)  # fmt: skip
+    workers = []
+    for name in ("dead", "alive"):
+        log = home / f"{name}-log"
+        workers.append(start("worker", [sys.executable, "-c", WORKER, "worker start"], run, log, tmp_path))
+        wait_for(log)
+    State("http://127.0.0.1:1/api", [server, *workers]).write(home)
+    orphans = [child.pid for worker in workers for child in psutil.Process(worker.pid).children()]
+    try:
+        os.kill(workers[0].pid, signal.SIGKILL)
+        psutil.wait_procs([psutil.Process(workers[0].pid)], 5)
+        doctor(tmp_path / "store", end=False, as_json=True)
+        named = {row["name"] for row in json.loads(capsys.readouterr().out)}
+        assert f"process {orphans[0]}" in named
+        assert f"process {orphans[1]}" not in named
+        doctor(tmp_path / "store", end=True, as_json=True)
+        shown = capsys.readouterr()
+        assert shown.err == "processes ended: 1\n"
+        assert not any(row["name"].startswith("process ") for row in json.loads(shown.out))
+        assert not psutil.pid_exists(orphans[0])
+        assert psutil.pid_exists(orphans[1])
+        assert server.alive()
+    finally:
+        end_all(home)

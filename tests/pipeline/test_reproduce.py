@@ -7,10 +7,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
-from tests_pipeline import SMALL, command, environment, run, small_settings
+from tests_pipeline import SMALL, command, environment, run, running_in, small_settings
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -105,11 +107,26 @@ def test_a_killed_run_is_completed_by_the_next(workplace: Path, started: Start) 
         time.sleep(0.2)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
+    wait_for_the_end_of_all_but_servers(workplace)
     done = run("reproduce", "table-10", *small_settings(), cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
     after = records(store, "evaluate")
     assert {key: after[key] for key in made} == made
     assert {cell["status"] for cell in cells(workplace, "table-10")} == {"complete"}
+
+
+def wait_for_the_end_of_all_but_servers(workplace: Path) -> None:
+    """A run that is killed with -9 takes all its processes along but the embedded server."""
+    deadline = time.monotonic() + 30
+    while others := [process for process in running_in(workplace) if not is_server(process)]:
+        assert time.monotonic() < deadline, others
+        time.sleep(0.2)
+
+
+def is_server(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return "prefect.server" in " ".join(process.cmdline())
+    return True  # it has just ended
 
 
 def test_a_cut_training_goes_on_from_its_checkpoint(workplace: Path, started: Start) -> None:
@@ -125,6 +142,10 @@ def test_a_cut_training_goes_on_from_its_checkpoint(workplace: Path, started: St
         time.sleep(0.05)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
+    wait_for_the_end_of_all_but_servers(workplace)
+    servers = running_in(workplace)
+    assert run("doctor", "--end", "--json", cwd=workplace).stderr == f"processes ended: {len(servers)}\n"
+    assert running_in(workplace) == []
     (partial,) = trains.glob(".*.partial")
     done = run("reproduce", "table-9", *settings, "--out", "cut", cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]

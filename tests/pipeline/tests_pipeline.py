@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 # Runs the command with sockets blocked as pytest blocks them; the embedded server listens on 127.0.0.1.
@@ -52,6 +54,16 @@ def run(*arguments: str, cwd: Path, timeout: float = 840) -> subprocess.Complete
     return subprocess.run(
         command(*arguments), cwd=cwd, env=environment(cwd), capture_output=True, text=True, timeout=timeout
     )
+
+
+def running_in(home: Path) -> list[psutil.Process]:
+    """The processes that were started, at whatever remove, with `environment(home)`."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and process.environ().get("HOME") == str(home):
+                found.append(process)
+    return found
 
 
 @pytest.fixture(scope="session")

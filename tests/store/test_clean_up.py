@@ -81,16 +81,19 @@ def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:
     before = {entry.address: entry.bytes for entry in inventory(store.root) if entry.kind == "whole"}
     assert len(before) == 5
     assert all(remove(store.root, removal) for removal in garbage(inventory(store.root)))
+    assert list(kinds(store).values()) == ["partial"]  # the next run goes on from it
+    assert all(remove(store.root, removal) for removal in garbage(inventory(store.root), unfinished=True))
     assert kinds(store) == {}
     assert {entry.address: entry.bytes for entry in inventory(store.root)} == before
     assert list(store.root.glob("*/.*")) == []
 
 
 def test_what_a_living_run_is_making_is_not_garbage_and_is_not_removed(store: Store) -> None:
-    stale = next(removal for removal in garbage(inventory(store.root)) if removal.entry.kind == "partial")
+    stale = next(removal for removal in garbage(inventory(store.root), unfinished=True) if "cut" in removal.why)
     with store.building(Identity("train", 1, "cut", {"steps": 4})) as work:
         assert work is not None
-        assert [removal.entry.kind for removal in garbage(inventory(store.root))] == ["set aside"]
+        entries = inventory(store.root)
+        assert [removal.entry.kind for removal in garbage(entries, unfinished=True)] == ["set aside"]
         assert not remove(store.root, stale)  # listed before the run began
         assert (work.directory / "rows.parquet").exists()
         write(work)
@@ -99,7 +102,7 @@ def test_what_a_living_run_is_making_is_not_garbage_and_is_not_removed(store: St
 
 def test_a_kept_artifact_keeps_what_it_was_made_from(store: Store) -> None:
     gone = unneeded(inventory(store.root), [UNIT.fingerprint])
-    assert sorted(removal.entry.name.rpartition("-")[0] for removal in gone) == ["sparse", "torn"]
+    assert sorted(removal.entry.name.rpartition("-")[0] for removal in gone) == ["cut", "sparse", "torn"]
     for removal in gone:
         assert remove(store.root, removal)
     assert [store.state(identity).kind for identity in (CHUNKS, MODEL, UNIT)] == ["whole"] * 3
@@ -166,7 +169,7 @@ def test_a_clean_up_that_is_killed_leaves_nothing_half_there(store: Store, monke
     monkeypatch.undo()
     assert store.state(OTHER).kind == "missing"
     assert "half removed" in kinds(store).values()
-    assert all(remove(store.root, removal) for removal in garbage(inventory(store.root)))
+    assert all(remove(store.root, removal) for removal in garbage(inventory(store.root), unfinished=True))
     assert kinds(store) == {}
 
     (found,) = weights(inventory(store.root), needed=())
@@ -218,7 +221,12 @@ def test_gc_lists_first_and_removes_with_yes(
     here = ("store", "gc", "--store", store.root)
     code, told = run(capsys, monkeypatch, *here)
     assert code == 0
+    assert "1 would go" in told
+    assert "1 unfinished, 109 B, kept" in told
+    here = (*here, "--unfinished")
+    told = run(capsys, monkeypatch, *here)[1]
     assert "2 would go" in told
+    assert "kept" not in told
     assert "--yes" in told
     assert len(kinds(store)) == 2
     assert "0 would go" in run(capsys, monkeypatch, *here, "--older-than", "1")[1]

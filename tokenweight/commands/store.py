@@ -107,18 +107,23 @@ def gc(
     weights: Annotated[
         bool, typer.Option("--weights", help="Also remove weights of models that were used; records stay.")
     ] = False,
+    unfinished: Annotated[
+        bool,
+        typer.Option("--unfinished", help="Also remove what cut runs left; the next run starts these stages anew."),
+    ] = False,
     older_than: Annotated[float | None, typer.Option(min=0, help="Only what is older than so many days.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this it is only listed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List what no record needs: leftovers of cut runs, damaged artifacts set aside; with --yes remove it."""
+    """List what nothing needs any more: damaged artifacts set aside, leftovers of clean-ups; with --yes remove it."""
+    from tokenweight.store.inventory import inventory
     from tokenweight.store.removal import remove
     from tokenweight.store.use import alone
 
     root = _there(store)
     takes_artifacts = keep_targets is not None or weights
     with alone(root) if takes_artifacts and yes else nullcontext():
-        found = _removals(root, keep_targets, scale, inputs, weights)
+        found = _removals(root, keep_targets, scale, inputs, weights, unfinished)
         if older_than is not None:
             limit = datetime.now(UTC) - timedelta(days=older_than)
             found = [removal for removal in found if removal.entry.changed < limit]
@@ -138,6 +143,13 @@ def gc(
         typer.echo(f"{sum(row['removed'] for row in done)} removed, {total}")
     else:
         typer.echo(f"{len(done)} would go, {total}" + ("; nothing was removed, --yes does it" if done else ""))
+    gone = {removal.entry.path for removal in found}
+    partial = [entry for entry in inventory(root) if entry.kind == "partial" and entry.path not in gone]
+    if partial:
+        kept = _size(sum(entry.bytes for entry in partial)).strip()
+        typer.echo(
+            f"{len(partial)} unfinished, {kept}, kept for the next run to go on from; --unfinished takes them too"
+        )
 
 
 def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -157,7 +169,9 @@ def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(summed.values())
 
 
-def _removals(root: Path, keep_targets: str | None, scale: Any, inputs: Inputs, wanted: bool) -> list[Removal]:
+def _removals(
+    root: Path, keep_targets: str | None, scale: Any, inputs: Inputs, wanted: bool, unfinished: bool
+) -> list[Removal]:
     """Everything that goes, each directory once."""
     from tokenweight.store import Store
     from tokenweight.store.inventory import inventory
@@ -166,9 +180,10 @@ def _removals(root: Path, keep_targets: str | None, scale: Any, inputs: Inputs, 
 
     kept = needs(listed(keep_targets), scale, inputs, Store(root)) if keep_targets is not None else Needs()
     entries = inventory(root)
-    found = garbage(entries)
+    found = garbage(entries, unfinished=unfinished)
     if keep_targets is not None:
-        found += unneeded(entries, kept.targets)
+        taken = {removal.entry.path for removal in found}
+        found += [removal for removal in unneeded(entries, kept.targets) if removal.entry.path not in taken]
     if wanted:
         whole = {removal.entry.path for removal in found if not removal.names}
         found += [removal for removal in weights(entries, kept.soon) if removal.entry.path not in whole]

@@ -28,15 +28,19 @@ class Removal:
     names: tuple[str, ...] = ()
 
 
-def garbage(entries: Iterable[Entry]) -> list[Removal]:
-    """What no record speaks of: leftovers of cut runs and clean-ups, damaged artifacts that were set aside."""
+def garbage(entries: Iterable[Entry], *, unfinished: bool = False) -> list[Removal]:
+    """What no record speaks of and no run could use: leftovers of clean-ups, damaged artifacts that were set aside.
+
+    What a cut run left is kept, for the next one goes on from it; with `unfinished` it is among them.
+    """
     entries = list(entries)
     finished = {entry.address for entry in entries if entry.kind in ("whole", "weights removed")}
     found = []
     for entry in entries:
-        if entry.kind == "partial":
-            why = "its artifact is finished" if entry.address in finished else "a cut run left it, nobody makes it now"
-            found.append(Removal(entry, why, entry.bytes))
+        if entry.kind == "partial" and entry.address in finished:
+            found.append(Removal(entry, "its artifact is finished", entry.bytes))
+        elif entry.kind == "partial" and unfinished:
+            found.append(Removal(entry, "a cut run left it unfinished", entry.bytes))
         elif entry.kind in ("set aside", "half removed"):
             found.append(Removal(entry, entry.reason, entry.bytes))
         elif entry.kind == "whole" and (folders := _resume_checkpoints(entry)):
@@ -46,7 +50,7 @@ def garbage(entries: Iterable[Entry]) -> list[Removal]:
 
 
 def unneeded(entries: Iterable[Entry], kept: Collection[str]) -> list[Removal]:
-    """Artifacts that are neither among the `kept` fingerprints nor what those were made from, by their records."""
+    """Artifacts, finished or not, that are neither among the `kept` fingerprints nor what those were made from."""
     entries = list(entries)
     needed, waiting = set[str](), list(kept)
     by_fingerprint = {entry.fingerprint: entry for entry in entries if entry.kind in ("whole", "weights removed")}
@@ -56,11 +60,10 @@ def unneeded(entries: Iterable[Entry], kept: Collection[str]) -> list[Removal]:
             needed.add(fingerprint)
             entry = by_fingerprint.get(fingerprint)
             waiting.extend(entry.inputs if entry else ())
-    return [
-        Removal(entry, "no kept target needs it", entry.bytes)
-        for fingerprint, entry in by_fingerprint.items()
-        if fingerprint not in needed
-    ]
+    short = {fingerprint[:8] for fingerprint in needed}
+    gone = [entry for fingerprint, entry in by_fingerprint.items() if fingerprint not in needed]
+    gone += [entry for entry in entries if entry.kind == "partial" and entry.short not in short]
+    return [Removal(entry, "no kept target needs it", entry.bytes) for entry in gone]
 
 
 def weights(entries: Iterable[Entry], needed: Collection[str]) -> list[Removal]:
