@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -32,6 +33,7 @@ from tokenweight.flows.automations import automations
 from tokenweight.tasks.gpus import LIMIT
 
 FILE = "prefect.yaml"
+PAUSED_AT_FIRST = "schedules paused at first"  # a deployment's tag in prefect.yaml
 LEDGER = "tokenweight_deployments"  # a Prefect variable: ids of the deployments made from the file
 Say = Callable[[str], None]
 
@@ -74,6 +76,7 @@ def bootstrap(project: Path, gpus: int | None, say: Say) -> list[str]:
         before = _ledger(client)
         _deploy(project)
         made = _made(client, wanted)
+        _pause(client, {name: made_id for name, made_id in made.items() if made_id not in before}, say)
         gone = sorted(before - set(made.values()))
         for deployment_id in gone:
             _delete(client, deployment_id, say)
@@ -148,6 +151,19 @@ def _made(client: SyncPrefectClient, wanted: Wanted) -> dict[str, str]:
     return {name: str(deployment.id) for name, deployment in newest.items()}
 
 
+def _pause(client: SyncPrefectClient, new: dict[str, str], say: Say) -> None:
+    """Pause the schedules of new deployments whose tag asks for it: they cost compute that nobody has asked for yet."""
+    paused = []
+    for name, made_id in new.items():
+        deployment = client.read_deployment(UUID(made_id))
+        if PAUSED_AT_FIRST in deployment.tags:
+            for schedule in deployment.schedules:
+                client.update_deployment_schedule(deployment.id, schedule.id, active=False)
+            paused.append(name)
+    if paused:
+        say(f"schedules of {', '.join(paused)}: paused; resume those that you want on the deployment's page")
+
+
 def _all_named(client: SyncPrefectClient, names: tuple[str, ...]) -> list[Any]:
     found: list[Any] = []
     chosen = DeploymentFilter(name=DeploymentFilterName(any_=list(names)))
@@ -157,8 +173,6 @@ def _all_named(client: SyncPrefectClient, names: tuple[str, ...]) -> list[Any]:
 
 
 def _delete(client: SyncPrefectClient, deployment_id: str, say: Say) -> None:
-    from uuid import UUID
-
     try:
         name = client.read_deployment(UUID(deployment_id)).name
         client.delete_deployment(UUID(deployment_id))

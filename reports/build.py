@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 
 from tokenweight.errors import UserError
 from tokenweight.reports.agreement import disagreement, origins
-from tokenweight.reports.comparisons import Pair, compare
+from tokenweight.reports.comparisons import Pair, compare, pair_of
 from tokenweight.reports.emphasis import emphasis_words, emphasise
 from tokenweight.reports.estimates import (
     Estimate,
@@ -285,7 +285,7 @@ def _assemble(
         emphasis=emphasis_words(target, columns, labels),
         notes=notes.all(),
         statistics=_correlations(target, rows, estimates),
-        findings=tuple(judge(finding, columns, labels, runs, seeds) for finding in target.findings),
+        findings=judge(target.findings, columns, labels, estimates, runs, seeds) if len(seeds) > 1 else (),
     )
 
 
@@ -295,7 +295,7 @@ def _pairs(
     columns: Iterable[Column],
     runs: RunEstimates,
     estimates: Estimates,
-    seeds: Iterable[int],
+    seeds: Sequence[int],
     labels: Mapping[str, str],
 ) -> dict[tuple[str, str], Pair]:
     """Each filled cell with its baseline: the target's, or for a difference column the row's reference."""
@@ -306,14 +306,7 @@ def _pairs(
         baseline = row.reference if is_difference else target.baseline
         if baseline is None or baseline == row.key or not _is_filled(row, column):
             continue
-        pairs[row.key, column.key] = Pair(
-            baseline=baseline,
-            baseline_label=labels[baseline],
-            cell=estimates[row.key][measured],
-            reference=estimates[baseline][measured],
-            cell_by_seed=[runs[row.key, seed][measured] for seed in seeds],
-            reference_by_seed=[runs[baseline, seed][measured] for seed in seeds],
-        )
+        pairs[row.key, column.key] = pair_of(row.key, baseline, measured, labels[baseline], estimates, runs, seeds)
     return pairs
 
 

@@ -28,6 +28,26 @@ class Pair:
     reference_by_seed: Sequence[Estimate]
 
 
+def pair_of(
+    row: str,
+    baseline: str,
+    column: str,
+    baseline_label: str,
+    estimates: Mapping[str, Mapping[str, Estimate]],
+    runs: Mapping[tuple[str, int], Mapping[str, Estimate]],
+    seeds: Sequence[int],
+) -> Pair:
+    """Two rows in one column; `estimates` are by row, `runs` by row and seed."""
+    return Pair(
+        baseline=baseline,
+        baseline_label=baseline_label,
+        cell=estimates[row][column],
+        reference=estimates[baseline][column],
+        cell_by_seed=[runs[row, seed][column] for seed in seeds],
+        reference_by_seed=[runs[baseline, seed][column] for seed in seeds],
+    )
+
+
 def compare(pairs: Mapping[Place, Pair]) -> dict[Place, CellDifference]:
     """Differences of all cells that have a value in both rows; p-values are corrected over all tests of the table."""
     found = {place: _compare(pair) for place, pair in pairs.items() if _both_there(pair)}

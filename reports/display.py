@@ -158,18 +158,37 @@ def _paper_statistic(statistic: Statistic) -> str:
 
 
 def finding_texts(report: Report) -> tuple[str, ...]:
-    """The paper's findings as sentences: whether they show here, and by how much."""
-    return tuple(_finding_text(finding) for finding in report.findings)
+    """The paper's findings as sentences: whether they show here, and by how much; the last says what the words mean."""
+    if not report.findings:
+        return ()
+    meaning = (
+        f"Appears: the order holds with every seed, and p (paired, corrected for all findings here) is below {SIGNIFICANT}. "
+        f"Points that way: it holds with every seed, and p is not. Intervals are of 95 % over samples."
+    )
+    return (*(_finding_text(finding) for finding in report.findings), meaning)
 
 
 def _finding_text(finding: FindingResult) -> str:
     if finding.difference is None:
         return f"{finding.claim} ({finding.place}). Not measured: {finding.compared}."
-    verdict = {0: "Does not appear", finding.seeds: "Appears"}.get(finding.seeds_holding, "Undecided")
+    decimals = finding.decimals
+    interval = ""
+    if finding.ci_low is not None and finding.ci_high is not None:
+        interval = f" [{finding.ci_low:+.{decimals}f}, {finding.ci_high:+.{decimals}f}]"
+    p = f", p {p_text(finding.p_corrected)}" if finding.p_corrected is not None else ""
     return (
-        f"{finding.claim} ({finding.place}). {verdict} ({finding.seeds_holding} of {finding.seeds} seeds): "
-        f"{finding.compared}, mean difference {finding.difference:+.{finding.decimals}f}."
+        f"{finding.claim} ({finding.place}). {_verdict(finding)} ({finding.seeds_holding} of {finding.seeds} seeds{p}): "
+        f"{finding.compared}, mean difference {finding.difference:+.{decimals}f}{interval}."
     )
+
+
+def _verdict(finding: FindingResult) -> str:
+    if finding.seeds_holding == 0:
+        return "Does not appear"
+    if finding.seeds_holding < finding.seeds:
+        return "Undecided"
+    significant = finding.p_corrected is not None and finding.p_corrected < SIGNIFICANT
+    return "Appears" if significant or not finding.is_tested else "Points that way, not significant"
 
 
 def legend(report: Report, paper_is: str) -> str:

@@ -97,6 +97,10 @@ class FindingResult(Frozen):
     place: str  # in the paper
     compared: str  # which cells, e.g. "NLL short context: PPMI > Uniform"
     difference: float | None  # of the means over seeds; None where a value is absent
+    ci_low: float | None = None  # 95 % interval of the difference
+    ci_high: float | None = None
+    p_corrected: float | None = None  # Holm's, over the findings of the target
+    is_tested: bool = True  # False: the claim is that the rows are alike
     decimals: int
     seeds_holding: int
     seeds: int  # of which both values are there

@@ -55,6 +55,7 @@ def examine(store_root: Path) -> list[Finding]:
 def print_findings(findings: list[Finding]) -> None:
     """Print the findings as a table."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table()
@@ -62,7 +63,8 @@ def print_findings(findings: list[Finding]) -> None:
         table.add_column(heading, overflow="fold")
     colours = {"ok": "green", "absent": "yellow", "missing": "red"}
     for finding in findings:
-        table.add_row(finding.name, f"[{colours[finding.status]}]{finding.status}[/]", finding.detail)
+        status = f"[{colours[finding.status]}]{finding.status}[/]"
+        table.add_row(escape(finding.name), status, escape(finding.detail))
     Console().print(table)
 
 
@@ -78,7 +80,7 @@ def _packages() -> list[Finding]:
         try:
             findings.append(Finding(name, "ok", f"{metadata.version(name)} ({purpose})"))
         except metadata.PackageNotFoundError:
-            way = f"pip install 'tokenweight[{name}]'" if name == "deepspeed" else "make install"
+            way = "pip install -e '.[deepspeed]' in the project's directory" if name == "deepspeed" else "make install"
             findings.append(Finding(name, "missing" if required else "absent", f"for {purpose}; {way}"))
     return findings
 
@@ -154,10 +156,12 @@ def _credentials() -> list[Finding]:
 
 
 def _leftovers(store_root: Path) -> list[Finding]:
-    partial = sorted(store_root.glob("*/.*.partial")) if store_root.exists() else []
+    from tokenweight.store.inventory import inventory
+
+    partial = [entry for entry in inventory(store_root) if entry.kind == "partial"]
     if not partial:
         return []
-    names = ", ".join(f"{path.parent.name}/{path.name}" for path in partial[:3])
+    names = ", ".join(entry.address for entry in partial[:3])
     return [Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run goes on from them")]
 
 

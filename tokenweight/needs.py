@@ -131,5 +131,5 @@ def _packages(works: Iterable[object], execution: Execution) -> list[Need]:
     if not trains or not execution.deepspeed_stage:
         return []
     there = find_spec("deepspeed") is not None
-    way = f"for ZeRO stage {execution.deepspeed_stage}: pip install 'tokenweight[deepspeed]'"
+    way = f"for ZeRO stage {execution.deepspeed_stage}: pip install -e '.[deepspeed]' in the project's directory"
     return [Need("package", "deepspeed", "ok" if there else "missing", "installed" if there else way)]

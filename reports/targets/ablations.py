@@ -11,7 +11,7 @@ from tokenweight.reports.figures.ablation import draw
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets import llama_rows as rows
-from tokenweight.reports.targets.model import Column, Emphasis, Row, Target
+from tokenweight.reports.targets.model import Column, Emphasis, Finding, Row, Target
 
 
 def _benchmarks(manifest: Manifest) -> tuple[Column, ...]:
@@ -39,6 +39,18 @@ def _with_averages(manifest: Manifest) -> tuple[Column, ...]:
     return (*_benchmarks(manifest), shared.average_long("LAvg.", ""), shared.average_full("Avg.", ""))
 
 
+_THIRD = "Section 5.3"
+TABLE_4_FINDINGS = (
+    Finding("PPMI is bad on short context", _THIRD, "mmlu", "abs-pmi", "ppmi"),
+    Finding("PPMI does not perform well on long context either", _THIRD, "ruler", "abs-pmi", "ppmi"),
+    Finding("NPMI excels on short context", _THIRD, "mmlu", "npmi", "abs-pmi"),
+    Finding("NPMI fails to learn long context", _THIRD, "ruler", "abs-pmi", "npmi"),
+    Finding("Shifting tempers PPMI on short context", _THIRD, "mmlu", "sppmi", "ppmi"),
+    Finding("Shifting tempers NPMI on long context", _THIRD, "ruler", "snpmi", "npmi"),
+    Finding("The absolute value gives good overall performance: PPMI", _THIRD, "average-full", "abs-pmi", "ppmi"),
+    Finding("The absolute value gives good overall performance: NPMI", _THIRD, "average-full", "abs-pmi", "npmi"),
+)
+
 TABLE_4 = Target(
     name="table-4",
     title="PMI variants as score functions, frozen sparse with κ = 0.4 (higher is better)",
@@ -53,6 +65,7 @@ TABLE_4 = Target(
     columns=_with_average,
     emphasis=Emphasis(bold="largest", italic="smallest"),
     baseline="abs-pmi",
+    findings=TABLE_4_FINDINGS,
 )
 
 TABLE_5 = Target(

@@ -9,7 +9,7 @@ from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import TaskMean
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets import llama_rows as rows
-from tokenweight.reports.targets.model import Column, Emphasis, Target
+from tokenweight.reports.targets.model import Column, Emphasis, Finding, Target
 
 LONGBENCH_UNIT = (
     "The paper does not say in which unit LongBench samples are split by length; here it is the evaluated "
@@ -46,6 +46,29 @@ def _table_8_columns(_: Manifest) -> tuple[Column, ...]:
     return (shared.longbench("full"), *categories)
 
 
+_FIRST, _SECOND = "Section 5.1", "Section 5.2"
+TABLE_3_FINDINGS = (
+    Finding("Sparse unfrozen is best for long context, not uniform", _FIRST, "ruler", "unfrozen-sparse", "uniform"),
+    Finding("Sparse unfrozen is best for long context, not sparse frozen", _FIRST, "ruler", "unfrozen-sparse", "frozen-sparse"),
+    Finding("Sparse unfrozen performs worst on MMLU", _FIRST, "mmlu", "uniform", "unfrozen-sparse"),
+    Finding("Dense unfrozen retains more of MMLU", _FIRST, "mmlu", "unfrozen-dense", "unfrozen-sparse"),
+    Finding("Dense weights improve long context", "Section 6", "average-long", "unfrozen-dense", "uniform"),
+    Finding("Sparse frozen is best overall, not uniform", _SECOND, "average-full", "frozen-sparse", "uniform"),
+    Finding("Sparse frozen is best overall, not sparse unfrozen", _SECOND, "average-full", "frozen-sparse", "unfrozen-sparse"),
+    Finding("Dense frozen is like uniform for long context", _SECOND, "average-long", "frozen-dense", "uniform", within=1.0),
+    Finding("Dense frozen is subpar overall", _SECOND, "average-full", "uniform", "frozen-dense"),
+    Finding("LCDE is worse, above all at the greatest length", "Section 5.3", "ruler-32k", "uniform", "lcde"),
+)  # fmt: skip
+TABLE_9_FINDINGS = tuple(
+    Finding(f"Uniform has the lowest perplexity: {label}", "Table 9", "perplexity-32k", row, "uniform")
+    for row, label in (
+        ("unfrozen-sparse", "sparse unfrozen"),
+        ("unfrozen-dense", "dense unfrozen"),
+        ("frozen-sparse", "sparse frozen"),
+        ("frozen-dense", "dense frozen"),
+    )
+)
+
 TABLE_3 = Target(
     name="table-3",
     title="Main results on MMLU, LongBench and RULER (higher is better)",
@@ -57,6 +80,7 @@ TABLE_3 = Target(
     emphasis=Emphasis(bold="largest", set_apart=frozenset({("no-train-8k", "mmlu")})),
     baseline="uniform",
     divergences=(LONGBENCH_UNIT,),
+    findings=TABLE_3_FINDINGS,
 )
 
 TABLE_8 = Target(
@@ -96,6 +120,7 @@ TABLE_9 = Target(
     stub=("Context",),
     emphasis=Emphasis(bold="smallest"),
     baseline="uniform",
+    findings=TABLE_9_FINDINGS,
 )
 
 TABLE_10 = Target(

@@ -53,7 +53,8 @@ class Emphasis:
 class Finding:
     """A claim of the paper as an order of two rows in one column: `higher` above `lower`.
 
-    With `within` the claim is that they are alike: less than that apart.
+    `column` is the column's name in the paper's data, or its key where it has none. With `within` the claim is that they
+    are alike: less than that apart.
     """
 
     claim: str

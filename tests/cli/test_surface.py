@@ -95,3 +95,10 @@ def test_show_config_gives_value_and_origin(tmp_path: Path) -> None:
     shown = json.loads(done.stdout)
     assert shown["weighting.kappa"] == {"value": 0.4, "origin": "Section 4, Weighting variants: kappa 0.4 for frozen"}
     assert shown["extension.rope_theta"]["value"] == 15.3e6
+
+
+def test_doctor_prints_what_it_found_letter_by_letter(capsys: pytest.CaptureFixture[str]) -> None:
+    from tokenweight.doctor import Finding, print_findings
+
+    print_findings([Finding("deepspeed", "absent", "pip install -e '.[deepspeed]'")])
+    assert ".[deepspeed]" in capsys.readouterr().out

@@ -30,7 +30,7 @@ EVALUATE = {"models": [MODEL], "scale": "smoke", "benchmarks": ["mmlu"], "limit"
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A project whose server is up, with a schedule and a deployment that will leave the file."""
     made = Project(tmp_path_factory.mktemp("project"))
-    made.write(KEPT[1:], made.entry("reproduce-table-3", schedules=NIGHTLY), made.entry("evaluate", name="leaving"))
+    made.write(KEPT[1:], made.entry("reproduce-table-3", schedules=NIGHTLY), made.entry("sweep-kappa", name="leaving"))
     try:
         made.up("--gpus", "2")
         yield made
@@ -53,6 +53,7 @@ def test_up_again_prunes_what_left_the_file_and_changes_nothing_else(
     project: Project, client: SyncPrefectClient
 ) -> None:
     (nightly,) = client.read_deployment_by_name("reproduce-table-3/reproduce-table-3").schedules
+    assert nightly.active
     client.update_deployment_schedule(
         client.read_deployment_by_name("reproduce-table-3/reproduce-table-3").id, nightly.id, active=False
     )
@@ -61,6 +62,8 @@ def test_up_again_prunes_what_left_the_file_and_changes_nothing_else(
     client.update_automation(there.id, crashed.model_copy(update={"enabled": False}))
     before = {process.pid for process in project.processes()}
     assert "leaving" in names(client)
+    shipped = client.read_deployment_by_name("sweep-kappa/leaving")
+    assert [schedule.active for schedule in shipped.schedules] == [False]  # nobody has asked for it yet
 
     project.write(KEPT[1:], project.entry("reproduce-table-3", schedules=NIGHTLY))
     said = project.up()

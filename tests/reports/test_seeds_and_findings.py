@@ -15,8 +15,9 @@ from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.display import finding_texts
 from tokenweight.reports.estimates import Estimate, Reason, mean_of_seeds
+from tokenweight.reports.findings import judge
 from tokenweight.reports.manifest import Manifest, RowEntry
-from tokenweight.reports.model import Report
+from tokenweight.reports.model import FindingResult, Report
 from tokenweight.reports.targets import get_target
 
 TARGET = get_target("planted")
@@ -110,16 +111,53 @@ def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:
     alike = found["NLL short context: Frozen Sparse abs(PMI) ≈ Uniform"]
     assert (alike.seeds_holding, alike.difference) == (0, pytest.approx(0.3))
     texts = " ".join(finding_texts(report))
-    assert "Appears (3 of 3 seeds)" in texts
+    # two sequences cannot tell more than p = 0.5 a finding, however large the difference
+    assert "Points that way, not significant (3 of 3 seeds, p 1.000)" in texts
     assert "Does not appear (0 of 3 seeds)" in texts
 
 
-def test_all_findings_name_rows_and_columns_of_the_target(tmp_path: Path) -> None:
-    columns = {column.key for column in TARGET.columns(filled(tmp_path, 1))}
-    rows = {row.key for row in TARGET.rows}
-    for finding in TARGET.findings:
+@pytest.mark.parametrize("name", ["planted", "table-3", "table-4", "table-9"])
+def test_all_findings_name_rows_and_columns_of_the_target(name: str, tmp_path: Path) -> None:
+    target = get_target(name)
+    lengths = {"ruler_lengths_tokens": (1024, 2048, 3072, 4096)}
+    columns = {column.paper or column.key for column in target.columns(filled(tmp_path, 1).model_copy(update=lengths))}
+    rows = {row.key for row in target.rows}
+    assert target.findings
+    for finding in target.findings:
         assert finding.column in columns
         assert {finding.higher, finding.lower} <= rows
+    assert len({(finding.claim, finding.column) for finding in target.findings}) == len(target.findings)
+
+
+def result(**changes: object) -> FindingResult:
+    found = FindingResult(claim="A", place="B", compared="C", difference=1.0, decimals=1, seeds_holding=3, seeds=3)
+    return found.model_copy(update=changes)
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (result(p_corrected=0.01), "Appears"),
+        (result(p_corrected=0.2), "Points that way"),
+        (result(), "Points that way"),  # not the same samples: not tested
+        (result(is_tested=False), "Appears"),
+        (result(seeds_holding=2, p_corrected=0.01), "Undecided"),
+        (result(seeds_holding=0, p_corrected=0.01), "Does not appear"),
+        (result(difference=None, seeds=0, seeds_holding=0), "Not measured"),
+    ],
+)
+def test_the_verdict_needs_every_seed_and_the_test(found: FindingResult, verdict: str, tmp_path: Path) -> None:
+    report = report_of(tmp_path, 1).model_copy(update={"findings": (found,)})
+    assert f"A (B). {verdict}" in finding_texts(report)[0]
+
+
+def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
+    findings = get_target("table-9").findings
+    assert judge(findings, (), {}, {}, {}, (0, 1)) == ()
+
+
+def test_one_seed_shows_no_finding(tmp_path: Path) -> None:
+    assert report_of(tmp_path, 1).findings == ()
 
 
 def test_renderers_show_spread_and_findings_and_no_part_of_the_paper(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from importlib import metadata
 import pytest
 
 from tokenweight.errors import UserError
+from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, validate_deepspeed_config
 from tokenweight.training.launch import launch_command
@@ -88,6 +89,18 @@ def test_a_deepspeed_that_is_missing_or_old_is_told_with_the_way_out(monkeypatch
     monkeypatch.setattr("tokenweight.training.launch_check.metadata.version", lambda name: "0.16.3")
     with pytest.raises(UserError, match=re.escape("0.16.3 is installed, 0.19.2 or later is needed")):
         check_launch(execution(launcher="deepspeed"))
+
+
+def test_a_plan_asks_for_no_package(monkeypatch):
+    """One plans on a laptop what a cluster runs; `plan` lists what is missing."""
+
+    def version(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("tokenweight.training.launch_check.metadata.version", version)
+    assert planned_execution("paper", processes=2).deepspeed_stage == 3
+    with pytest.raises(UserError, match="deepspeed: not installed"):
+        execution_for("paper", processes=2)
 
 
 def test_commands_of_the_launchers(tmp_path, monkeypatch):

@@ -107,7 +107,9 @@ _PREFECT = (sys.executable, "-m", "prefect")
 
 def _needs_prefect() -> None:
     if find_spec("prefect") is None:
-        raise UserError("prefect: is not installed; run `make install`, or pip install 'tokenweight[flows]'")
+        raise UserError(
+            "prefect: is not installed; run `make install`, or pip install -e '.[flows]' in the project's directory"
+        )
 
 
 def _prepare(home: Path, url: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tokenweight.errors import UserError
 from tokenweight.recipes.cited import assignments, one_line, parse
 from tokenweight.recipes.schema import Execution, Scale
-from tokenweight.training.launch_check import check_launch
+from tokenweight.training.launch_check import check_combination, check_installed
 
 _DEFAULTS: dict[Scale, Execution] = {
     "smoke": Execution(micro_batch_sequences=2, eval_batch_sequences=16, save_every_steps=8),
@@ -39,9 +39,10 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), **given: Any) -> E
     """The scale's execution with what the user gave in place.
 
     `settings`: key=value of any field, values as JSON where they are JSON. Raises UserError for an unknown field, for
-    values that do not fit each other, and for GPUs that are not there.
+    values that do not fit each other, and for packages and GPUs that are not there.
     """
     execution = planned_execution(scale, settings, **given)
+    check_installed(execution)
     if execution.device == "cuda":
         import torch
 
@@ -55,12 +56,12 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), **given: Any) -> E
 
 
 def planned_execution(scale: Scale, settings: Iterable[str] = (), **given: Any) -> Execution:
-    """As `execution_for`, for a plan: does not ask for GPUs here."""
+    """As `execution_for`, for a plan: does not ask what is installed here and for GPUs."""
     assigned = {key: parse(value) for key, value in assignments("--execution", settings).items()}
     changes = {**assigned, **{key: value for key, value in given.items() if value is not None}}
     try:
         execution = Execution.model_validate({**default_execution(scale).model_dump(), **changes})
     except ValidationError as error:
         raise UserError(f"execution.{one_line(error)}; `--execution` takes the fields of Execution") from None
-    check_launch(execution)
+    check_combination(execution)
     return execution

@@ -20,7 +20,21 @@ LEAST_DEEPSPEED = "0.19.2"  # before it, bf16 engines round the rotary frequenci
 
 
 def check_launch(execution: Execution) -> None:
-    """Raise UserError where launcher, nodes, processes and DeepSpeed stage do not go together, or one is missing here."""
+    """Raise UserError where an execution cannot be launched here: see `check_combination` and `check_installed`."""
+    check_combination(execution)
+    check_installed(execution)
+
+
+def check_installed(execution: Execution) -> None:
+    """Raise UserError where a package that an execution needs is missing or too old."""
+    if "wandb" in execution.report_to and find_spec("wandb") is None:
+        raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
+    if execution.launcher == "deepspeed" or execution.deepspeed_stage:
+        check_deepspeed_version()
+
+
+def check_combination(execution: Execution) -> None:
+    """Raise UserError where launcher, nodes, processes and DeepSpeed stage do not go together, wherever it is to run."""
     if execution.processes % execution.nodes:
         raise UserError(
             f"execution.processes: {execution.processes} on all nodes do not divide by {execution.nodes} nodes; "
@@ -31,14 +45,10 @@ def check_launch(execution: Execution) -> None:
             f"execution.sequence_parallel: {execution.sequence_parallel} does not divide execution.processes "
             f"({execution.processes}); change one"
         )
-    if "wandb" in execution.report_to and find_spec("wandb") is None:
-        raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
     checks = {"inline": _check_inline, "torchrun": _check_torchrun, "deepspeed": _check_deepspeed, "srun": _check_srun}
     checks[execution.launcher](execution)
     if execution.launcher != "srun":
         _refuse(execution, "srun_options")
-    if execution.launcher == "deepspeed" or execution.deepspeed_stage:
-        check_deepspeed_version()
 
 
 def check_batch(training: Training, execution: Execution, field: str = "training") -> None:

@@ -232,4 +232,4 @@ def test_a_missing_package_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(downloads, "find_spec", lambda name: None)
     code, _, err = run()
     assert (code, err.count("\n")) == (2, 1)
-    assert "package pooch is missing; pip install 'tokenweight[data]'" in err
+    assert "package pooch is missing; pip install -e '.[data]'" in err

@@ -71,7 +71,7 @@ def check_packages() -> None:
     missing = [name for name in ("pooch", "bs4", "html2text") if find_spec(name) is None]
     if missing:
         raise UserError(
-            f"data fetch: package {missing[0]} is missing; pip install 'tokenweight[data]' (make install does)"
+            f"data fetch: package {missing[0]} is missing; pip install -e '.[data]' in the project's directory (make install does)"
         )
 
 
