@@ -17,7 +17,7 @@ from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.evaluation.vllm_check import OWN_HEAD, check_vllm
 from tokenweight.graph import Graph, Planner
-from tokenweight.planning import schedule
+from tokenweight.planning import schedule, shortened
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.inputs import Inputs
@@ -161,18 +161,10 @@ def execution_of(
     if evaluation.backend == "vllm":
         check_vllm()
     benchmarks = {work.unit.benchmark for work in works if isinstance(work, EvaluateWork)}
-    missing = [*_shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
+    missing = [*shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))
     return evaluation_execution(planned.scale, device, processes, tensor_parallel)
-
-
-def _shortened(missing: list[str]) -> list[str]:
-    """Of several lines about the same setting the first, and how many there are: MMLU alone has 114 files."""
-    by_setting: dict[str, list[str]] = {}
-    for line in missing:
-        by_setting.setdefault(line.partition(":")[0], []).append(line)
-    return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
 
 
 def _say(message: str) -> None:

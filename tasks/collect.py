@@ -9,6 +9,7 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.graph import Graph, Planner
+from tokenweight.planning import shortened
 from tokenweight.recipes import Inputs, Loaded, check_settings, load_all, load_each, names, seeded
 from tokenweight.recipes.ablations import PHI2_ID
 from tokenweight.recipes.schema import HubBase, PretrainBase, Scale
@@ -92,7 +93,7 @@ def plan_targets(
     for each in chosen:
         planned = _with_graph(each, store)
         if name == ALL and planned.target.own_text and planned.graph.missing:
-            left_out.append(f"{planned.target.name} is left out: missing {'; '.join(planned.graph.missing)}")
+            left_out.append(f"{planned.target.name} is left out: missing {'; '.join(shortened(planned.graph.missing))}")
             continue
         wanted.append(planned)
     return wanted, left_out

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from tokenweight.graph import Graph
-from tokenweight.planning import Step
+from tokenweight.planning import Step, shortened
 from tokenweight.recipes.schema import Corpus, Execution, FilesCorpus, HubCorpus
 from tokenweight.stages import (
     Checkpoint,
@@ -58,7 +58,7 @@ def needs(graph: Graph, steps: Iterable[Step], execution: Execution) -> list[Nee
         if isinstance(work, EvaluateWork | PrepareWork) and _reads_the_hub(work):
             benchmarks[work.unit.benchmark] = None
     found = [
-        *(Need("data", note.partition(":")[0], "missing", note) for note in graph.missing),
+        *(Need("data", note.partition(":")[0], "missing", note) for note in shortened(graph.missing)),
         *_credential(models),
         *(_model(*hub) for hub in models),
         *(need for corpus in corpora.values() if (need := _corpus(corpus))),

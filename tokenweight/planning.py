@@ -74,7 +74,15 @@ def check_before_running(
 def check_inputs(graph: Graph) -> None:
     """Raise UserError naming all inputs that are not there, before anything runs."""
     if graph.missing:
-        raise UserError("missing: " + "; ".join(graph.missing))
+        raise UserError("missing: " + "; ".join(shortened(graph.missing)))
+
+
+def shortened(missing: Iterable[str]) -> list[str]:
+    """Of several lines about the same setting the first, and how many there are: MMLU alone has 114 files."""
+    by_setting: dict[str, list[str]] = {}
+    for line in missing:
+        by_setting.setdefault(line.partition(":")[0], []).append(line)
+    return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
 
 
 def check_texts(steps: Iterable[Step]) -> None:

@@ -14,6 +14,7 @@ from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
 from tokenweight.stages import EvaluateWork, Node, ScoreWork, TrainWork
 from tokenweight.store import Build, Store
+from tokenweight.tasks.collect import plan_target
 from tokenweight.training.checkpoints import mark_whole
 
 TABLE_3 = ("mmlu", "longbench", "ruler")
@@ -267,3 +268,10 @@ def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: 
     (left / "model").mkdir()  # trained, and cut before its record was written
     check_checkpoints(steps, store, four)
     assert checkpoint.is_dir()
+
+
+def test_many_missing_files_of_one_setting_are_one_line(tmp_path: Path) -> None:
+    planned = plan_target("table-10", "smoke", Inputs(mmlu=str(tmp_path)), Store(tmp_path / "store"))
+    assert len(planned.graph.missing) > 50
+    with pytest.raises(UserError, match=r"^missing: evaluation.mmlu.data: .* \(so for 57 tasks\)$"):
+        check_inputs(planned.graph)
