@@ -10,7 +10,7 @@ from tokenweight.gpus import chosen_gpus
 from tokenweight.graph import Graph
 from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import EvaluateWork, Node
+from tokenweight.stages import EvaluateWork, Node, PrepareWork
 from tokenweight.store import Store
 from tokenweight.store.use import in_use
 from tokenweight.tasks.gpus import gpus_held
@@ -41,8 +41,8 @@ def group_label(node: Node, graph: Graph) -> str:
     """Which task run an artifact belongs to, e.g. `train table-3/uniform` or `evaluate table-3/uniform ruler`."""
     if isinstance(node.work, EvaluateWork):
         return f"evaluate {_owner(node, graph)} {node.work.unit.benchmark}"
-    if node.stage == "prepare":
-        return f"prepare {node.identity.name.partition('-')[0]}"
+    if isinstance(node.work, PrepareWork):
+        return f"prepare {node.work.unit.benchmark} {node.work.context_tokens}"
     if node.stage in ("train", "extend"):
         return f"{node.stage} {_owner(node, graph)}"
     return f"{node.stage} {node.identity.name}"
