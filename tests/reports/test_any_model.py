@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tokenweight.reports.agreement import disagreement
-from tokenweight.reports.estimates import estimate_from_units
 from tokenweight.reports.manifest import Manifest, UnitEntry
 from tokenweight.reports.measures import SampleMean
+from tokenweight.reports.measuring import estimate_from_units
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
 from tokenweight.reports.units import UnitResult
 

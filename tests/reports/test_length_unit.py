@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenweight.reports.estimates import estimate_from_units
 from tokenweight.reports.manifest import Manifest, UnitEntry
 from tokenweight.reports.measures import TaskMean
+from tokenweight.reports.measuring import estimate_from_units
 from tokenweight.reports.units import UnitResult
 
 

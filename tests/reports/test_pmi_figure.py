@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenweight.reports.build import build_report
-from tokenweight.reports.estimates import units_of
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.measures import Pmi
+from tokenweight.reports.measuring import units_of
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import (
     density,
