@@ -166,11 +166,17 @@ def _leftovers(store_root: Path) -> list[Finding]:
 
 
 def _server() -> list[Finding]:
-    """The server of `tokenweight server up` in this directory."""
+    """The server of `tokenweight server up` in this directory, and workers that it should have."""
     from tokenweight.daemons import HOME, read_state
 
     state = read_state(HOME)
-    return [Finding("server", "ok", state.api_url.removesuffix("/api"))] if state else []
+    if not state:
+        return []
+    again = "is gone; `tokenweight server up` starts it again"
+    return [
+        Finding("server", "ok", state.api_url.removesuffix("/api")),
+        *(Finding(one.role, "absent", again) for one in state.daemons if not state.running(one.role)),
+    ]
 
 
 def _processes(store_root: Path) -> list[Finding]:
@@ -180,10 +186,9 @@ def _processes(store_root: Path) -> list[Finding]:
     findings = []
     for process in left_over(store_root):
         with suppress(psutil.Error):  # ended meanwhile
-            line = " ".join(process.cmdline())
-            findings.append(
-                Finding(f"process {process.pid}", "absent", f"left over ({line[:80]}); doctor --end ends it")
-            )
+            run = process.environ().get("PREFECT__FLOW_RUN_ID")
+            what = f"flow run {run}, without its worker" if run else " ".join(process.cmdline())[:80]
+            findings.append(Finding(f"process {process.pid}", "absent", f"left over ({what}); doctor --end ends it"))
     return findings
 
 

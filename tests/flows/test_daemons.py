@@ -111,7 +111,7 @@ def test_doctor_ends_a_flow_run_whose_worker_is_gone_and_leaves_the_others(
     workers = []
     for name in ("dead", "alive"):
         log = home / f"{name}-log"
-        workers.append(start("worker", [sys.executable, "-c", WORKER, "worker start"], run, log, tmp_path))
+        workers.append(start(f"worker of {name}", [sys.executable, "-c", WORKER, "worker start"], run, log, tmp_path))
         wait_for(log)
     State("http://127.0.0.1:1/api", [server, *workers]).write(home)
     orphans = [child.pid for worker in workers for child in psutil.Process(worker.pid).children()]
@@ -119,8 +119,11 @@ def test_doctor_ends_a_flow_run_whose_worker_is_gone_and_leaves_the_others(
         os.kill(workers[0].pid, signal.SIGKILL)
         psutil.wait_procs([psutil.Process(workers[0].pid)], 5)
         doctor(tmp_path / "store", end=False, as_json=True)
-        named = {row["name"] for row in json.loads(capsys.readouterr().out)}
-        assert f"process {orphans[0]}" in named
+        found = {row["name"]: row["detail"] for row in json.loads(capsys.readouterr().out)}
+        named = set(found)
+        assert "flow run 7, without its worker" in found[f"process {orphans[0]}"]
+        assert "`tokenweight server up` starts it again" in found["worker of dead"]
+        assert "worker of alive" not in named
         assert f"process {orphans[1]}" not in named
         doctor(tmp_path / "store", end=True, as_json=True)
         shown = capsys.readouterr()
