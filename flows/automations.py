@@ -11,7 +11,7 @@ from prefect.events.schemas.events import ResourceSpecification
 
 TAG = "tokenweight"  # of the deployments in prefect.yaml: what else runs on the server is left alone
 HEARTBEAT_SECONDS = 30  # PREFECT_FLOWS_HEARTBEAT_FREQUENCY of these deployments, Prefect's least
-ATTEMPTS = 3
+ATTEMPTS = 5  # those that `server down` or a dead worker ended are among them
 
 
 def automations() -> list[AutomationCore]:

@@ -22,5 +22,5 @@ def test_a_run_is_silent_after_three_heartbeats_without_any_event() -> None:
 
 def test_a_run_that_always_crashes_ends() -> None:
     _, crashed = automations()
-    assert crashed.trigger.match.model_dump()["prefect.run-count"] == ["1", "2"]
+    assert crashed.trigger.match.model_dump()["prefect.run-count"] == ["1", "2", "3", "4"]
     assert crashed.actions[0].state is StateType.SCHEDULED

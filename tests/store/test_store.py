@@ -64,7 +64,9 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
         assert (work.directory / "part-0").read_text() == "done"
         (work.directory / "part-1").write_text("too")
 
-    path, _ = store.get_or_build(IDENTITY, rest)
+    said: list[str] = []
+    path, _ = store.get_or_build(IDENTITY, rest, note=said.append)
+    assert said == [f"{IDENTITY.address}: goes on from what an earlier run left"]
     assert sorted(store.record(IDENTITY)["outputs"]) == ["part-0", "part-1"]
     assert path.exists()
 
