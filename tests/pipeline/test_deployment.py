@@ -14,10 +14,12 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelling
 from servers import MODEL, ROOT, Project, kill, parameters, until
 from tests_pipeline import SMALL
 
 from tokenweight.flows.automations import automations
+from tokenweight.flows.interrupted import put_back
 
 pytestmark = pytest.mark.slow
 KEPT = ("reproduce-table-3", "reproduce-table-6", "evaluate", "train-and-evaluate")
@@ -146,6 +148,32 @@ def test_a_run_that_down_interrupts_goes_on_after_the_next_up(
     project.up()
     assert finished(client).run_count == 2
     assert (tmp_path / "evaluation-smoke-base.md").is_file()
+
+
+def test_after_a_servers_death_up_starts_all_anew_and_the_run_goes_on(
+    project: Project, client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    """Workers of a dead server can no longer cancel, and would run beside the new ones."""
+    started(project, tmp_path)
+    before = [process for process in project.processes() if "worker start" in " ".join(process.cmdline())]
+    for process in project.processes():
+        if "server" in " ".join(process.cmdline()[:6]):
+            kill(process)
+    said = project.up()
+    assert "processes of a server that is gone: ended" in said
+    workers = [process for process in project.processes() if "worker start" in " ".join(process.cmdline())]
+    assert len(workers) == len(before)
+    assert not set(workers) & set(before)
+    assert finished(client).run_count == 2
+    assert (tmp_path / "evaluation-smoke-base.md").is_file()
+
+
+def test_a_run_whose_cancellation_was_cut_is_cancelled(project: Project, client: SyncPrefectClient) -> None:
+    deployment = client.read_deployment_by_name("evaluate/evaluate")
+    run = client.create_flow_run_from_deployment(deployment.id, parameters=EVALUATE, state=Cancelling())
+    with temporary_settings({PREFECT_API_URL: project.url}):
+        put_back([str(run.id)], lambda text: None)
+    assert client.read_flow_run(run.id).state_name == "Cancelled"
 
 
 def test_what_cannot_be_is_told_in_one_line(project: Project, tmp_path: Path) -> None:

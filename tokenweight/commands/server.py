@@ -47,7 +47,9 @@ def up(
 
     wanted_in(project)
     state = daemons.read_state(home)
+    cut: set[str] = set()
     if state is None:
+        cut = _end_what_a_server_left(home)
         state = _start_server(home, host, port, url, environment, project)
     elif state.api_url != url:
         raise UserError(f"--home {home}: its server runs at {state.api_url}; run `tokenweight server down` first")
@@ -59,6 +61,7 @@ def up(
             worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", "--limit", str(runs)]
             state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
             state.write(home)
+    _put_back(cut)
     typer.echo(f"server: {url.removesuffix('/api')} (database, logs: {home})")
     typer.echo("next: prefect deployment run reproduce-table-3 --watch")
     if home != daemons.HOME.resolve():
@@ -87,19 +90,34 @@ def down(home: HomeOption = daemons.HOME) -> None:
     place = home.expanduser().resolve()
     state = daemons.read_state(place)
 
-    def put_back(flow_runs: set[str]) -> None:
-        from tokenweight.flows.interrupted import put_back as put_back_runs
-
-        try:
-            put_back_runs(flow_runs, typer.echo)
-        except Exception as error:  # whatever it is, the processes are to end
-            typer.echo(f"warning: the server could not be told of interrupted runs ({error})", err=True)
-
     if state:
         _needs_prefect()
         _prepare(place, state.api_url)
-    ended = daemons.end_all(place, put_back if state else None)
+    ended = daemons.end_all(place, _put_back if state else None)
     typer.echo(f"{ended} processes ended" if ended else f"nothing runs in {place}")
+
+
+def _end_what_a_server_left(home: Path) -> set[str]:
+    """Workers of a server that was killed would serve the next one badly (no cancellation): they go, with their runs.
+
+    Returns the ids of the runs.
+    """
+    flow_runs = daemons.flow_runs_of(home)
+    if ended := daemons.end_all(home):
+        typer.echo(f"{ended} processes of a server that is gone: ended")
+    return flow_runs
+
+
+def _put_back(flow_runs: set[str]) -> None:
+    """Let interrupted runs go on when a worker is there."""
+    if not flow_runs:
+        return
+    from tokenweight.flows.interrupted import put_back
+
+    try:
+        put_back(flow_runs, typer.echo)
+    except Exception as error:  # whatever it is, the command is to go on
+        typer.echo(f"warning: the server could not be told of interrupted runs ({error})", err=True)
 
 
 _PREFECT = (sys.executable, "-m", "prefect")
