@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +20,7 @@ from tokenweight.graph import Graph, Planner
 from tokenweight.planning import schedule, shortened
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
-from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.inputs import Inputs, told
 from tokenweight.recipes.schema import Backend, Execution, HubBase
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
@@ -48,6 +48,7 @@ class PlannedModels:
     benchmarks: tuple[str, ...]
     limit: int | Mapping[str, int] | None
     backend: Backend = "hf"
+    inputs: Inputs = field(default_factory=Inputs)
 
 
 def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
@@ -118,7 +119,7 @@ def plan_models(
         for label, subject in labelled.items()
     }
     graph = Planner(store).graph(recipes.values(), benchmarks)
-    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit, backend)
+    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit, backend, inputs)
 
 
 def run_models(
@@ -202,7 +203,7 @@ def manifest(planned: PlannedModels) -> Manifest:
         longbench_length_unit=evaluations[0].longbench.length_unit,
         ruler_lengths_tokens=_union(evaluation.ruler.lengths_tokens for evaluation in evaluations),
         perplexity_lengths_tokens=_union(evaluation.perplexity.lengths_tokens for evaluation in evaluations),
-        divergences=tuple(_said_of(label, planned) for label in planned.subjects),
+        divergences=(*told(planned.inputs), *(_said_of(label, planned) for label in planned.subjects)),
     )
 
 

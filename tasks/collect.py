@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokenweight.errors import UserError
@@ -12,6 +12,7 @@ from tokenweight.graph import Graph, Planner
 from tokenweight.planning import shortened
 from tokenweight.recipes import Inputs, Loaded, check_settings, load_all, load_each, names, seeded
 from tokenweight.recipes.ablations import PHI2_ID
+from tokenweight.recipes.inputs import told
 from tokenweight.recipes.schema import HubBase, PretrainBase, Scale
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
@@ -37,6 +38,7 @@ class Planned:
     seeds: int
     recipes: list[Loaded]
     graph: Graph
+    inputs: Inputs = field(default_factory=Inputs)
 
 
 def plan_target(name: str, scale: Scale, inputs: Inputs, store: Store, seeds: int | None = None) -> Planned:
@@ -61,7 +63,7 @@ def _recipes_of(name: str, scale: Scale, inputs: Inputs, seeds: int | None) -> P
         )
     count = seeds or target.seeds
     wanted = [seeded(recipe, seed) for seed in range(count) for recipe in target.recipes]
-    return Planned(target, scale, count, load_each(wanted, scale, inputs), Graph())
+    return Planned(target, scale, count, load_each(wanted, scale, inputs), Graph(), inputs)
 
 
 def _with_graph(chosen: Planned, store: Store) -> Planned:
@@ -154,7 +156,10 @@ def manifest(planned: Planned) -> Manifest:
         planted_distances_tokens=planted_distances(
             evaluation.planted.short_tokens, max(loaded.recipe.context_tokens for loaded in planned.recipes)
         ),
-        divergences=departures(planned.recipes, load_all(list(planned.target.recipes), "paper")),
+        divergences=(
+            *told(planned.inputs),
+            *departures(planned.recipes, load_all(list(planned.target.recipes), "paper")),
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import Step, check_before_running, schedule
 from tokenweight.recipes import Loaded, load_all
+from tokenweight.recipes.inputs import told
 from tokenweight.recipes.schema import Execution, Scale
 from tokenweight.recipes.sweep import Member, Sweep, shown
 from tokenweight.reports.build import build_report
@@ -122,7 +123,7 @@ def manifest(planned: PlannedSweep, failed: Mapping[str, str]) -> Manifest:
         planted_distances_tokens=planted_distances(
             evaluations[0].planted.short_tokens, max(recipe.context_tokens for recipe in recipes.values())
         ),
-        divergences=(*_said_of(planned), *_failures(planned, failed)),
+        divergences=(*told(planned.sweep.inputs), *_said_of(planned), *_failures(planned, failed)),
     )
 
 

@@ -166,3 +166,12 @@ def test_tables_say_which_models_stand_for_the_papers() -> None:
         )
         assert said("table-3", scale) == ()
     assert said("table-7", "paper") == said("table-5", "paper") == ()
+
+
+def test_a_table_says_what_was_given_in_place_of_the_recipes_own(tmp_path: Path) -> None:
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "one.txt").write_text("A book. " * 9)
+    given = Inputs(corpus=str(tmp_path / "books"), settings=("training.steps=4",))
+    planned = plan_target("table-9", "smoke", given, Store(tmp_path / "store"))
+    assert manifest(planned).divergences[0] == "Run with --corpus books, --set training.steps=4."
+    assert manifest(plan_target("table-9", "smoke", Inputs(), Store(tmp_path))).divergences == ()

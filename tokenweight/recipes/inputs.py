@@ -33,6 +33,20 @@ class Inputs(Frozen):
         return assignments("--set", self.settings)
 
 
+def told(inputs: Inputs) -> tuple[str, ...]:
+    """For below a table: what the user gave in place of the recipes' own; of an absolute path only its last part."""
+    given = inputs.model_dump(exclude_none=True, exclude={"settings"})
+    options = [
+        *(f"--{name} {_last_part(value)}" for name, value in given.items()),
+        *(f"--set {key}={_last_part(value)}" for key, value in inputs.assignments().items()),
+    ]
+    return (f"Run with {', '.join(options)}.",) if options else ()
+
+
+def _last_part(value: str) -> str:
+    return Path(value).name if Path(value).is_absolute() else value
+
+
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, set[str]]:
     """`settings` with the user's inputs in place, and which of the user's keys this recipe knows."""
     changes: Settings = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -35,6 +35,7 @@ class Sweep:
 
     name: str
     members: tuple[Member, ...]
+    inputs: Inputs = field(default_factory=Inputs)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def sweep_of(
             members[label] = Member(label, recipe, values, _load(recipe, label, values, scale, inputs))
     if unknown := sorted(set(inputs.assignments()).difference(*(member.loaded.known for member in members.values()))):
         raise UserError(f"--set {unknown[0]}: no such setting in {', '.join(names)}; see `tokenweight show-config`")
-    return Sweep(_named(name, names, short), tuple(members.values()))
+    return Sweep(_named(name, names, short), tuple(members.values()), inputs)
 
 
 def shown(value: Any) -> str:
