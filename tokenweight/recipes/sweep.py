@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -35,7 +35,7 @@ class Sweep:
 
     name: str
     members: tuple[Member, ...]
-    inputs: Inputs = field(default_factory=Inputs)
+    inputs: Inputs
 
     @property
     def fields(self) -> tuple[str, ...]:
