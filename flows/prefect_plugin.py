@@ -7,13 +7,14 @@ PREFECT_PLUGINS_ENABLED says so; without it, or where anything here fails, every
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from prefect.plugins import HookContext, SetupResult, register_hook
 
-from tokenweight.daemons import HOME, read_state
+from tokenweight.daemons import HOME, has_been_up, read_state
 
 READ = "read_deployment_by_name"
 
@@ -25,8 +26,15 @@ def setup_environment(*, ctx: HookContext) -> SetupResult | None:
         allow_short_names()
     except Exception as error:
         ctx.logger_factory("prefect.plugins").debug("deployments need FLOW/DEPLOYMENT: %s", error)
-    if ctx.api_url is None and (state := read_state(HOME)):
+    if ctx.api_url is not None:
+        return None
+    if state := read_state(HOME):
         return SetupResult(env={"PREFECT_API_URL": state.api_url})
+    if has_been_up(HOME):
+        print(
+            "The server of this directory is down; `tokenweight server up` starts it, with its history.",
+            file=sys.stderr,
+        )
     return None
 
 

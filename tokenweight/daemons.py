@@ -67,6 +67,11 @@ def read_state(home: Path) -> State | None:
     return state if state.running("server") else None
 
 
+def has_been_up(home: Path) -> bool:
+    """Whether a home has a server's database (SQLite's)."""
+    return (home / "prefect.db").is_file()
+
+
 def start(role: str, command: Sequence[str], environment: Mapping[str, str], log: Path, cwd: Path) -> Daemon:
     """Start a process that outlives this one; its output goes to the end of `log`."""
     import psutil

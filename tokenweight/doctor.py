@@ -167,11 +167,12 @@ def _leftovers(store_root: Path) -> list[Finding]:
 
 def _server() -> list[Finding]:
     """The server of `tokenweight server up` in this directory, and workers that it should have."""
-    from tokenweight.daemons import HOME, read_state
+    from tokenweight.daemons import HOME, has_been_up, read_state
 
     state = read_state(HOME)
     if not state:
-        return []
+        down = Finding("server", "absent", f"is down, its database is in {HOME}/; tokenweight server up")
+        return [down] if has_been_up(HOME) else []
     again = "is gone; `tokenweight server up` starts it again"
     return [
         Finding("server", "ok", state.api_url.removesuffix("/api")),

@@ -97,7 +97,7 @@ def test_a_changed_prefect_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_the_server_that_is_up_here_is_found_unless_another_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import psutil
 
@@ -113,6 +113,10 @@ def test_the_server_that_is_up_here_is_found_unless_another_is_named(
     State("http://127.0.0.1:4299/api", [Daemon("server", os.getpid(), 0.0)]).write(here)  # the id is another's now
     assert read_state(here) is None
     assert prefect_plugin.setup_environment(ctx=context(None)) is None
+    assert capsys.readouterr().err == ""
+    (here / "prefect.db").touch()  # or Prefect would say that there are no runs and no deployments
+    assert prefect_plugin.setup_environment(ctx=context(None)) is None
+    assert "`tokenweight server up` starts it" in capsys.readouterr().err
 
 
 CODE = (
