@@ -119,7 +119,7 @@ def end_all(home: Path, before_servers: Callable[[set[str]], None] | None = None
     flow_runs = flow_runs_of(home)
     ended = _end(_is_worker, home)
     ended += _end(lambda process: not _is_server(process), home)
-    if before_servers and flow_runs:
+    if before_servers:
         before_servers(flow_runs)
     ended += _end(lambda process: True, home)
     (home / _STATE).unlink(missing_ok=True)

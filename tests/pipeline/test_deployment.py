@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from uuid import UUID
 
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelling
+from prefect.states import Cancelling, Running
 from servers import MODEL, ROOT, Project, kill, parameters, until
 from tests_pipeline import SMALL
 
@@ -168,12 +172,31 @@ def test_after_a_servers_death_up_starts_all_anew_and_the_run_goes_on(
     assert (tmp_path / "evaluation-smoke-base.md").is_file()
 
 
-def test_a_run_whose_cancellation_was_cut_is_cancelled(project: Project, client: SyncPrefectClient) -> None:
+def test_what_dead_processes_of_this_machine_left_is_settled(project: Project, client: SyncPrefectClient) -> None:
+    """As after a power cut: no process is there to be ended, and the server takes the runs for alive."""
     deployment = client.read_deployment_by_name("evaluate/evaluate")
-    run = client.create_flow_run_from_deployment(deployment.id, parameters=EVALUATE, state=Cancelling())
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+    ).stdout
+
+    def left(state: State[None], host: str) -> UUID:
+        run = client.create_flow_run_from_deployment(deployment.id, parameters=EVALUATE, state=state)
+        client.update_flow_run(run.id, infrastructure_pid=f"{host}:{gone.strip()}")
+        return run.id
+
+    here = socket.gethostname()
+    runs = [
+        left(Cancelling(), here),
+        left(Cancelling(), "elsewhere"),
+        left(Running(), here),
+        left(Running(), "elsewhere"),
+    ]
     with temporary_settings({PREFECT_API_URL: project.url}):
-        put_back([str(run.id)], lambda text: None)
-    assert client.read_flow_run(run.id).state_name == "Cancelled"
+        put_back([], lambda text: None)
+    states = [client.read_flow_run(run).state for run in runs]
+    for run in runs:
+        client.delete_flow_run(run)
+    assert [state and state.name for state in states] == ["Cancelled", "Cancelling", "AwaitingRetry", "Running"]
 
 
 def test_what_cannot_be_is_told_in_one_line(project: Project, tmp_path: Path) -> None:

@@ -313,3 +313,10 @@ def test_a_run_waits_for_a_clean_up_and_says_so(tmp_path: Path) -> None:
         assert not inside.is_set()
     thread.join(30)
     assert inside.is_set()
+
+
+def test_an_empty_leftover_goes_without_being_asked_for(store: Store) -> None:
+    with pytest.raises(StageError), store.building(Identity("evaluate", 1, "empty", {"unit": "x"})):
+        raise StageError("power cut")
+    gone = [removal.why for removal in garbage(inventory(store.root))]
+    assert sorted(gone) == ["a cut run left it empty", "was found damaged, and set aside"]

@@ -53,6 +53,8 @@ def up(
         state = _start_server(home, host, port, url, environment, project)
     elif state.api_url != url:
         raise UserError(f"--home {home}: its server runs at {state.api_url}; run `tokenweight server down` first")
+    else:
+        typer.echo("the server runs already; what is missing is added")
     if host != "127.0.0.1" and not os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
         typer.echo("warning: whoever reaches this port can run code here; set PREFECT_SERVER_API_AUTH_STRING", err=True)
     for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, typer.echo):
@@ -61,6 +63,7 @@ def up(
             worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", "--limit", str(runs)]
             state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
             state.write(home)
+            typer.echo(f"{role}: started")
     _put_back(cut)
     typer.echo(f"server: {url.removesuffix('/api')} (database, logs: {home})")
     typer.echo("next: prefect deployment run reproduce-table-3 --watch")
@@ -109,9 +112,7 @@ def _end_what_a_server_left(home: Path) -> set[str]:
 
 
 def _put_back(flow_runs: set[str]) -> None:
-    """Let interrupted runs go on when a worker is there."""
-    if not flow_runs:
-        return
+    """Let interrupted runs go on when a worker is there; finish cancellations that were cut."""
     from tokenweight.flows.interrupted import put_back
 
     try:

@@ -39,6 +39,8 @@ def garbage(entries: Iterable[Entry], *, unfinished: bool = False) -> list[Remov
     for entry in entries:
         if entry.kind == "partial" and entry.address in finished:
             found.append(Removal(entry, "its artifact is finished", entry.bytes))
+        elif entry.kind == "partial" and not entry.bytes:
+            found.append(Removal(entry, "a cut run left it empty", 0))
         elif entry.kind == "partial" and unfinished:
             found.append(Removal(entry, "a cut run left it unfinished", entry.bytes))
         elif entry.kind in ("set aside", "half removed"):
