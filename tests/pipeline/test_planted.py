@@ -44,8 +44,7 @@ def test_it_judges_the_models_of_table_3_and_trains_those_of_table_4(beside: Pat
     assert {cell["status"] for cell in cells} == {"complete"}
     assert {cell["n"] for cell in cells} <= {1, 2}
     assert all(0.5 < auc <= 1 for auc in values(content, "auc").values())
-    assert all(finding["seeds"] == 1 for finding in content["findings"])
-    assert "### Findings of the paper" in done.stdout
+    assert content["findings"] == []  # one seed shows no order
 
 
 @pytest.mark.slow
@@ -55,6 +54,8 @@ def test_what_the_prototype_reached_is_met(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     content = report(tmp_path)
     assert content["seeds"] == 3
+    assert [finding["seeds"] for finding in content["findings"]] == [3] * 15
+    assert "### Findings of the paper" in done.stdout
     assert values(content, "auc")["uniform"] >= 0.98
     short = values(content, SHORT)
     order = ("ppmi", "unfrozen-sparse", "unfrozen-dense", "uniform", "npmi")
