@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import psutil
@@ -13,6 +14,12 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled
 
+from tokenweight.daemons import worker_name
+
+_AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_PENDING_SECONDS = 60.0  # a worker that took a run has started its process by then
+_PAGE = 200
+
 
 def put_back(flow_runs: Iterable[str], say: Callable[[str], None]) -> None:
     """Schedule runs again whose processes were ended, by their ids, and settle what this machine's dead processes left.
@@ -21,7 +28,7 @@ def put_back(flow_runs: Iterable[str], say: Callable[[str], None]) -> None:
     those that would start them, and waits a quarter of an hour for these.
     """
     with get_client(sync_client=True) as client:
-        left = {str(run.id): run for run in _left_by_dead_processes(client)}
+        left = {str(run.id): run for run in _at_work(client) if _is_dead(run)}
         for flow_run in sorted({*flow_runs, *left}):
             try:
                 run = left.get(flow_run) or client.read_flow_run(UUID(flow_run))
@@ -39,15 +46,24 @@ def put_back(flow_runs: Iterable[str], say: Callable[[str], None]) -> None:
                 say(f"{run.name}: interrupted, goes on where it was cut when a worker is there")
 
 
-def _left_by_dead_processes(client: SyncPrefectClient) -> list[FlowRun]:
-    """Runs that the server takes for running or being cancelled, on this machine, by processes that are gone."""
-    at_work = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
-    return [run for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=at_work)) if _is_dead(run)]
+def _at_work(client: SyncPrefectClient) -> Iterator[FlowRun]:
+    """Runs that the server takes for running, about to, or being cancelled."""
+    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_AT_WORK)))
+    offset = 0
+    while page := client.read_flow_runs(flow_run_filter=chosen, limit=_PAGE, offset=offset):
+        yield from page
+        offset += len(page)
 
 
 def _is_dead(run: FlowRun) -> bool:
-    host, _, pid = (run.infrastructure_pid or "").rpartition(":")
-    if host != socket.gethostname() or not pid.isdecimal():
+    """Whether a worker of this machine (by its name) had started the run, and its process is gone."""
+    if run.state and run.state.is_pending():
+        age = datetime.now(UTC) - run.state.timestamp
+        if age < timedelta(seconds=_PENDING_SECONDS):
+            return False
+    pid = run.infrastructure_pid or ""
+    ours = run.labels.get("prefect.worker.name") == worker_name(run.work_pool_name or "", socket.gethostname())
+    if not ours or not pid.isdecimal():
         return False
     try:
         return psutil.Process(int(pid)).environ().get("PREFECT__FLOW_RUN_ID") != str(run.id)

@@ -119,12 +119,12 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
 def _run(
     client: SyncPrefectClient, deployment: UUID, labels: Sequence[str], parameters: dict[str, Any], at_once: int
 ) -> dict[str, str]:
-    logger = get_run_logger()
+    logger, begun = get_run_logger(), _begun(client)
     waiting, running, failed = deque(labels), dict[UUID, str](), dict[str, str]()
     while waiting or running:
         while waiting and len(running) < at_once:
             label = waiting.popleft()
-            running[_submit(deployment, label, parameters)] = label
+            running[begun.get(label) or _submit(deployment, label, parameters)] = label
         time.sleep(POLL_SECONDS)
         chosen = FlowRunFilter(id=FlowRunFilterId(any_=list(running)))
         seen = {run.id: run for run in client.read_flow_runs(flow_run_filter=chosen)}
@@ -139,6 +139,15 @@ def _run(
             else:
                 logger.info("%s: finished, %d to go", label, len(waiting) + len(running))
     return failed
+
+
+def _begun(client: SyncPrefectClient) -> dict[str, UUID]:
+    """Members' runs that an earlier attempt of this sweep submitted and that are not over, by label."""
+    chosen = FlowRunFilter(
+        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[UUID(str(runtime.flow_run.id))]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=_OVER)),
+    )
+    return {str(run.parameters.get("member")): run.id for run in client.read_flow_runs(flow_run_filter=chosen)}
 
 
 def _submit(deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:

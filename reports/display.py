@@ -170,7 +170,7 @@ def finding_texts(report: Report) -> tuple[str, ...]:
 
 def _finding_text(finding: FindingResult) -> str:
     if finding.difference is None:
-        return f"{finding.claim} ({finding.place}). Not measured: {finding.compared}."
+        return f"{finding.claim} ({finding.place}). Not measured with every seed: {finding.compared}."
     decimals = finding.decimals
     interval = ""
     if finding.ci_low is not None and finding.ci_high is not None:

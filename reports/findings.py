@@ -20,7 +20,7 @@ def judge(
     runs: Mapping[tuple[str, int], Mapping[str, Estimate]],
     seeds: Sequence[int],
 ) -> tuple[FindingResult, ...]:
-    """Compare the two rows of each finding, over the seeds and with each seed that has both values.
+    """Compare the two rows of each finding, over the seeds and with each; where a seed lacks a value there is no verdict.
 
     p-values are corrected over all findings of the target; one that says that rows are alike has no test.
     `labels` names the rows, `estimates` are means over seeds by row and column, `runs` each seed's own.
@@ -48,7 +48,7 @@ def judge(
                 claim=finding.claim,
                 place=finding.place,
                 compared=f"{heading}: {labels[finding.higher]} {sign} {labels[finding.lower]}",
-                difference=float(np.mean(differences)) if differences else None,
+                difference=float(np.mean(differences)) if len(differences) == len(seeds) else None,
                 ci_low=test.ci_low if test else None,
                 ci_high=test.ci_high if test else None,
                 p_corrected=test.p_corrected if test else None,

@@ -165,7 +165,8 @@ def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate 
     for status in ("refused", "missing", "partial"):
         bad = [unit for unit in units if unit.status == status]
         if bad:
-            reason = "; ".join(dict.fromkeys(unit.reason for unit in bad)) if status == "refused" else bad[0].reason
+            reasons = dict.fromkeys(unit.reason for unit in bad)
+            reason = bad[0].reason if status == "partial" else "; ".join(reasons)
             detail = reason if len(bad) == 1 or status != "partial" else f"such as {reason}"
             expected = [unit.n_expected for unit in units]
             return Estimate(

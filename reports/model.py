@@ -96,7 +96,7 @@ class FindingResult(Frozen):
     claim: str
     place: str  # in the paper
     compared: str  # which cells, e.g. "NLL short context: PPMI > Uniform"
-    difference: float | None  # of the means over seeds; None where a value is absent
+    difference: float | None  # of the means over seeds; None where a seed lacks a value
     ci_low: float | None = None  # 95 % interval of the difference
     ci_high: float | None = None
     p_corrected: float | None = None  # Holm's, over the findings of the target

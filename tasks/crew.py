@@ -3,10 +3,11 @@
     python -m tokenweight.tasks.crew table-3:1 planted:3 --scale mini --store store --workers 8 --seconds 540
 
 What is named first is made first; `:K` asks for seeds 0 to K - 1, and `table-3/uniform/seed-1@planted,ruler` for one
-recipe on some benchmarks. The stages, the store, its leases and records are those
-of `tokenweight reproduce`, which afterwards finds everything made. Each worker keeps to one GPU, and its output is in
-STORE/crew. After `--seconds`, planning included, those at work are stopped: the next run goes on from the store. On a
-machine that keeps nothing, `--records FILE` packs what is finished every minute; see tokenweight.tasks.records.
+recipe on some benchmarks. The stages, the store, its leases and records are those of `tokenweight reproduce`, which
+afterwards finds everything made. Each worker keeps to one of the visible GPUs (none is locked against other runs), and its
+output is in STORE/crew. After `--seconds`, planning included, those at work are stopped: the next run goes on from the
+store. On a machine that keeps nothing, `--records FILE` packs what is finished every minute; see
+tokenweight.tasks.records.
 """
 
 from __future__ import annotations
@@ -205,7 +206,8 @@ def _work(
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
     if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     from tokenweight.tasks.evaluate import evaluate_units
     from tokenweight.tasks.work import maker

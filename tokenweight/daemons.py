@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 HOME = Path("server")  # in the project's directory
 _STATE = "up.json"
+_CLOCK_SECONDS = 60.0  # by which a clock that is set moves the start of a process
 _PATIENCE_SECONDS = 20.0  # a flow run that is asked to end writes its state to the server first
+
+
+def worker_name(pool: str, host: str) -> str:
+    """Of the worker that `up` starts: the server keeps it with each run, whose process id alone names no machine."""
+    return f"{pool} on {host}"
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class Daemon:
 
         with suppress(psutil.Error):
             process = psutil.Process(self.pid)
-            return process.create_time() == self.created and process.status() != psutil.STATUS_ZOMBIE
+            same = abs(process.create_time() - self.created) < _CLOCK_SECONDS
+            return same and process.status() != psutil.STATUS_ZOMBIE
         return False
 
 
@@ -118,6 +125,7 @@ def end_all(home: Path, before_servers: Callable[[set[str]], None] | None = None
     """
     flow_runs = flow_runs_of(home)
     ended = _end(_is_worker, home)
+    flow_runs |= flow_runs_of(home)  # a worker may have begun one meanwhile
     ended += _end(lambda process: not _is_server(process), home)
     if before_servers:
         before_servers(flow_runs)

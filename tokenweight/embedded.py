@@ -32,7 +32,7 @@ _QUIET = {
 }
 
 _LONGER_THAN_THE_END_TAKES = 60  # seconds
-_OWN = "prefect-of-"  # home of a second run at the same time, with its process id
+_OWN = f"prefect-of-{socket.gethostname()}-"  # home of a second run at the same time, with its machine and process id
 
 
 def quiet() -> None:
@@ -113,7 +113,7 @@ def abandoned(store_root: Path) -> list[psutil.Process]:
     """Embedded servers of runs in this store that were killed with -9; the next run ends them, if it comes."""
     homes = [home for home in store_root.glob(f"{_OWN}*") if _is_left_over(home)]
     if (store_root / "prefect").is_dir():
-        with suppress(Timeout), FileLock(store_root / "prefect.lock", timeout=0):  # held by a run that is at work
+        with suppress(Timeout, OSError), FileLock(store_root / "prefect.lock", timeout=0):  # held by a run at work
             homes.append(store_root / "prefect")
     return [server for home in homes for server in _servers(home)]
 
@@ -140,7 +140,11 @@ def _end_servers(home: Path) -> None:
     for server in _servers(home):
         with suppress(psutil.Error):
             server.terminate()
-            server.wait(10)
+            try:
+                server.wait(10)
+            except psutil.TimeoutExpired:  # the next one would open the same database
+                server.kill()
+                server.wait(10)
 
 
 def _servers(home: Path) -> list[psutil.Process]:

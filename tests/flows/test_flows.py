@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prefect.cache_policies import NO_CACHE
 from prefect.logging import disable_run_logger
 
 from tokenweight.errors import UserError
@@ -13,8 +15,11 @@ from tokenweight.flows import any_model
 from tokenweight.flows.any_model import evaluate
 from tokenweight.flows.described import described
 from tokenweight.flows.runtimes import reproduce_table_6
+from tokenweight.recipes.schema import Execution
+from tokenweight.stages import STAGE_VERSIONS
 from tokenweight.store import Identity, Store
 from tokenweight.tasks import publish
+from tokenweight.tasks.stages import Batch, task_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,3 +93,15 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
     monkeypatch.setattr(publish, "LARGEST_PICTURE_BYTES", 2)
     publish.publish("table-3-smoke", "Table 3", files)
     assert "base64" not in made["table-3-smoke-figures"]
+
+
+def test_the_store_decides_what_is_made_and_the_tasks_state_says_it(tmp_path: Path) -> None:
+    """Prefect's own cache never does: its keys differ between runs, and it does not look into the store."""
+    tasks = [task_of(stage) for stage in STAGE_VERSIONS]
+    assert all(task.cache_policy is NO_CACHE for task in tasks)
+    assert not any(task.persist_result for task in tasks)
+    node = SimpleNamespace(identity=Identity("chunk", 1, "novel", {"seed": 1}))
+    batch = Batch([node, node], Store(tmp_path), Execution())  # type: ignore[list-item]
+    assert batch.made(reused=2).name == "Reused"
+    made = batch.made(reused=1)
+    assert (made.name, made.message) == ("Completed", "1 made, 1 reused")

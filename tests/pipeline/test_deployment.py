@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from uuid import UUID
 
+import psutil
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelling, Running
+from prefect.states import Cancelling
 from servers import MODEL, ROOT, Project, kill, parameters, until
 from tests_pipeline import SMALL
 
 from tokenweight.flows.automations import automations
-from tokenweight.flows.interrupted import put_back
 
 pytestmark = pytest.mark.slow
 KEPT = ("reproduce-table-3", "reproduce-table-6", "evaluate", "train-and-evaluate")
@@ -160,9 +156,8 @@ def test_after_a_servers_death_up_starts_all_anew_and_the_run_goes_on(
     """Workers of a dead server can no longer cancel, and would run beside the new ones."""
     started(project, tmp_path)
     before = [process for process in project.processes() if "worker start" in " ".join(process.cmdline())]
-    for process in project.processes():
-        if "server" in " ".join(process.cmdline()[:6]):
-            kill(process)
+    for process in filter(is_server, project.processes()):
+        kill(process)
     said = project.up()
     assert "processes of a server that is gone: ended" in said
     workers = [process for process in project.processes() if "worker start" in " ".join(process.cmdline())]
@@ -172,31 +167,39 @@ def test_after_a_servers_death_up_starts_all_anew_and_the_run_goes_on(
     assert (tmp_path / "evaluation-smoke-base.md").is_file()
 
 
-def test_what_dead_processes_of_this_machine_left_is_settled(project: Project, client: SyncPrefectClient) -> None:
-    """As after a power cut: no process is there to be ended, and the server takes the runs for alive."""
-    deployment = client.read_deployment_by_name("evaluate/evaluate")
-    gone = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
-    ).stdout
+def test_after_a_power_cut_the_run_goes_on_with_the_next_up(
+    project: Project, client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    """No process is there to be ended, and the server takes the run for alive."""
+    started(project, tmp_path)
+    for process in project.processes():
+        kill(process)
+    assert "interrupted, goes on where it was cut" in project.up()
+    assert finished(client).run_count == 2
+    assert (tmp_path / "evaluation-smoke-base.md").is_file()
 
-    def left(state: State[None], host: str) -> UUID:
-        run = client.create_flow_run_from_deployment(deployment.id, parameters=EVALUATE, state=state)
-        client.update_flow_run(run.id, infrastructure_pid=f"{host}:{gone.strip()}")
-        return run.id
 
-    here = socket.gethostname()
-    runs = [
-        left(Cancelling(), here),
-        left(Cancelling(), "elsewhere"),
-        left(Running(), here),
-        left(Running(), "elsewhere"),
-    ]
-    with temporary_settings({PREFECT_API_URL: project.url}):
-        put_back([], lambda text: None)
-    states = [client.read_flow_run(run).state for run in runs]
-    for run in runs:
-        client.delete_flow_run(run)
-    assert [state and state.name for state in states] == ["Cancelled", "Cancelling", "AwaitingRetry", "Running"]
+def test_a_cancellation_that_was_cut_is_finished_by_the_next_up(
+    project: Project, client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    started(project, tmp_path)
+    run = next(run for run in client.read_flow_runs() if run.state and run.state.is_running())
+    for process in project.processes():
+        if not is_server(process):
+            kill(process)
+    client.set_flow_run_state(run.id, Cancelling(), force=True)
+    other = client.create_flow_run_from_deployment(run.deployment_id, parameters=EVALUATE, state=Cancelling())
+    client.update_flow_run(other.id, infrastructure_pid="4194305")  # of a worker elsewhere
+    said = project.up()
+    assert "the server runs already" in said
+    assert f"{run.name}: cancelled" in said
+    assert client.read_flow_run(run.id).state_name == "Cancelled"
+    assert client.read_flow_run(other.id).state_name == "Cancelling"
+    client.delete_flow_run(other.id)
+
+
+def is_server(process: psutil.Process) -> bool:
+    return "server" in " ".join(process.cmdline()[:6])
 
 
 def test_what_cannot_be_is_told_in_one_line(project: Project, tmp_path: Path) -> None:

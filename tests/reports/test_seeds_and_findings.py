@@ -83,7 +83,8 @@ def test_an_absent_seed_makes_the_cell_absent(tmp_path: Path) -> None:
     assert "Frozen Sparse PPMI, seed 2" in " ".join(note.text for note in report.notes)
     assert report.cell("npmi", "nll").value is not None
     ppmi = next(f for f in report.findings if "PPMI > Unfrozen Sparse" in f.compared)
-    assert (ppmi.seeds, ppmi.seeds_holding) == (2, 2)
+    assert (ppmi.seeds, ppmi.seeds_holding, ppmi.difference) == (2, 2, None)
+    assert "Not measured with every seed" in " ".join(finding_texts(report))
 
 
 def test_what_is_wrong_with_one_seed_is_not_lost() -> None:

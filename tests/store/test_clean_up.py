@@ -320,3 +320,12 @@ def test_an_empty_leftover_goes_without_being_asked_for(store: Store) -> None:
         raise StageError("power cut")
     gone = [removal.why for removal in garbage(inventory(store.root))]
     assert sorted(gone) == ["a cut run left it empty", "was found damaged, and set aside"]
+
+
+def test_what_goes_on_to_make_removed_weights_again_is_kept(store: Store) -> None:
+    (found,) = weights(inventory(store.root), needed=())
+    assert remove(store.root, found)
+    partial = store.partial(MODEL)
+    (partial / "checkpoints").mkdir(parents=True)
+    (partial / "checkpoints" / "step-8").write_text("x")
+    assert partial not in {removal.entry.path for removal in garbage(inventory(store.root))}

@@ -45,7 +45,9 @@ class Server:
         pass
 
     def submit(self, _deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
-        run = SimpleNamespace(id=uuid4(), label=label, state=Running(), deployment_id=uuid4())
+        run = SimpleNamespace(
+            id=uuid4(), label=label, state=Running(), deployment_id=uuid4(), parameters={**parameters, "member": label}
+        )
         self.runs[run.id] = run
         self.submitted.append(label)
         self.most = max(self.most, sum(run.state.is_running() for run in self.runs.values()))
@@ -117,6 +119,14 @@ def test_what_members_share_is_made_first(in_pool: Run) -> None:
     assert server.submitted == [SHARED, "a", "b"]
     assert in_pool(server, [], Plan(["scores"], [])) == {}
     assert len(server.submitted) == 3
+
+
+def test_what_an_earlier_attempt_began_is_not_begun_again(in_pool: Run) -> None:
+    server = Server()
+    server.submit(uuid4(), "b", {})
+    assert in_pool(server, ["a", "b", "c"]) == {}
+    assert server.submitted == ["b", "a", "c"]
+    assert server.most == 2
 
 
 def test_without_what_they_share_members_do_not_start(in_pool: Run) -> None:

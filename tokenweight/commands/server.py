@@ -54,13 +54,27 @@ def up(
     elif state.api_url != url:
         raise UserError(f"--home {home}: its server runs at {state.api_url}; run `tokenweight server down` first")
     else:
+        _wait_until_healthy(url, START_SECONDS, next(one for one in state.daemons if one.role == "server"))
         typer.echo("the server runs already; what is missing is added")
     if host != "127.0.0.1" and not os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
         typer.echo("warning: whoever reaches this port can run code here; set PREFECT_SERVER_API_AUTH_STRING", err=True)
     for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, typer.echo):
         role = f"worker of {pool}"
         if not state.running(role):
-            worker = [*_PREFECT, "worker", "start", "--pool", pool, "--type", "process", "--limit", str(runs)]
+            name = daemons.worker_name(pool, socket.gethostname())
+            worker = [
+                *_PREFECT,
+                "worker",
+                "start",
+                "--name",
+                name,
+                "--pool",
+                pool,
+                "--type",
+                "process",
+                "--limit",
+                str(runs),
+            ]
             state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
             state.write(home)
             typer.echo(f"{role}: started")
@@ -166,6 +180,7 @@ def _wait_until_healthy(
     url: str, seconds: float, server: daemons.Daemon | None = None, log: Path | None = None
 ) -> None:
     """Return when the server answers. StageError: it does not, or the process `server` ended."""
+    import httpx
     from prefect.client.orchestration import get_client
 
     deadline = time.monotonic() + seconds
@@ -175,6 +190,10 @@ def _wait_until_healthy(
             reason = client.api_healthcheck()
         if reason is None:
             return
+        if isinstance(reason, httpx.HTTPStatusError) and reason.response.status_code in (401, 403):
+            raise UserError(
+                f"PREFECT_API_AUTH_STRING: the server at {url} does not accept it; set it to the server's own"
+            )
         if server and not server.alive():
             break
         time.sleep(0.5)

@@ -115,7 +115,7 @@ def gc(
     yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this it is only listed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List what nothing needs any more: damaged artifacts set aside, leftovers of clean-ups; with --yes remove it."""
+    """List what nothing could use any more (damaged artifacts set aside, empty or overtaken leftovers); --yes removes it."""
     from tokenweight.store.inventory import inventory
     from tokenweight.store.removal import remove
     from tokenweight.store.use import alone
@@ -133,7 +133,7 @@ def gc(
             row = {**_row(removal.entry), "bytes": removal.bytes, "why": removal.why, "removed": removed}
             done.append(row | {"files": list(removal.names)})
             if not as_json:
-                skipped = "" if removed or not yes else "; left alone: a run holds it now"
+                skipped = "" if removed or not yes else "; left alone: a run holds it, or it is gone"
                 typer.echo(f"{_size(removal.bytes)}  {row['stage']}/{row['directory']}  {removal.why}{skipped}")
     if as_json:
         typer.echo(json.dumps(done, indent=1))
@@ -182,8 +182,9 @@ def _removals(
     entries = inventory(root)
     found = garbage(entries, unfinished=unfinished)
     if keep_targets is not None:
-        taken = {removal.entry.path for removal in found}
-        found += [removal for removal in unneeded(entries, kept.targets) if removal.entry.path not in taken]
+        gone = unneeded(entries, kept.targets)
+        taken = {removal.entry.path for removal in gone}
+        found = [removal for removal in found if removal.entry.path not in taken] + gone
     if wanted:
         whole = {removal.entry.path for removal in found if not removal.names}
         found += [removal for removal in weights(entries, kept.soon) if removal.entry.path not in whole]

@@ -34,7 +34,9 @@ def garbage(entries: Iterable[Entry], *, unfinished: bool = False) -> list[Remov
     What a cut run left is kept, for the next one goes on from it; with `unfinished` it is among them.
     """
     entries = list(entries)
-    finished = {entry.address for entry in entries if entry.kind in ("whole", "weights removed")}
+    finished = {
+        entry.address for entry in entries if entry.kind == "whole"
+    }  # removed weights may be made again just now
     found = []
     for entry in entries:
         if entry.kind == "partial" and entry.address in finished:
