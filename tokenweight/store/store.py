@@ -112,7 +112,7 @@ class Store:
                 return
             partial = self.partial(identity)
             fresh = not partial.exists()
-            if not fresh:
+            if not fresh and any(partial.iterdir()):
                 note(f"{identity.address}: goes on from what an earlier run left")
             partial.mkdir(parents=True, exist_ok=True)
             work = Build(identity, partial, {}, datetime.now(UTC), time.perf_counter())
