@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenweight.context.rope import assert_rope
+from tokenweight.progress import no_progress
+from tokenweight.training.run import train
 
 
 @pytest.mark.slow
@@ -45,3 +48,10 @@ def test_a_model_saved_under_zero_3(make_request, unfrozen, tmp_path):
     assert "empty or not finite" in said["not_finite"]
     assert "empty or not finite" in said["empty"]
     assert "do not fit the model" in said["missing"]
+
+
+def test_tied_weights_are_in_the_file_once(make_request, unfrozen, inline, tmp_path):
+    """Cast from fp32 to bf16, or gathered by ZeRO, they no longer share their memory."""
+    train(make_request(steps=1, scorer=unfrozen, precision="bf16"), tmp_path, inline, no_progress)
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "model").config.tie_word_embeddings
+    assert "lm_head.weight" not in load_file(tmp_path / "model" / "model.safetensors")

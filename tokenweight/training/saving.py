@@ -31,8 +31,10 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
         partial = final.with_name(f"{final.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)
         model = trainer.accelerator.unwrap_model(trainer.model)
+        tied = model.all_tied_weights_keys  # copies by now, of what the file has under another name
+        weights = {name: value.to(dtype) for name, value in state.items() if name not in tied}
         with quiet_transformers():
-            model.save_pretrained(partial, state_dict={name: value.to(dtype) for name, value in state.items()})
+            model.save_pretrained(partial, state_dict=weights)
         model.config.dtype = dtype  # of the file; save_pretrained notes that of the parameters in memory
         model.config.save_pretrained(partial)
         copy_companions(source_dir, partial)
