@@ -20,13 +20,14 @@ from tokenweight.flows.parameters import inputs_from, store_at
 from tokenweight.flows.reproduce import reproduce
 from tokenweight.flows.run import run_graph
 from tokenweight.recipes.execution import execution_for, planned_execution
+from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Execution, ScoreName
 from tokenweight.recipes.sweep import sweep_of
 from tokenweight.store import Store
 from tokenweight.tasks.publish import publish
 from tokenweight.tasks.sweep import SHARED, PlannedSweep, check, chosen_measures, collect_sweep, plan_sweep
 
-_INPUTS = ("corpus", "base", "tokenizer", "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa")
+_INPUTS = tuple(name for name in Inputs.model_fields if name != "settings")
 _DEVICES = ("launcher", "processes", "device")
 _COMMON = ("scale", "store", *_INPUTS, "settings", *_DEVICES, "execution")  # what these mean in `reproduce`
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokenweight.errors import UserError
+from tokenweight.recipes.cited import chosen_names
 from tokenweight.reports import delimited, latex, macros, markdown
 from tokenweight.reports.model import Report, Style
 from tokenweight.reports.styles import styled
@@ -23,13 +24,7 @@ FORMATS = tuple(_RENDERERS)
 
 def chosen_formats(text: str | None) -> tuple[str, ...]:
     """Comma-separated formats; None: all. UserError for others."""
-    if text is None:
-        return FORMATS
-    given = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in given if name not in FORMATS]
-    if unknown or not given:
-        raise UserError(f"--formats {text}: {unknown[0] if unknown else 'nothing'!r} is none of {', '.join(FORMATS)}")
-    return tuple(name for name in FORMATS if name in given)
+    return FORMATS if text is None else chosen_names("--formats", text, FORMATS)
 
 
 def write_report(

@@ -20,6 +20,7 @@ from tokenweight.graph import Graph, Planner
 from tokenweight.planning import schedule, shortened
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
+from tokenweight.recipes.cited import chosen_names
 from tokenweight.recipes.inputs import Inputs, told
 from tokenweight.recipes.schema import Backend, Execution, HubBase
 from tokenweight.reports.build import build_report
@@ -58,13 +59,7 @@ def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, .
     """
     if text is None:
         return tuple(name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or name not in OWN_HEAD))
-    given = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in given if name not in OFFERED]
-    if not given:
-        raise UserError(f"--benchmarks: names none; choose from {', '.join(OFFERED)}")
-    if unknown:
-        raise UserError(f"--benchmarks {text}: {unknown[0]!r} is none of {', '.join(OFFERED)}")
-    return tuple(name for name in BENCHMARKS if name in given)
+    return chosen_names("--benchmarks", text, [name for name in BENCHMARKS if name in OFFERED])
 
 
 def chosen_lengths(text: str | None) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import Step, check_before_running, schedule
 from tokenweight.recipes import Loaded, load_all
+from tokenweight.recipes.cited import chosen_names
 from tokenweight.recipes.inputs import told
 from tokenweight.recipes.schema import Execution, Scale
 from tokenweight.recipes.sweep import Member, Sweep, shown
@@ -75,13 +76,7 @@ class PlannedSweep:
 
 def chosen_measures(text: str | None) -> tuple[str, ...]:
     """Comma-separated benchmarks in their own order; None: RULER, LongBench, MMLU. UserError for others."""
-    if not text:
-        return DEFAULT
-    given = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in given if name not in COLUMNS]
-    if unknown or not given:
-        raise UserError(f"--measures {text}: {unknown[0] if unknown else 'nothing'!r} is none of {', '.join(COLUMNS)}")
-    return tuple(name for name in BENCHMARKS if name in given)
+    return chosen_names("--measures", text, [name for name in BENCHMARKS if name in COLUMNS]) if text else DEFAULT
 
 
 def plan_sweep(sweep: Sweep, scale: Scale, benchmarks: tuple[str, ...], store: Store) -> PlannedSweep:

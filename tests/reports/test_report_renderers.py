@@ -116,8 +116,11 @@ def test_chosen_formats_are_written_and_no_others(eventful: Report, tmp_path: Pa
     assert chosen_formats(None) == FORMATS
     write_report(eventful, tmp_path, chosen_formats("csv, md"))
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.is_file()) == [".csv", ".md"]
-    for text in ("pdf", "", "md,doc"):
-        with pytest.raises(UserError, match="is none of md, tex, csv, json"):
+    for text, unknown in (("pdf", "pdf"), ("md,doc", "doc")):
+        with pytest.raises(UserError, match=f"^--formats {text}: '{unknown}' is none of md, tex, csv, json$"):
+            chosen_formats(text)
+    for text in ("", " , "):
+        with pytest.raises(UserError, match=r"^--formats: names none; choose from md, tex, csv, json$"):
             chosen_formats(text)
 
 

@@ -13,8 +13,10 @@ import torch
 from safetensors.torch import load_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+sys.path.insert(0, str(Path(__file__).parent))
 
 from local_slurm import LocalSlurm, missing, wait_for
+from terminated import TRAIN
 
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
@@ -25,19 +27,6 @@ from tokenweight.training.run import train
 pytestmark = pytest.mark.slow
 SRUN = Execution(device="cpu", launcher="srun", processes=2, nodes=2, save_every_steps=100)
 DENSE = Weighting(postprocessing="dense", lambda_=0.5)
-TRAIN = """
-import signal, sys
-from pathlib import Path
-from tokenweight.recipes.schema import Execution
-from tokenweight.training.request import TrainRequest
-from tokenweight.training.run import train
-
-class Terminated(BaseException): ...
-def at_term(number, frame): raise Terminated  # as Prefect's engine does
-signal.signal(signal.SIGTERM, at_term)
-train(TrainRequest.model_validate_json(sys.argv[1]), Path(sys.argv[2]), Execution.model_validate_json(sys.argv[3]),
-      lambda *args: print(*args, flush=True))
-"""
 
 
 @pytest.fixture(scope="module")

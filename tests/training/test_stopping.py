@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -20,6 +21,9 @@ from tokenweight.training.checkpoints import last_whole
 from tokenweight.training.launch import run_guarded
 from tokenweight.training.run import train
 from tokenweight.training.stopping import VARIABLE, Stopped, stop_all, stoppable
+
+sys.path.insert(0, str(Path(__file__).parent))
+from terminated import TRAIN
 
 EXECUTION = Execution(device="cpu", save_every_steps=100)
 DENSE = Weighting(postprocessing="dense", lambda_=0.5)
@@ -149,21 +153,6 @@ def test_term_ends_a_rank_that_was_asked_long_ago(rank, tmp_path):
     os.utime(tmp_path / "stop", (0, 0))
     rank.send_signal(signal.SIGTERM)
     assert rank.wait(30) == 128 + signal.SIGTERM
-
-
-TRAIN = """
-import signal, sys
-from pathlib import Path
-from tokenweight.recipes.schema import Execution
-from tokenweight.training.request import TrainRequest
-from tokenweight.training.run import train
-
-class Terminated(BaseException): ...
-def at_term(number, frame): raise Terminated  # as Prefect's engine does
-signal.signal(signal.SIGTERM, at_term)
-train(TrainRequest.model_validate_json(sys.argv[1]), Path(sys.argv[2]), Execution.model_validate_json(sys.argv[3]),
-      lambda *args: print(*args, flush=True))
-"""
 
 
 @pytest.mark.slow

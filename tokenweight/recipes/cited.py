@@ -68,6 +68,18 @@ def one_line(error: ValidationError) -> str:
     return f"{where}: {message}{given}" if where else message
 
 
+def chosen_names(option: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Comma-separated names in the order of `known`; UserError, which names the option, for others or for none."""
+    every = tuple(known)
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in given if name not in every]
+    if not given:
+        raise UserError(f"{option}: names none; choose from {', '.join(every)}")
+    if unknown:
+        raise UserError(f"{option} {text}: {unknown[0]!r} is none of {', '.join(every)}")
+    return tuple(name for name in every if name in given)
+
+
 def override(settings: Settings, assignments: Mapping[str, str]) -> tuple[Settings, set[str]]:
     """Apply `key=value` from a user to the keys that these settings know; also says which keys were known.
 
