@@ -4,12 +4,15 @@
 
 One run trains a few optimizer steps with each weighting in turn, uniform first and last, and prints step times with
 their ratios, MFU (recomputation not counted) and peak memory. Weights are random; nothing is saved. Needs deepspeed.
+With --scoring every GPU also scores a sequence by the whole model beforehand, as frozen scoring does, and with
+--weak-scorer by a smaller one; their seconds are those of as many sequences as a step has on each GPU.
 fp8 scoring runs by default where the GPUs multiply float8; what it chooses says nothing here, the weights being random.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -29,7 +32,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from shapes import SHAPES, Shape, step_flops, tiny
-from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM
+from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM, VARIANTS, Bench, measure
 from transformers import TrainerCallback
 
 from tokenweight.corpus.assets import smoke_base_dir
@@ -102,6 +105,7 @@ def main() -> None:
         launcher="torchrun", processes=world, device="cpu" if options.tiny else "cuda", deepspeed_stage=3,
         checkpointing=options.checkpointing,
     )  # fmt: skip
+    scoring = measure_scoring(shape, layers, options)
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "base"
         write_random_base(shape.make_config(layers), smoke_base_dir(), base, seed=0)
@@ -131,9 +135,8 @@ def main() -> None:
         with attention_kernels(), fused_elementwise(model) if options.fused else nullcontext():
             trainer.train()
         if trainer.is_world_process_zero():
-            report(
-                shape, layers, world, options, order, MetricsFile(Path(folder) / "metrics.jsonl").read(), switch.peak
-            )
+            metrics = MetricsFile(Path(folder) / "metrics.jsonl").read()
+            report(shape, layers, world, options, order, metrics, switch.peak, scoring)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -149,6 +152,28 @@ def weightings(options: argparse.Namespace) -> list[str]:
                 raise SystemExit(f"{FP8}: {error}") from error
             asked.remove(FP8)
     return asked
+
+
+def measure_scoring(shape: Shape, layers: int, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Scoring of one sequence on every GPU at once, the model whole on each (frozen scoring is not sharded)."""
+    models = {"scoring alone": (shape, layers)} if options.scoring else {}
+    if options.weak_scorer:
+        weak = SHAPES[options.weak_scorer]
+        models[f"scoring alone, {weak.name}"] = (tiny(weak) if options.tiny else weak, weak.layers)
+    device = "cpu" if options.tiny else "cuda"
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    found = {}
+    for name, (scorer, depth) in models.items():
+        bench = Bench(scorer, depth, device, options.checkpointing)
+        on_gpu = attention_kernels() if device == "cuda" else nullcontext()
+        with on_gpu, fused_elementwise(bench.model) if options.fused else nullcontext():
+            found[name] = measure(bench, VARIANTS["scoring alone"], options.steps - 1)
+        del bench
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    return found
 
 
 class _Repeated:
@@ -169,6 +194,7 @@ def report(
     order: list[str],
     rows: list[dict[str, Any]],
     peak: dict[str, float],
+    scoring: dict[str, dict[str, Any]],
 ) -> None:
     """Median seconds of a weighting's steps but the first, which warms up; uniform: of both its turns."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor()
@@ -177,16 +203,20 @@ def report(
         steps = [row["seconds"] for row in rows[i * options.steps + 1 : (i + 1) * options.steps]]
         timed.setdefault(name.removesuffix(" again"), []).extend(steps)
     seconds = {name: statistics.median(steps) for name, steps in timed.items()}
+    for name, measured in scoring.items():
+        if "seconds" in measured:
+            seconds[name] = measured["seconds"] * options.accumulation
+            peak = {**peak, name: measured["peak_gib"]}
     uniform = seconds["uniform"]
     device_flops = peak_flops(device)
     flops = step_flops(shape, layers, shape.long_tokens) * options.accumulation
     print(f"{options.model}, {layers} layers, {shape.long_tokens} tokens, {world} x {device}, ZeRO-3, "
           f"accumulation {options.accumulation}, {options.checkpointing}{', fused' if options.fused else ''}")  # fmt: skip
+    speeds = {name: world * options.accumulation * shape.long_tokens / value for name, value in seconds.items()}
     print(f"{'weighting':28s} {'s a step':>10s} {'x uniform':>10s} {'tokens/s':>10s} {'MFU':>6s} {'GiB':>6s}")
     for name, value in seconds.items():
-        speed = world * options.accumulation * shape.long_tokens / value
         mfu = f"{flops / value / device_flops:6.3f}" if device_flops and name == "uniform" else f"{'-':>6s}"
-        print(f"{name:28s} {value:10.3f} {value / uniform:10.3f} {speed:10.0f} {mfu} {peak.get(name, 0):6.1f}")
+        print(f"{name:28s} {value:10.3f} {value / uniform:10.3f} {speeds[name]:10.0f} {mfu} {peak.get(name, 0):6.1f}")
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         content = {
@@ -194,9 +224,9 @@ def report(
             "setup": f"{world} x {device}, ZeRO-3, {layers} layers", "layers": layers,
             "gpus": world, "device": device, "long_tokens": shape.long_tokens, "accumulation": options.accumulation,
             "checkpointing": options.checkpointing, "fused": options.fused, "timed_steps": options.steps - 1,
-            "seconds": seconds, "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
+            "seconds": seconds, "tokens_per_second": speeds, "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
             "mfu_uniform": flops / uniform / device_flops if device_flops else None,
-            "all_seconds": [row["seconds"] for row in rows],
+            "all_seconds": [row["seconds"] for row in rows], "scoring_of_one_sequence": scoring,
             "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")}
             | {"python": platform.python_version()},
         }  # fmt: skip
@@ -212,6 +242,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--checkpointing", choices=get_args(Checkpointing), default="keep_attention")
     parser.add_argument("--fused", action="store_true", help="compile the elementwise parts")
     parser.add_argument("--weightings", help=f"by semicolon, of: {'; '.join(ORDER)}")
+    parser.add_argument("--scoring", action="store_true", help="time frozen scoring by the whole model too")
+    parser.add_argument("--weak-scorer", choices=list(SHAPES), help="time frozen scoring by this model too")
     parser.add_argument("--tiny", action="store_true", help="small widths on CPUs, to try the logic")
     parser.add_argument("--out", type=Path)
     return parser.parse_args()
