@@ -224,7 +224,8 @@ def report(
             "setup": f"{world} x {device}, ZeRO-3, {layers} layers", "layers": layers,
             "gpus": world, "device": device, "long_tokens": shape.long_tokens, "accumulation": options.accumulation,
             "checkpointing": options.checkpointing, "fused": options.fused, "timed_steps": options.steps - 1,
-            "seconds": seconds, "tokens_per_second": speeds, "ratios": {name: value / uniform for name, value in seconds.items()}, "peak_gib": peak,
+            "seconds": seconds, "tokens_per_second": speeds, "peak_gib": peak,
+            "ratios": {name: value / uniform for name, value in seconds.items()},
             "mfu_uniform": flops / uniform / device_flops if device_flops else None,
             "all_seconds": [row["seconds"] for row in rows], "scoring_of_one_sequence": scoring,
             "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")}

@@ -191,7 +191,7 @@ def _cell(
         n=estimate.n,
         n_expected=estimate.n_expected,
         emphasis=emphasis,
-        marks=tuple(sorted(notes.mark(reason) for reason in estimate.reasons)),
+        marks=tuple(sorted({notes.mark(reason) for reason in estimate.reasons})),
         difference=difference,
         paper=paper,
         addresses=estimate.addresses,

@@ -51,6 +51,7 @@ from tokenweight.stages import (
     Work,
 )
 from tokenweight.store import Digests, Identity, Store, canonical_json
+from tokenweight.store.listing import is_there
 from tokenweight.training.random_base import config_label, config_values
 
 PROMPTED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand
@@ -390,7 +391,7 @@ class Planner:
         except UserError as error:
             self._note_missing(str(error))
             return {"missing": unit.id}
-        absent = [file for file in files if not file.is_file()]
+        absent = [file for file in files if not is_there(file)]
         for file in absent:
             self._note_missing(f"{unit.benchmark} {file}: no such file; give your own (see --help)")
         return {"missing": unit.id} if absent else self._digests.digest_all(files)

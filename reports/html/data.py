@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tokenweight.recipes.cited import resolved
@@ -160,9 +161,19 @@ def _recipes(recipes: Mapping[str, RecipeShown]) -> dict[str, Any]:
         name: {
             "command": recipe.command,
             "settings": [
-                settings.number(list(setting)) for setting in resolved(recipe.loaded.recipe, recipe.loaded.settings)
+                settings.number([key, _without_places(value), origin])
+                for key, value, origin in resolved(recipe.loaded.recipe, recipe.loaded.settings)
             ],
         }
         for name, recipe in recipes.items()
     }
     return {"recipes": listed, "settings": settings.values}
+
+
+def _without_places(value: Any) -> Any:
+    """A setting as a page shows it: of an absolute path only its last part, as below tables."""
+    if isinstance(value, dict):
+        return {key: _without_places(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_places(part) for part in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,20 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
         code = int(error.code or 0)
     told = capsys.readouterr()
     return code, told.out + told.err
+
+
+def test_packed_records_are_all_that_finished_and_hold_no_weights(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, told = run(capsys, monkeypatch, "store", "pack", tmp_path / "records.tar.xz", "--store", store.root)
+    assert (code, "records of 5 artifacts" in told) == (0, True), told
+    with tarfile.open(tmp_path / "records.tar.xz") as archive:
+        archive.extractall(tmp_path / "elsewhere", filter="data")
+    elsewhere = Store(tmp_path / "elsewhere")
+    assert elsewhere.state(UNIT).kind == "whole"
+    assert not list(elsewhere.root.rglob("*.safetensors"))
+    code, told = run(capsys, monkeypatch, "store", "pack", tmp_path / "none/records.tar.xz", "--store", store.root)
+    assert (code, "none does not exist" in told) == (2, True), told
 
 
 def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:

@@ -115,16 +115,16 @@ def test_at_the_end_of_the_time_nothing_is_left_at_work(tmp_path: Path) -> None:
 
 
 def test_records_leave_weights_and_tokens_behind(tmp_path: Path) -> None:
-    artifact = tmp_path / "store" / "train" / "model-0123"
+    artifact = tmp_path / "store" / "train" / "model-01234567"
     (artifact / "model").mkdir(parents=True)
-    cut = tmp_path / "store" / "train" / ".model-4567.partial"
+    cut = tmp_path / "store" / "train" / ".model-89abcdef.partial"
     cut.mkdir()
     for path in (artifact / "record.json", artifact / "metrics.jsonl", artifact / "model" / "model.safetensors"):
         path.write_text("{}")
     (cut / "metrics.jsonl").write_text("{}")
     assert write_records(tmp_path / "store", tmp_path / "records.tar.xz") == 1
     with tarfile.open(tmp_path / "records.tar.xz") as archive:
-        assert archive.getnames() == ["train/model-0123/metrics.jsonl", "train/model-0123/record.json"]
+        assert archive.getnames() == ["train/model-01234567/metrics.jsonl", "train/model-01234567/record.json"]
 
 
 @pytest.mark.parametrize(

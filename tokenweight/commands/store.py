@@ -1,4 +1,4 @@
-"""The commands `tokenweight store ls`, `verify` and `gc`."""
+"""The commands `tokenweight store ls`, `verify`, `pack` and `gc`."""
 
 from __future__ import annotations
 
@@ -92,6 +92,23 @@ def verify(
             f"{len(damaged)} artifacts are damaged: a run that needs one sets it aside and makes it again; "
             "or put its files back"
         )
+
+
+@app.command("pack")
+def pack(
+    file: Annotated[
+        Path, typer.Argument(help="Archive to write, .tar.xz; unpacked into a store, it is enough for tables.")
+    ],
+    store: StoreOption = STORE,
+) -> None:
+    """Pack the records of everything finished, samples and metrics with them; no weights, tokens, scores or prompts."""
+    from tokenweight.tasks.records import write_records
+
+    root, place = _there(store), file.expanduser()
+    if not place.parent.is_dir():
+        raise UserError(f"{place}: {place.parent} does not exist; make it, or choose another place")
+    count = write_records(root, place)
+    typer.echo(f"{place}: records of {count} artifacts, {_size(place.stat().st_size).strip()}")
 
 
 @app.command("gc")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from tokenweight.corpus.documents import Document
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import FilesCorpus
+from tokenweight.store.listing import is_listing, listed_files, refuse_listing
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 TEXT_FIELD = "text"
@@ -23,10 +24,12 @@ Split = Literal["train", "validation"]
 
 
 def list_files(corpus: FilesCorpus) -> list[Path]:
-    """The corpus's files, sorted by path; hidden files and other suffixes are left out."""
+    """The corpus's files, sorted by path; hidden files and other suffixes are left out. Of a list of digests, its files."""
     root = Path(corpus.path)
     if not root.exists():
         raise UserError(f"corpus.path: {corpus.path} does not exist; give a directory of {', '.join(SUFFIXES)} files")
+    if is_listing(root):
+        return sorted(root / name for name in listed_files(root) if Path(name).suffix in SUFFIXES)
     everything = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
     visible = [p for p in everything if not any(part.startswith(".") for part in p.relative_to(root).parts)]
     found = [p for p in visible if p.suffix in SUFFIXES]
@@ -39,7 +42,7 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
 
 def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
     """The documents of one split in the order of files and lines."""
-    paths = list_files(corpus)
+    paths = _readable_files(corpus)
     chosen = _split_numbers(corpus, paths, split)
     number = 0
     for path in paths:
@@ -54,16 +57,21 @@ def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
 
 def count(corpus: FilesCorpus, split: Split) -> int:
     """How many documents the split has."""
-    return len(_split_numbers(corpus, list_files(corpus), split))
+    return len(_split_numbers(corpus, _readable_files(corpus), split))
 
 
 def check(corpus: FilesCorpus) -> None:
     """Read every document once and keep none: UserError for the first that cannot be read, before long work."""
-    paths = list_files(corpus)
+    paths = _readable_files(corpus)
     for path in paths:
         for _ in _read(corpus, path):
             pass
     _split_numbers(corpus, paths, "train")
+
+
+def _readable_files(corpus: FilesCorpus) -> list[Path]:
+    refuse_listing("corpus.path", Path(corpus.path))
+    return list_files(corpus)
 
 
 def _split_numbers(corpus: FilesCorpus, paths: list[Path], split: Split) -> frozenset[int]:

@@ -13,6 +13,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.samples import Sample, Scored
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.recipes.schema import Mmlu
+from tokenweight.store.listing import is_there, refuse_listing
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
@@ -34,7 +35,7 @@ def subject_files(mmlu: Mmlu, subject: str) -> list[Path]:
         return []
     root = Path(mmlu.data) if mmlu.data else smoke_eval_dir() / "mmlu"
     files = [root / split / f"{subject}_{split}.csv" for split in ("dev", "test")]
-    missing = [str(file) for file in files if not file.is_file()]
+    missing = [str(file) for file in files if not is_there(file)]
     if missing:
         raise UserError(f"evaluation.mmlu.data: {', '.join(missing)} missing; give a directory with dev/ and test/")
     return files
@@ -78,6 +79,7 @@ def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: LoadedModel) 
     for subject in subjects:
         overrides[f"mmlu_{subject}"] = {"num_fewshot": mmlu.fewshot}
         if files := subject_files(mmlu, subject):
+            refuse_listing("evaluation.mmlu.data", Path(mmlu.data or ""))
             dev, test = (read_split(file) for file in files)
             if len(dev) < mmlu.fewshot:
                 raise UserError(f"{files[0]}: {len(dev)} examples for {mmlu.fewshot} shots; give more or lower fewshot")

@@ -10,6 +10,7 @@ from tokenweight.errors import UserError
 from tokenweight.recipes.cited import Settings, assignments, cite, override, replace
 from tokenweight.recipes.schema import Frozen, Scale
 from tokenweight.recipes.smoke import PRETRAIN
+from tokenweight.store.listing import SUFFIX
 
 _GIVEN = "given by you"
 
@@ -17,7 +18,7 @@ _GIVEN = "given by you"
 class Inputs(Frozen):
     """Paths to a user's own data and models, and `key=value` settings of recipe fields; None keeps the recipe's."""
 
-    corpus: str | None = None  # directory of .txt, .jsonl, .parquet
+    corpus: str | None = None  # directory of .txt, .jsonl, .parquet, or to report alone a list of their digests
     base: str | None = None  # checkpoint directory; "pretrain": trained by the pipeline on the corpus; "random:CONFIG"
     tokenizer: str | None = None  # directory with tokenizer.json; with base "pretrain" or "random:CONFIG"
     mmlu: str | None = None  # directory with dev/ and test/, or "hub"
@@ -44,6 +45,7 @@ def told(inputs: Inputs) -> tuple[str, ...]:
 
 
 def _last_part(value: str) -> str:
+    value = value.removesuffix(SUFFIX)  # a list of digests stands for the directory
     return Path(value).name if Path(value).is_absolute() else value
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from tokenweight.errors import UserError
+from tokenweight.store.listing import listed_digest
 
 
 def file_sha256(path: Path) -> str:
@@ -33,7 +34,9 @@ class Digests:
         self._new: dict[str, list[object]] = {}
 
     def digest(self, path: Path) -> str:
-        """SHA-256 of one file; read again only where size or modification time changed."""
+        """SHA-256 of one file; read again only where size or modification time changed, or as a list has it."""
+        if (listed := listed_digest(path)) is not None:
+            return listed
         key = str(path.resolve())
         stat = path.stat()
         stamp = [stat.st_size, stat.st_mtime_ns]
