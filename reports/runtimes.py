@@ -36,6 +36,11 @@ class RuntimeFile(BaseModel):
     ratios: dict[str, PositiveFloat]
     mfu_uniform: PositiveFloat | None = None
     long_tokens: PositiveInt
+    gpus: PositiveInt = 1
+    accumulation: PositiveInt = 1  # sequences on each GPU in a step
+    layers: int | None = None  # depth of the steps that were timed; None where whole steps were not
+    seconds: dict[str, float | None] = Field(default_factory=dict)
+    peak_gib: dict[str, float | None] = Field(default_factory=dict)
     versions: dict[str, str] = Field(min_length=1)
 
 
@@ -156,6 +161,18 @@ def _general_notes(files: tuple[RuntimeFile, ...]) -> Iterable[str]:
     yield "The paper's numbers are of 8 A100 80GB GPUs (Appendix B, Runtime Analysis)."
     yield "Frozen, as in the paper, has the scoring of the sequences it trains on in it; scores ready has not."
     for file in files:
-        utilisation = "" if file.mfu_uniform is None else f", MFU of uniform {file.mfu_uniform:.3f}"
         versions = ", ".join(f"{name} {version}" for name, version in sorted(file.versions.items()))
-        yield f"{_MODELS[file.model]} on {file.setup}: {file.long_tokens} tokens{utilisation}; {versions}."
+        yield f"{_MODELS[file.model]} on {file.setup}: {file.long_tokens} tokens{_of_uniform(file)}; {versions}."
+
+
+def _of_uniform(file: RuntimeFile) -> str:
+    """What a uniform step reaches; tokens a second and memory only where whole steps were timed."""
+    told = []
+    seconds, peak = file.seconds.get("uniform"), file.peak_gib.get("uniform")
+    if file.layers and seconds:
+        told.append(f"{file.gpus * file.accumulation * file.long_tokens / seconds:,.0f} tokens/s")
+    if file.mfu_uniform is not None:
+        told.append(f"MFU {file.mfu_uniform:.3f}")
+    if file.layers and peak:
+        told.append(f"{peak:.1f} GiB of each GPU")
+    return f", uniform: {', '.join(told)}" if told else ""
