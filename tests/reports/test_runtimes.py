@@ -46,6 +46,15 @@ def test_frozen_includes_scoring_and_stands_beside_the_papers(tmp_path):
     assert report.cell("phi-2-unfrozen", "2 x NVIDIA H200, ZeRO-3").paper.printed == "1.13"
 
 
+def test_a_note_has_speed_and_memory_of_whole_steps_only(tmp_path):
+    whole = {"gpus": 4, "accumulation": 2, "layers": 32, "seconds": {"uniform": 10.0}, "peak_gib": {"uniform": 86.66}}
+    part = {"setup": "1 x NVIDIA H200, from 4 and 8 layers", "seconds": {"uniform": 5.0}, "peak_gib": {"uniform": 22.5}}
+    files = [measurement(tmp_path, **whole), measurement(tmp_path, **part)]
+    notes = [note.text for note in runtime_report(read_runtimes(files)).notes]
+    assert any("uniform: 26,214 tokens/s, MFU 0.456, 86.7 GiB of each GPU; torch 2.11.0" in note for note in notes)
+    assert any("layers: 32768 tokens, uniform: MFU 0.456; torch 2.11.0" in note for note in notes)
+
+
 def test_what_was_not_measured_is_shown_as_absent(tmp_path):
     partial = {"uniform": 1.0, "frozen, scores ready": 0.98}
     report = runtime_report(read_runtimes([measurement(tmp_path, ratios=partial)]))
