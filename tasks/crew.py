@@ -23,12 +23,13 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.graph import Graph, Planner
-from tokenweight.planning import check_inputs, schedule
+from tokenweight.planning import Step, check_checkpoints, check_inputs, schedule
 from tokenweight.progress import no_progress
 from tokenweight.recipes import SCALES, Inputs, load
 from tokenweight.recipes.execution import execution_for
@@ -68,12 +69,12 @@ class Outcome:
     left: int = 0  # pieces that were not begun or were stopped
 
 
-def pieces(graphs: Sequence[Graph], store: Store) -> list[Piece]:
-    """What the graphs need and the store does not hold, in the order of the graphs; nothing twice."""
+def pieces(plans: Iterable[Sequence[Step]]) -> list[Piece]:
+    """What the plans need and the store does not hold, in the order of the plans; nothing twice."""
     found: list[Piece] = []
     planned = set[Node]()
-    for graph in graphs:
-        missing = [step.node for step in schedule(graph, store) if step.action != "reuse" and step.node not in planned]
+    for plan in plans:
+        missing = [step.node for step in plan if step.action != "reuse" and step.node not in planned]
         planned |= set(missing)
         groups: dict[str, list[Node]] = {}
         for node in missing:
@@ -275,7 +276,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         def note(message: str) -> None:
             print(f"{time.monotonic() - started:6.0f} s  {message}", file=sys.stderr, flush=True)
 
-        todo = pieces(graphs, store)
+        plans = [schedule(graph, store) for graph in graphs]
+        check_checkpoints(chain.from_iterable(plans), store, execution)
+        todo = pieces(plans)
         note(f"{len(todo)} pieces to make")
         records = _Records(args.store, args.records) if args.records else None
         outcome = run_crew(

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from tokenweight.graph import Graph, Planner
-from tokenweight.recipes import load, load_all
+from tokenweight.planning import schedule
+from tokenweight.recipes import Inputs, load, load_all
 from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus
 from tokenweight.stages import Checkpoint, ChunkWork, EvaluateWork, Node
 from tokenweight.store import Identity, Store
 from tokenweight.tasks import crew
 from tokenweight.tasks.crew import Piece, pieces, run_crew
 from tokenweight.tasks.records import write_records
+from tokenweight.training.checkpoints import mark_whole
 
 
 @dataclass
@@ -39,7 +41,7 @@ def test_a_piece_is_an_artifact_or_the_units_of_one_model_benchmark_and_length(t
     store = Store(tmp_path / "store")
     recipes = load_all(["table-3/no-train-8k", "table-3/uniform"], "smoke")
     graphs = [Planner(store).graph([recipe], ["ruler", "perplexity"]) for recipe in recipes]
-    found = pieces([*graphs, graphs[1]], store)
+    found = pieces([schedule(graph, store) for graph in (*graphs, graphs[1])])
     nodes = [one for piece in found for one in piece.nodes]
     assert len(nodes) == len(set(nodes)), "nothing twice"
     evaluated = [piece for piece in found if isinstance(piece.nodes[0].work, EvaluateWork)]
@@ -87,7 +89,7 @@ def test_what_fails_is_named_what_needs_it_is_left_and_the_others_are_made(tmp_p
     graph = Graph(nodes=[bad, good, after], evaluations={"all": [bad, good, after]})
     store, told = Store(tmp_path / "store"), list[str]()
     outcome = run_crew(
-        pieces([graph], store), store, Execution(device="cpu"), workers=2, gpus=0, long_at_once=1,
+        pieces([schedule(graph, store)]), store, Execution(device="cpu"), workers=2, gpus=0, long_at_once=1,
         end=time.monotonic() + 120, note=told.append,
     )  # fmt: skip
     assert outcome.made == 1
@@ -108,7 +110,7 @@ def test_at_the_end_of_the_time_nothing_is_left_at_work(tmp_path: Path) -> None:
     graph.evaluations["all"] = list(graph.nodes)
     store = Store(tmp_path / "store")
     outcome = run_crew(
-        pieces([graph], store), store, Execution(device="cpu"), workers=1, gpus=0, long_at_once=1,
+        pieces([schedule(graph, store)]), store, Execution(device="cpu"), workers=1, gpus=0, long_at_once=1,
         end=time.monotonic() - 1, note=lambda _: None,
     )  # fmt: skip
     assert (outcome.made, outcome.left, outcome.failed) == (0, 1, [])
@@ -142,9 +144,23 @@ def test_mistakes_are_one_line(
     assert said in capsys.readouterr().err
 
 
-def test_the_scale_mini_can_be_planned_from_a_directory_of_books(tmp_path: Path) -> None:
-    from tokenweight.recipes import Inputs
+def test_a_cut_training_that_was_begun_otherwise_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path)
+    graph = Planner(store).graph([load("table-3/uniform", "smoke")], ["perplexity"])
+    node = graph.trained["table-3/uniform"]
+    checkpoint = store.partial(node.identity) / "checkpoints" / "checkpoint-8"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "rng_state.pth").write_bytes(b"x")
+    mark_whole(checkpoint, Execution(micro_batch_sequences=2))
+    command = ["table-3/uniform@perplexity", "--scale", "smoke", "--store", str(tmp_path), "--gpus", "0"]
+    assert crew.main([*command, "--execution", "micro_batch_sequences=1"]) == 2
+    assert "checkpoint-8: was made with micro_batch_sequences 2, this run has" in capsys.readouterr().err
+    assert not list(tmp_path.glob("chunk/*"))
 
+
+def test_the_scale_mini_can_be_planned_from_a_directory_of_books(tmp_path: Path) -> None:
     for i in range(12):
         (tmp_path / f"{i}.txt").write_text("word " * 20)
     inputs = Inputs(corpus=str(tmp_path))
