@@ -162,6 +162,7 @@ reproduce_figure_2 = _flow_of("figure-2")
 reproduce_figure_4 = _flow_of("figure-4")
 reproduce_figure_5 = _flow_of("figure-5")
 reproduce_planted = _flow_of("planted")
+reproduce_ruler_tasks = _flow_of("ruler-tasks")
 reproduce_paper = _flow_of("paper")
 
 

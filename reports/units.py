@@ -29,7 +29,7 @@ _MORE_COLUMNS = {
     "phrase": ("prompt_sha256",),
 }
 NOT_EVALUATED = "not evaluated yet"
-OUTDATED = "stale, the store has it with another fingerprint only (other settings, data or code)"
+OUTDATED = "stale, the store has it with another fingerprint only (other settings, scorer, data or code)"
 _NOTHING: Floats = np.empty(0)
 
 

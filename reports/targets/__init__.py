@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokenweight.errors import UserError
-from tokenweight.reports.targets import ablations, main_results, phrase, planted, pmi
+from tokenweight.reports.targets import ablations, main_results, phrase, planted, pmi, ruler_tasks
 from tokenweight.reports.targets.model import Target
 
 TARGETS: dict[str, Target] = {
@@ -24,6 +24,7 @@ TARGETS: dict[str, Target] = {
         ablations.FIGURE_4,
         ablations.FIGURE_5,
         planted.PLANTED,
+        ruler_tasks.RULER_TASKS,
     )
 }
 

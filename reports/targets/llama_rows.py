@@ -32,6 +32,18 @@ TABLE_3_ROWS = (
     FROZEN_SPARSE,
     FROZEN_DENSE,
 )
+WEIGHTINGS = (  # of Tables 3 and 4, for what compares all of them
+    replace(NO_TRAIN_LONG, fills=None),
+    UNIFORM,
+    UNFROZEN_SPARSE,
+    UNFROZEN_DENSE,
+    replace(FROZEN_SPARSE, label="Sparse abs(PMI)"),
+    replace(FROZEN_DENSE, rule_below="full"),
+    Row("ppmi", "Sparse PPMI", "table-4/ppmi", group="Frozen"),
+    Row("npmi", "Sparse NPMI", "table-4/npmi", group="Frozen"),
+    Row("sppmi", "Sparse sPPMI", "table-4/sppmi", group="Frozen"),
+    Row("snpmi", "Sparse sNPMI", "table-4/snpmi", group="Frozen"),
+)
 
 
 def flat(row: Row, label: str, rule_below: bool = False) -> Row:

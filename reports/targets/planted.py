@@ -6,14 +6,13 @@ corpus labels. Here the labels are planted, so that the explanation itself can b
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import TaskMean, UnitMean
 from tokenweight.reports.targets import llama_rows as rows
 from tokenweight.reports.targets.columns import tokens_label
-from tokenweight.reports.targets.model import Column, Finding, Row, Target
+from tokenweight.reports.targets.model import Column, Finding, Target
 
 KINDS = {
     "long_recall": "long recall",
@@ -80,18 +79,7 @@ PLANTED = Target(
     name="planted",
     title="Weightings judged on the planted labels of the synthetic novel",
     paper_place="",
-    rows=(
-        replace(rows.NO_TRAIN_LONG, fills=None),
-        rows.UNIFORM,
-        rows.UNFROZEN_SPARSE,
-        rows.UNFROZEN_DENSE,
-        replace(rows.FROZEN_SPARSE, label="Sparse abs(PMI)"),
-        replace(rows.FROZEN_DENSE, rule_below="full"),
-        Row("ppmi", "Sparse PPMI", "table-4/ppmi", group="Frozen"),
-        Row("npmi", "Sparse NPMI", "table-4/npmi", group="Frozen"),
-        Row("sppmi", "Sparse sPPMI", "table-4/sppmi", group="Frozen"),
-        Row("snpmi", "Sparse sNPMI", "table-4/snpmi", group="Frozen"),
-    ),
+    rows=rows.WEIGHTINGS,
     columns=_columns,
     stub=("Weighting", "Subset"),
     baseline="uniform",

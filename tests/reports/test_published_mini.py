@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tokenweight.reports.benchmarks import RULER_TASK_COUNT
+
 PUBLISHED = Path(__file__).parents[2] / "reports/results/mini"
 TABLES = sorted(path for path in PUBLISHED.glob("*.json"))
 
@@ -51,3 +53,11 @@ def test_a_mean_over_tasks_and_seeds_is_that_of_its_records(
             assert cell["value"] == pytest.approx(100 * mean), row["key"]
             checked += 1
     assert checked >= 5
+
+
+def test_ruler_is_the_mean_of_its_tasks() -> None:
+    report = json.loads((PUBLISHED / "ruler-tasks.json").read_text())
+    assert len(report["columns"]) == 1 + RULER_TASK_COUNT
+    for row in report["rows"]:
+        combined, *tasks = (cell["value"] for cell in row["cells"])
+        assert combined == pytest.approx(statistics.fmean(tasks)), row["key"]
