@@ -50,7 +50,7 @@ reproduce: $(STAMP)
 # Main rows first; what is in the store is not made again. Several small models fill a GPU (docs/mini.md).
 GPUS ?= 1
 MINI_MAIN = table-3:3 table-9:3 planted:3 figure-3:1
-MINI_MORE = table-4:3 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
+MINI_MORE = table-4:3 ruler-tasks:3 table-8:3 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
 MINI_INPUTS = --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") --store $(STORE)
 mini: books-given $(STAMP)
 	$(BIN)/python -m tokenweight.tasks.crew $(MINI_MAIN) $(MINI_MORE) $(MINI_INPUTS) --gpus $(GPUS) \
