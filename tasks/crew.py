@@ -4,10 +4,10 @@
 
 What is named first is made first; `:K` asks for seeds 0 to K - 1, and `table-3/uniform/seed-1@planted,ruler` for one
 recipe on some benchmarks. The stages, the store, its leases and records are those of `tokenweight reproduce`, which
-afterwards finds everything made. Each worker keeps to one of the visible GPUs (none is locked against other runs), and its
-output is in STORE/crew. After `--seconds`, planning included, those at work are stopped: the next run goes on from the
-store. On a machine that keeps nothing, `--records FILE` packs what is finished every minute; see
-tokenweight.tasks.records.
+afterwards finds everything made. The crew takes `--gpus` free GPUs for itself, as a run does (tokenweight.gpus); each
+worker keeps to one of them, and its output is in STORE/crew. After `--seconds`, planning included, those at work are
+stopped: the next run goes on from the store. On a machine that keeps nothing, `--records FILE` packs what is finished
+every minute; see tokenweight.tasks.records.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.gpus import chosen_gpus
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import Step, check_checkpoints, check_inputs, schedule
 from tokenweight.progress import no_progress
@@ -262,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--execution", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--without", default="", help="benchmarks that are left out, comma-separated")
     parser.add_argument("--workers", type=int, default=4, help="processes")
-    parser.add_argument("--gpus", type=int, default=1, help="0: no GPU")
+    parser.add_argument("--gpus", type=int, default=1, help="taken for the crew; 0: none")
     parser.add_argument("--long-at-once", type=int, default=2, help="pre-training, training and scoring at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop then")
     parser.add_argument("--records", type=Path, help="a .tar.xz of all records, written every minute and at the end")
@@ -281,10 +282,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         todo = pieces(plans)
         note(f"{len(todo)} pieces to make")
         records = _Records(args.store, args.records) if args.records else None
-        outcome = run_crew(
-            todo, store, execution, workers=args.workers, gpus=args.gpus, long_at_once=args.long_at_once,
-            end=started + args.seconds, note=note, tick=records.now_and_then if records else lambda: None,
-        )  # fmt: skip
+        with _gpus(args.gpus, execution, note):
+            outcome = run_crew(
+                todo, store, execution, workers=args.workers, gpus=args.gpus, long_at_once=args.long_at_once,
+                end=started + args.seconds, note=note, tick=records.now_and_then if records else lambda: None,
+            )  # fmt: skip
         if records:
             records.at_the_end()
     except UserError as error:
@@ -292,6 +294,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(f"{outcome.made} artifacts made, {outcome.left} pieces left, {len(outcome.failed)} failed", file=sys.stderr)
     return 1 if outcome.failed or outcome.left else 0
+
+
+@contextmanager
+def _gpus(count: int, execution: Execution, note: Note) -> Iterator[None]:
+    """Hold `count` free GPUs, which alone are visible to the workers."""
+    of_all = execution.model_copy(update={"processes": count})
+    with chosen_gpus(of_all, {"train"} if count else (), note) as chosen:
+        if len(chosen) < count and execution.device != "cpu":
+            raise UserError(f"--gpus {count}: torch sees {len(chosen)} here; ask for no more (0: none, all on the CPU)")
+        yield
 
 
 class _Records:

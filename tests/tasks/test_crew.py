@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 import time
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenweight import gpus
 from tokenweight.graph import Graph, Planner
 from tokenweight.planning import schedule
 from tokenweight.recipes import Inputs, load, load_all
@@ -16,7 +18,7 @@ from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus
 from tokenweight.stages import Checkpoint, ChunkWork, EvaluateWork, Node
 from tokenweight.store import Identity, Store
 from tokenweight.tasks import crew
-from tokenweight.tasks.crew import Piece, pieces, run_crew
+from tokenweight.tasks.crew import Outcome, Piece, pieces, run_crew
 from tokenweight.tasks.records import write_records
 from tokenweight.training.checkpoints import mark_whole
 
@@ -142,6 +144,30 @@ def test_mistakes_are_one_line(
 ) -> None:
     assert crew.main([*arguments, "--scale", "smoke", "--store", str(tmp_path)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_crew_takes_free_gpus_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(gpus.LOCKS, str(tmp_path / "locks"))
+    monkeypatch.setenv(gpus.VISIBLE, "4,5,6")
+    monkeypatch.setattr(gpus, "_count", lambda: 3)
+    seen = []
+
+    def work(*_: object, gpus: int, **__: object) -> Outcome:
+        seen.append((gpus, os.environ["CUDA_VISIBLE_DEVICES"]))
+        return Outcome()
+
+    monkeypatch.setattr(crew, "run_crew", work)
+    command = ["table-3/uniform@perplexity", "--scale", "smoke", "--store", str(tmp_path / "store")]
+    held = gpus._lock("5")
+    assert held is not None
+    assert crew.main([*command, "--gpus", "2"]) == 0
+    os.close(held)
+    assert crew.main([*command, "--gpus", "0"]) == 0
+    assert seen == [(2, "4,6"), (0, "4,5,6")]
+    assert crew.main([*command, "--gpus", "4"]) == 2
+    assert "--gpus 4: torch sees 3 here" in capsys.readouterr().err
 
 
 def test_a_cut_training_that_was_begun_otherwise_is_told_before_anything_runs(
