@@ -247,7 +247,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--weak-scorer", choices=list(SHAPES), help="time frozen scoring by this model too")
     parser.add_argument("--tiny", action="store_true", help="small widths on CPUs, to try the logic")
     parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.steps < 2:
+        parser.error("--steps: at least 2, the first warms up")
+    if options.weightings and "uniform" not in options.weightings.split(";"):
+        parser.error("--weightings: uniform has to be among them, all ratios are to it")
+    return options
 
 
 if __name__ == "__main__":

@@ -23,14 +23,13 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import chain
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.gpus import chosen_gpus
 from tokenweight.graph import Graph, Planner
-from tokenweight.planning import Step, check_checkpoints, check_inputs, schedule
+from tokenweight.planning import Step, check_before_running, check_inputs, schedule
 from tokenweight.progress import no_progress
 from tokenweight.recipes import SCALES, Inputs, load
 from tokenweight.recipes.execution import execution_for
@@ -38,7 +37,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
 from tokenweight.store import Store
 from tokenweight.tasks.collect import plan_target
-from tokenweight.tasks.records import write_records
+from tokenweight.tasks.records import check_place, write_records
 from tokenweight.training.parent_death import end_with_parent
 
 Note = Callable[[str], None]
@@ -273,16 +272,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         graphs = [_graph(text, args) for text in args.targets]
         store = Store(args.store)
         execution = execution_for(args.scale, args.execution)
+        if not args.gpus:
+            execution = execution.model_copy(update={"device": "cpu"})
 
         def note(message: str) -> None:
             print(f"{time.monotonic() - started:6.0f} s  {message}", file=sys.stderr, flush=True)
 
         plans = [schedule(graph, store) for graph in graphs]
-        check_checkpoints(chain.from_iterable(plans), store, execution)
+        _check(args)
+        check_before_running(graphs, store, execution, plans)
         todo = pieces(plans)
         note(f"{len(todo)} pieces to make")
         records = _Records(args.store, args.records) if args.records else None
-        with _gpus(args.gpus, execution, note):
+        with _gpus(args.gpus if todo else 0, execution, note):
             outcome = run_crew(
                 todo, store, execution, workers=args.workers, gpus=args.gpus, long_at_once=args.long_at_once,
                 end=started + args.seconds, note=note, tick=records.now_and_then if records else lambda: None,
@@ -294,6 +296,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(f"{outcome.made} artifacts made, {outcome.left} pieces left, {len(outcome.failed)} failed", file=sys.stderr)
     return 1 if outcome.failed or outcome.left else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.workers < 1 or args.gpus < 0:
+        raise UserError(
+            f"--workers {args.workers}, --gpus {args.gpus}: give at least one worker, and no fewer GPUs than 0"
+        )
+    if args.records:
+        check_place(args.store, args.records)
 
 
 @contextmanager

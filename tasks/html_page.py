@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tokenweight.recipes import Inputs, Loaded
+from tokenweight.recipes.inputs import last_part
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.style import render as figure_files
@@ -73,7 +74,7 @@ def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | No
     """The command that makes a target with these inputs, as one types it."""
     given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
     words = ["tokenweight", "reproduce", target, "--scale", scale, *(("--seeds", str(seeds)) if seeds else ())]
-    words += [word for name, value in given.items() for word in (f"--{name}", value)]
+    words += [word for name, value in given.items() for word in (f"--{name}", last_part(value))]
     return shlex.join([*words, *_set_options(inputs.settings)])
 
 

@@ -1,44 +1,88 @@
 """The records of a store as one small file: what tables, figures and tests are made from, without weights and data.
 
 Unpacked into a store (`tar xf`), finished evaluations are found there and not run again; what has left its weights or
-tokens behind is made again only where something that is still missing needs it.
+tokens behind counts as removed by `store gc --weights`: its record stays, and it is made again only where something that is
+still missing needs it.
 """
 
 from __future__ import annotations
 
-import lzma
+import io
+import json
 import os
 import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tokenweight.errors import UserError
+from tokenweight.store.faults import WEIGHTS_REMOVED
 from tokenweight.store.store import RECORD
 
+SUFFIX = ".tar.xz"
 LEFT_BEHIND = (".npy", ".safetensors")  # tokens, scores, weights
 LEFT_BEHIND_NAMES = ("tokenizer.json", "prompts.jsonl")
 LEFT_BEHIND_FOLDERS = ("tensorboard",)  # what metrics.jsonl has
-# A window as wide as all records: those of one task have the same prompts with every model.
-_FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 128 << 20}]
+
+
+def check_place(store: Path, file: Path) -> None:
+    """Raise UserError where an archive of the store's records cannot be written."""
+    if not file.name.endswith(SUFFIX):
+        raise UserError(f"{file}: the archive is a {SUFFIX}; name it so")
+    if file.exists() and not file.is_file():
+        raise UserError(f"{file}: is there and no file; choose another place")
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise UserError(f"{file}: {file.parent} is no directory that can be written to; choose another place")
+    if file.resolve().is_relative_to(store.resolve()):
+        raise UserError(f"{file}: lies in the store that it would pack; choose a place outside")
 
 
 def write_records(store: Path, file: Path) -> int:
-    """Pack every finished artifact's small files, whole or not at all; returns how many artifacts there are."""
+    """Pack every finished artifact's small files, whole or not at all; returns how many artifacts there are.
+
+    Raises:
+        UserError: the archive cannot be written there.
+    """
+    check_place(store, file)
     artifacts = (record.parent for record in store.glob(f"*/[!.]*/{RECORD}"))
     finished = [artifact for artifact in artifacts if re.fullmatch(r".+-[0-9a-f]{8}", artifact.name)]  # none set aside
-    part = file.with_name(f"{file.name}.part")
-    with lzma.open(part, "wb", filters=_FILTERS) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
-        for path in sorted((path for artifact in finished for path in _kept(artifact)), key=_alike):
-            archive.add(path, path.relative_to(store).as_posix(), filter=_of_nobody)
-    os.replace(part, file)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with tarfile.open(part, "w:xz", preset=6) as archive:
+            for path in sorted((path for artifact in finished for path in _kept(artifact)), key=_alike):
+                archive.add(path, path.relative_to(store).as_posix(), filter=_of_nobody)
+            for artifact in finished:
+                _mark_left_behind(archive, artifact, store)
+        os.replace(part, file)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be written ({error}); try again, or choose another place") from None
+    finally:
+        part.unlink(missing_ok=True)
     return len(finished)
 
 
 def _kept(artifact: Path) -> Iterator[Path]:
-    for path in artifact.rglob("*"):
-        left = path.suffix in LEFT_BEHIND or path.name in LEFT_BEHIND_NAMES or path.parent.name in LEFT_BEHIND_FOLDERS
-        if path.is_file() and not left:
-            yield path
+    return (path for path in artifact.rglob("*") if path.is_file() and not _left_behind(path))
+
+
+def _left_behind(path: Path) -> bool:
+    return (
+        path.suffix in LEFT_BEHIND or path.name in LEFT_BEHIND_NAMES or path.parent.name in LEFT_BEHIND_FOLDERS
+        or path.name == WEIGHTS_REMOVED
+    )  # fmt: skip
+
+
+def _mark_left_behind(archive: tarfile.TarFile, artifact: Path, store: Path) -> None:
+    """Say in the archive which of a record's files it has not: they are gone on purpose."""
+    try:
+        names = [name for name in json.loads((artifact / RECORD).read_text())["outputs"] if _left_behind(Path(name))]
+    except (ValueError, KeyError, TypeError):  # no readable record: damaged here, and there
+        return
+    if names:
+        content = json.dumps(names).encode()
+        member = tarfile.TarInfo((artifact / WEIGHTS_REMOVED).relative_to(store).as_posix())
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
 
 
 def _alike(path: Path) -> tuple[str, str, str]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.rescoring import StoredOutputs
 from tokenweight.evaluation.vllm_check import check_vllm
 from tokenweight.graph import Graph
-from tokenweight.recipes.schema import Execution
-from tokenweight.stages import ChunkWork, EvaluateWork, Node, PretrainWork, TrainWork
+from tokenweight.recipes.schema import Execution, FilesCorpus
+from tokenweight.stages import ChunkWork, EvaluateWork, Node, PrepareWork, PretrainWork, TrainWork
 from tokenweight.store import Store
+from tokenweight.store.listing import refuse_listing
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
 from tokenweight.training.launch_check import check_batch
 
@@ -68,6 +70,7 @@ def check_before_running(
     for steps in plans:
         check_execution(steps, execution)
         check_checkpoints(steps, store, execution)
+    check_listings(step for steps in plans for step in steps)
     check_texts(step for steps in plans for step in steps)
 
 
@@ -83,6 +86,17 @@ def shortened(missing: Iterable[str]) -> list[str]:
     for line in missing:
         by_setting.setdefault(line.partition(":")[0], []).append(line)
     return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
+
+
+def check_listings(steps: Iterable[Step]) -> None:
+    """Raise UserError where something would be evaluated on data of which there are digests alone."""
+    for step in steps:
+        if step.action == "run" and isinstance(step.node.work, EvaluateWork | PrepareWork):
+            evaluation, benchmark = step.node.work.evaluation, step.node.work.unit.benchmark
+            if benchmark == "mmlu" and evaluation.mmlu.data:
+                refuse_listing("evaluation.mmlu.data", Path(evaluation.mmlu.data))
+            if benchmark in ("perplexity", "pmi", "phrase") and isinstance(evaluation.perplexity.corpus, FilesCorpus):
+                refuse_listing("evaluation.perplexity.corpus.path", Path(evaluation.perplexity.corpus.path))
 
 
 def check_texts(steps: Iterable[Step]) -> None:

@@ -78,17 +78,61 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *ar
 
 
 def test_packed_records_are_all_that_finished_and_hold_no_weights(
-    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code, told = run(capsys, monkeypatch, "store", "pack", tmp_path / "records.tar.xz", "--store", store.root)
+    outside = tmp_path_factory.mktemp("outside")
+    code, told = run(capsys, monkeypatch, "store", "pack", outside / "records.tar.xz", "--store", store.root)
     assert (code, "records of 5 artifacts" in told) == (0, True), told
-    with tarfile.open(tmp_path / "records.tar.xz") as archive:
-        archive.extractall(tmp_path / "elsewhere", filter="data")
-    elsewhere = Store(tmp_path / "elsewhere")
+    with tarfile.open(outside / "records.tar.xz") as archive:
+        archive.extractall(outside / "elsewhere", filter="data")
+    elsewhere = Store(outside / "elsewhere")
     assert elsewhere.state(UNIT).kind == "whole"
     assert not list(elsewhere.root.rglob("*.safetensors"))
-    code, told = run(capsys, monkeypatch, "store", "pack", tmp_path / "none/records.tar.xz", "--store", store.root)
-    assert (code, "none does not exist" in told) == (2, True), told
+    assert elsewhere.state(MODEL).kind == "stripped"
+    assert run(capsys, monkeypatch, "store", "verify", "--store", elsewhere.root)[0] == 0
+    again = outside / "again.tar.xz"
+    assert run(capsys, monkeypatch, "store", "pack", again, "--store", elsewhere.root)[0] == 0
+    with tarfile.open(outside / "records.tar.xz") as first, tarfile.open(again) as second:
+        assert sorted(first.getnames()) == sorted(second.getnames())
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("none/records.tar.xz", "none is no directory that can be written to"),
+        ("records.zip", "the archive is a .tar.xz"),
+        ("folder.tar.xz", "is there and no file"),
+        ("chunk/records.tar.xz", "lies in the store"),
+    ],
+)
+def test_a_place_where_records_cannot_be_packed_is_one_line(
+    place: str, said: str, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.root / "folder.tar.xz").mkdir()
+    code, told = run(capsys, monkeypatch, "store", "pack", store.root / place, "--store", store.root)
+    assert (code, said in told) == (2, True), told
+
+
+def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
+    store: Store,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place, empty = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("empty")
+    code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", empty)
+    assert (code, "nothing that is finished" in told) == (2, True), told
+
+    def gone(*_: object, **__: object) -> None:
+        raise FileNotFoundError("rows.parquet")
+
+    monkeypatch.setattr(tarfile.TarFile, "add", gone)
+    code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)
+    assert (code, "cannot be written" in told) == (2, True), told
+    assert list(place.iterdir()) == []
 
 
 def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:

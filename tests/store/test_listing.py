@@ -1,17 +1,19 @@
 """A list of digests in place of data: the same fingerprints, and nothing can be computed from it."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tokenweight import cli
-from tokenweight.corpus.files import documents
+from tokenweight.corpus.files import documents, list_files
 from tokenweight.errors import UserError
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.graph import Planner
+from tokenweight.planning import check_before_running
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.inputs import told
-from tokenweight.recipes.schema import FilesCorpus
+from tokenweight.recipes.schema import Execution, FilesCorpus
 from tokenweight.store import Store, file_sha256
 from tokenweight.store.listing import listed_digest, listed_files
 
@@ -30,6 +32,8 @@ def books(tmp_path: Path) -> Path:
     for number in range(12):
         (directory / ("sea" if number % 2 else ".") / f"book {number}.txt").write_text(f"Book {number}. " * 400)
     (directory / "readme.md").write_text("not a book")
+    (directory / ".git").mkdir()
+    (directory / ".git/hidden.txt").write_text("not a book either")
     _list(directory, tmp_path / "books.sha256")
     return directory
 
@@ -69,12 +73,47 @@ def test_nothing_is_computed_from_digests(
     assert "digests alone, enough to plan and report; to compute, give the directory" in capsys.readouterr().err
 
 
-def test_a_line_that_is_none_is_named(tmp_path: Path) -> None:
+def test_mmlu_that_is_digests_alone_is_told_before_anything_runs(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    listing = _list(smoke_eval_dir() / "mmlu", tmp_path / "mmlu.sha256")
+    graph = Planner(store).graph([load("table-3/uniform", "smoke", Inputs(mmlu=str(listing)))], ["mmlu"])
+    with pytest.raises(UserError, match=r"evaluation\.mmlu\.data: .* has digests alone"):
+        check_before_running([graph], store, Execution(device="cpu"))
+
+
+DIGEST = "0" * 64
+
+
+def test_what_sha256sum_writes_is_read(tmp_path: Path) -> None:
     listing = tmp_path / "some.sha256"
-    listing.write_text(f"{'0' * 64}  a.txt\n{'1' * 64} *./sub/b c.txt\n")
-    assert listed_files(listing) == {"a.txt": "0" * 64, "sub/b c.txt": "1" * 64}
-    assert listed_digest(listing / "sub/b c.txt") == "1" * 64
+    names = b"\xef\xbb\xbf%b  a.txt\r\n%b *./sub//b c.txt\n\n\\%b  ./new\\nline\\\\.txt\n%b  ./caf\xe9.txt\n"
+    listing.write_bytes(names % (DIGEST.encode(), b"A" * 64, b"b" * 64, b"c" * 64))
+    assert listed_files(listing) == {
+        "a.txt": DIGEST, "sub/b c.txt": "a" * 64, "new\nline\\.txt": "b" * 64, "caf\udce9.txt": "c" * 64
+    }  # fmt: skip
+    assert listed_digest(listing / "sub/b c.txt") == "a" * 64
     assert listed_digest(listing / "c.txt") is None
-    listing.write_text(f"{'0' * 64}  a.txt\nabc\n")
-    with pytest.raises(UserError, match="line 2: not a line of `sha256sum`"):
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"{DIGEST}  a.txt\nabc\n", "line 2: 'abc' is not a line of `sha256sum`"),
+        (f"{DIGEST}  /data/a.txt\n", "line 1: /data/a.txt is no path below the directory"),
+        (f"{DIGEST}  ../a.txt\n", "is no path below the directory"),
+        (f"{DIGEST}  a.txt\n{'1' * 64}  ./a.txt\n", "line 2: a.txt is there twice"),
+        ("\n", "is empty"),
+    ],
+)
+def test_a_list_that_is_none_is_one_line(content: str, said: str, tmp_path: Path) -> None:
+    listing = tmp_path / "some.sha256"
+    listing.write_text(content)
+    with pytest.raises(UserError, match=re.escape(said)):
         listed_files(listing)
+
+
+def test_a_list_without_texts_is_refused_as_such_a_directory_is(tmp_path: Path) -> None:
+    listing = tmp_path / "some.sha256"
+    listing.write_text(f"{DIGEST}  a.csv\n")
+    with pytest.raises(UserError, match=r"holds only \.csv"):
+        list_files(FilesCorpus(path=str(listing)))

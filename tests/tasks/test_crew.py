@@ -104,7 +104,7 @@ def test_what_fails_is_named_what_needs_it_is_left_and_the_others_are_made(tmp_p
     assert write_records(store.root, tmp_path / "records.tar.xz") == 1
     with tarfile.open(tmp_path / "records.tar.xz") as archive:
         names = {Path(name).name for name in archive.getnames()}
-    assert names == {"record.json", "accounting.json", "sequences.parquet"}
+    assert names == {"record.json", "accounting.json", "sequences.parquet", "weights-removed.json"}
 
 
 def test_at_the_end_of_the_time_nothing_is_left_at_work(tmp_path: Path) -> None:
@@ -135,6 +135,7 @@ def test_records_leave_weights_and_tokens_behind(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["table-99"], "target 'table-99': unknown"),
+        (["table-3", "--gpus", "-1"], "no fewer GPUs than 0"),
         (["table-3:x"], "table-3:x: not TARGET:SEEDS"),
         (["table-3", "--corpus", "nowhere"], "--corpus nowhere: does not exist"),
     ],
@@ -167,7 +168,12 @@ def test_the_crew_takes_free_gpus_for_itself(
     assert crew.main([*command, "--gpus", "0"]) == 0
     assert seen == [(2, "4,6"), (0, "4,5,6")]
     assert crew.main([*command, "--gpus", "4"]) == 2
-    assert "--gpus 4: torch sees 3 here" in capsys.readouterr().err
+    assert crew.main([*command, "--workers", "0"]) == 2
+    assert crew.main([*command, "--records", str(tmp_path / "none/r.tar.xz")]) == 2
+    said = capsys.readouterr().err
+    assert "--gpus 4: torch sees 3 here" in said
+    assert "at least one worker" in said
+    assert "none is no directory" in said
 
 
 def test_a_cut_training_that_was_begun_otherwise_is_told_before_anything_runs(

@@ -31,7 +31,10 @@ StyleOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 INPUT_OPTIONS = {
-    "corpus": ("--corpus", "Directory of .txt, .jsonl or .parquet in place of the recipe's corpus."),
+    "corpus": (
+        "--corpus",
+        "Directory of .txt, .jsonl or .parquet in place of the recipe's corpus; to plan or report a list of its digests too.",
+    ),
     "base": ("--base", 'Checkpoint directory; "pretrain": trained here; "random:CONFIG": random weights.'),
     "tokenizer": ("--tokenizer", "Directory with tokenizer.json, for --base pretrain or random."),
     "mmlu": ("--mmlu", 'Directory with dev/ and test/, or "hub".'),

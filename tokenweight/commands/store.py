@@ -105,9 +105,10 @@ def pack(
     from tokenweight.tasks.records import write_records
 
     root, place = _there(store), file.expanduser()
-    if not place.parent.is_dir():
-        raise UserError(f"{place}: {place.parent} does not exist; make it, or choose another place")
     count = write_records(root, place)
+    if not count:
+        place.unlink()
+        raise UserError(f"--store {store}: holds nothing that is finished, so no records")
     typer.echo(f"{place}: records of {count} artifacts, {_size(place.stat().st_size).strip()}")
 
 

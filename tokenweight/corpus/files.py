@@ -29,8 +29,9 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
     if not root.exists():
         raise UserError(f"corpus.path: {corpus.path} does not exist; give a directory of {', '.join(SUFFIXES)} files")
     if is_listing(root):
-        return sorted(root / name for name in listed_files(root) if Path(name).suffix in SUFFIXES)
-    everything = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+        everything = sorted(root / name for name in listed_files(root))
+    else:
+        everything = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
     visible = [p for p in everything if not any(part.startswith(".") for part in p.relative_to(root).parts)]
     found = [p for p in visible if p.suffix in SUFFIXES]
     if not found:

@@ -38,13 +38,14 @@ def told(inputs: Inputs) -> tuple[str, ...]:
     """For below a table: what the user gave in place of the recipes' own; of an absolute path only its last part."""
     given = inputs.model_dump(exclude_none=True, exclude={"settings"})
     options = [
-        *(f"--{name} {_last_part(value)}" for name, value in given.items()),
-        *(f"--set {key}={_last_part(value)}" for key, value in inputs.assignments().items()),
+        *(f"--{name} {last_part(value)}" for name, value in given.items()),
+        *(f"--set {key}={last_part(value)}" for key, value in inputs.assignments().items()),
     ]
     return (f"Run with {', '.join(options)}.",) if options else ()
 
 
-def _last_part(value: str) -> str:
+def last_part(value: str) -> str:
+    """What others may see of a path: of an absolute one the last part, of a list of digests its directory's name."""
     value = value.removesuffix(SUFFIX)  # a list of digests stands for the directory
     return Path(value).name if Path(value).is_absolute() else value
 
@@ -147,4 +148,4 @@ def _subtree(settings: Settings, key: str) -> dict[str, object]:
 def _existing(option: str, path: str) -> str:
     if not Path(path).exists():
         raise UserError(f"{option} {path}: does not exist; give the path of an existing file or directory")
-    return str(Path(path).resolve())
+    return str(Path(path).absolute() if path.endswith(SUFFIX) else Path(path).resolve())  # a link keeps its suffix

@@ -1,19 +1,19 @@
 """A list of digests in place of a directory: enough to plan a run and to report it, not to compute anything.
 
-`cd DIR && find . -type f | sort | xargs sha256sum > ../DIR.sha256` writes one; whoever has the records of a run and this list
-renders its tables without the data.
+`(cd DIR && find . -xtype f -print0 | sort -z | xargs -0 sha256sum) > DIR.sha256` writes one; whoever has the records of a
+run and this list renders its tables without the data.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tokenweight.errors import UserError
 
 SUFFIX = ".sha256"
-_LINE = re.compile(r"([0-9a-f]{64}) [ *](?:\./)?(\S.*)")
+_LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
 
 def is_listing(path: Path) -> bool:
@@ -29,13 +29,35 @@ def listed_files(listing: Path) -> dict[str, str]:
 
 @cache
 def _read(listing: Path, _time: int, _size: int) -> dict[str, str]:
+    try:
+        text = listing.read_bytes().decode("utf-8-sig", errors="surrogateescape")  # names may be in any encoding
+    except OSError as error:
+        raise UserError(f"{listing}: cannot be read ({error.strerror})") from None
     digests: dict[str, str] = {}
-    for number, line in enumerate(listing.read_text(encoding="utf-8").splitlines(), start=1):
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise UserError(f"{listing}, line {number}: not a line of `sha256sum`; write the list by it")
-        digests[match[2]] = match[1]
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            name, digest = _entry(listing, number, line.removesuffix("\r"))
+            if digests.setdefault(name, digest) != digest:
+                raise UserError(
+                    f"{listing}, line {number}: {name} is there twice, with other digests; write the list anew"
+                )
+    if not digests:
+        raise UserError(f"{listing}: is empty; write it by `sha256sum` in the directory that it stands for")
     return digests
+
+
+def _entry(listing: Path, number: int, line: str) -> tuple[str, str]:
+    match = _LINE.fullmatch(line)
+    if match is None:
+        shown = repr(line[:40])
+        raise UserError(f"{listing}, line {number}: {shown} is not a line of `sha256sum`; write the list by it")
+    escaped, digest, name = match.groups()
+    if escaped:  # how sha256sum writes names with a newline or a backslash in them
+        name = re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), name)
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise UserError(f"{listing}, line {number}: {name} is no path below the directory; write the list in it")
+    return path.as_posix(), digest.lower()
 
 
 def listed_digest(path: Path) -> str | None:

@@ -78,7 +78,10 @@ class Store:
             if fault:
                 return State("damaged", fault)
             if removed_weights(path):
-                return State("stripped", "its weights were removed from the store (store gc --weights)")
+                return State(
+                    "stripped",
+                    "its weights were removed from the store (store gc --weights), or left out of unpacked records",
+                )
             return State("whole", "found in the store")
         if self._held(identity):
             return State("held", "another run is making it")
