@@ -1,6 +1,7 @@
 """The published tables of scale mini: every value stands on records that lie beside it, and is what they say."""
 
 import json
+import re
 import statistics
 import tarfile
 from pathlib import Path
@@ -61,3 +62,27 @@ def test_ruler_is_the_mean_of_its_tasks() -> None:
     for row in report["rows"]:
         combined, *tasks = (cell["value"] for cell in row["cells"])
         assert combined == pytest.approx(statistics.fmean(tasks)), row["key"]
+
+
+_ROW = re.compile(
+    r"\| .* \| (?P<difference>[+-][\d.]+)(?: \[(?P<low>-?[\d.]+), (?P<high>-?[\d.]+)\])? \| (?P<seeds>\d) of 5 \| (?P<p>.*?) \|"
+)
+
+
+def _as_read(finding: dict[str, Any], decimals: int) -> tuple[str, ...]:
+    """A finding as the reading prints it; the direction of a perplexity's or NLL's order does not show in its numbers."""
+    low, high = (f"{finding[key]:.{decimals}f}" if finding["is_tested"] else "None" for key in ("ci_low", "ci_high"))
+    p = finding["p_corrected"]
+    printed = "no test" if not finding["is_tested"] else "<0.001" if p < 0.001 else f"{p:.{3 if p < 0.1 else 2}f}"
+    return (f"{finding['difference']:+.{decimals}f}", low, high, str(finding["seeds_holding"]), printed)
+
+
+def test_the_reading_has_every_finding_with_its_numbers() -> None:
+    tables = ("table-3", "table-4", "table-9", "planted")
+    findings = [one for name in tables for one in json.loads((PUBLISHED / f"{name}.json").read_text())["findings"]]
+    rows = [match for line in (PUBLISHED / "README.md").read_text().splitlines() if (match := _ROW.match(line))]
+    assert len(rows) == len(findings)
+    found = {_as_read(finding, decimals) for finding in findings for decimals in (2, 3)}
+    for row in rows:
+        p = "1.00" if row["p"] == "1.0" else row["p"]
+        assert (row["difference"], str(row["low"]), str(row["high"]), row["seeds"], p) in found, row[0]
