@@ -71,11 +71,12 @@ def write_html(
 
 
 def reproduce_command(target: str, scale: Scale, inputs: Inputs, seeds: int | None) -> str:
-    """The command that makes a target with these inputs, as one types it."""
+    """The command that makes a target with these inputs, as one types it where they lie: no absolute paths on a page."""
     given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
     words = ["tokenweight", "reproduce", target, "--scale", scale, *(("--seeds", str(seeds)) if seeds else ())]
     words += [word for name, value in given.items() for word in (f"--{name}", last_part(value))]
-    return shlex.join([*words, *_set_options(inputs.settings)])
+    settings = (f"{key}={last_part(value)}" for key, value in inputs.assignments().items())
+    return shlex.join([*words, *_set_options(settings)])
 
 
 def _section(
@@ -106,7 +107,7 @@ def _show_config_command(loaded: Loaded, scale: Scale, inputs: Inputs) -> str:
     """With those settings of the user's that this recipe knows."""
     changed = [key for key, cited in loaded.settings.items() if cited.origin == "given by you"]
     known = [
-        f"{key}={value}"
+        f"{key}={last_part(value)}"
         for key, value in inputs.assignments().items()
         if any(f"{name}.".startswith(f"{key}.") for name in changed)
     ]

@@ -40,12 +40,16 @@ def check_place(store: Path, file: Path) -> None:
 def write_records(store: Path, file: Path) -> int:
     """Pack every finished artifact's small files, whole or not at all; returns how many artifacts there are.
 
+    Where there is none nothing is written, and an archive that is there stays.
+
     Raises:
         UserError: the archive cannot be written there.
     """
     check_place(store, file)
     artifacts = (record.parent for record in store.glob(f"*/[!.]*/{RECORD}"))
     finished = [artifact for artifact in artifacts if re.fullmatch(r".+-[0-9a-f]{8}", artifact.name)]  # none set aside
+    if not finished:
+        return 0
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
         with tarfile.open(part, "w:xz", preset=6) as archive:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tokenweight.recipes.cited import resolved
+from tokenweight.recipes.inputs import last_part
 from tokenweight.reports.display import (
     NO_NUMBER,
     NOT_IN_PAPER,
@@ -171,9 +171,9 @@ def _recipes(recipes: Mapping[str, RecipeShown]) -> dict[str, Any]:
 
 
 def _without_places(value: Any) -> Any:
-    """A setting as a page shows it: of an absolute path only its last part, as below tables."""
+    """A setting as a page shows it: paths as below tables."""
     if isinstance(value, dict):
         return {key: _without_places(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_without_places(part) for part in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+    return last_part(value) if isinstance(value, str) else value

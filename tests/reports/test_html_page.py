@@ -18,6 +18,7 @@ from tokenweight.cli import app
 from tokenweight.errors import UserError
 from tokenweight.recipes import Inputs, load
 from tokenweight.reports.build import build_report
+from tokenweight.reports.html import data as html_data
 from tokenweight.reports.html import samples as samples_module
 from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
@@ -386,6 +387,21 @@ def test_commands_are_typed_as_they_were_given() -> None:
         "tokenweight reproduce table-3 --scale mini --seeds 2 --corpus 'my books' "
         "--set training.steps=3 --set weighting.kappa=0.3"
     )
+
+
+def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:
+    books = tmp_path / "my books"
+    books.mkdir()
+    for number in range(12):
+        (books / f"{number}.txt").write_text("word " * 20)
+    inputs = Inputs(corpus=str(books), settings=(f"evaluation.mmlu.data={tmp_path}",))
+    assert str(tmp_path) not in html_page.reproduce_command("table-3", "mini", inputs, None)
+    loaded = load("table-3/uniform", "mini", inputs)
+    shown = html_data._recipes({"x": RecipeShown(loaded, html_page._show_config_command(loaded, "mini", inputs))})
+    assert str(tmp_path) not in json.dumps(shown)
+    assert ["corpus.path", "my books", "given by you"] in shown["settings"]
+    (mixture,) = (value for key, value, _ in shown["settings"] if key == "base.corpus.parts")
+    assert mixture[0]["corpus"]["path"] == "my books"
 
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import statistics
 import tarfile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,78 @@ def test_the_reading_has_every_finding_with_its_numbers() -> None:
     for row in rows:
         p = "1.00" if row["p"] == "1.0" else row["p"]
         assert (row["difference"], str(row["low"]), str(row["high"]), row["seeds"], p) in found, row[0]
+
+
+def _rows(heading: str) -> list[list[str]]:
+    """The cells of the table in the reading whose head begins so."""
+    lines = iter((PUBLISHED / "README.md").read_text().splitlines())
+    head = next(line for line in lines if line.startswith(f"| {heading}"))
+    next(lines)
+    table = [head, *takewhile(lambda line: line.startswith("|"), lines)]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_the_tasks_of_the_reading_are_those_of_their_table() -> None:
+    report = json.loads((PUBLISHED / "ruler-tasks.json").read_text())
+    by_row = {row["key"]: [cell["value"] for cell in row["cells"]] for row in report["rows"]}
+    columns = [column["key"] for column in report["columns"]]
+    order = (
+        "uniform",
+        "unfrozen-sparse",
+        "unfrozen-dense",
+        "frozen-sparse",
+        "frozen-dense",
+        "ppmi",
+        "npmi",
+        "sppmi",
+        "snpmi",
+    )
+    for name, *values in _rows("mean over four lengths")[1:]:
+        place = columns.index("ruler" if name == "RULER" else name.strip("`"))
+        assert values == [f"{by_row[row][place]:.1f}" for row in order], name
+
+
+def test_the_order_of_each_seed_is_that_of_its_records(scores: dict[str, dict[str, Any]]) -> None:
+    report = json.loads((PUBLISHED / "table-3.json").read_text())
+    place = [column["key"] for column in report["columns"]].index("ruler")
+    labels = {"lcde": "LCDE"} | {
+        f"{how}-{kind}": f"{kind} {how}" for how in ("frozen", "unfrozen") for kind in ("sparse", "dense")
+    }
+    rows = [row for row in report["rows"] if not row["key"].startswith("no-train")]
+    for seed, told in _rows("seed |")[1:]:
+        name = f"-seed{seed}--" if seed != "0" else "--"
+        means = {
+            labels.get(row["key"], row["key"]): 100 * statistics.fmean(
+                scores[address]["mean_score"]
+                for address in row["cells"][place]["addresses"]
+                if name in address and (seed != "0" or "-seed" not in address)
+            )
+            for row in rows
+        }  # fmt: skip
+        ranked = sorted(means.items(), key=lambda item: -item[1])
+        assert told == ", ".join(f"{label} {mean:.2f}" for label, mean in ranked)
+
+
+def test_the_speeds_of_the_reading_are_those_of_its_trainings(scores: dict[str, dict[str, Any]]) -> None:
+    patterns = {
+        "pre-training the base": r"pretrain/llama-8x512-.*",
+        "continued training": r"train/.*d1cf7e-4096-uniform(-seed\d)?-[0-9a-f]{8}",
+        "dense frozen": r"train/.*-frozen-dense-0\.75(-seed\d)?-[0-9a-f]{8}",
+        "sparse frozen": r"train/.*-frozen-sparse-0\.4(-seed\d)?-[0-9a-f]{8}",
+        "dense unfrozen": r"train/.*-unfrozen-dense-0\.75(-seed\d)?-[0-9a-f]{8}",
+        "sparse unfrozen": r"train/.*-unfrozen-sparse-0\.2(-seed\d)?-[0-9a-f]{8}",
+    }
+    rows = _rows("| tokens/s")[1:]
+    assert len(rows) == len(patterns)
+    for (label, *told), (begins, pattern) in zip(rows, patterns.items(), strict=True):
+        assert label.startswith(begins)
+        facts = [fact for address, fact in scores.items() if re.fullmatch(pattern, address)]
+        for key, text, best in zip(("tokens_per_second", "mfu", "seconds"), told, (max, max, min), strict=True):
+            values = [fact[key] for fact in facts]
+            shown = [statistics.median(values), best(values)][: len(text.split(";"))]
+            form = {
+                "tokens_per_second": lambda x: f"{round(x, -3):,.0f}",
+                "mfu": "{:.3f}".format,
+                "seconds": "{:.0f}".format,
+            }[key]
+            assert text == "; ".join(map(form, shown)), (label, key)

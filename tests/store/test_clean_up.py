@@ -123,6 +123,7 @@ def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place, empty = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("empty")
+    (place / "a.tar.xz").write_text("good")
     code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", empty)
     assert (code, "nothing that is finished" in told) == (2, True), told
 
@@ -132,7 +133,7 @@ def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
     monkeypatch.setattr(tarfile.TarFile, "add", gone)
     code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)
     assert (code, "cannot be written" in told) == (2, True), told
-    assert list(place.iterdir()) == []
+    assert [(path.name, path.read_text()) for path in place.iterdir()] == [("a.tar.xz", "good")]
 
 
 def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:

@@ -37,7 +37,7 @@ INPUT_OPTIONS = {
     ),
     "base": ("--base", 'Checkpoint directory; "pretrain": trained here; "random:CONFIG": random weights.'),
     "tokenizer": ("--tokenizer", "Directory with tokenizer.json, for --base pretrain or random."),
-    "mmlu": ("--mmlu", 'Directory with dev/ and test/, or "hub".'),
+    "mmlu": ("--mmlu", 'Directory with dev/ and test/, or "hub"; to plan or report a list of its digests too.'),
     "bbh": ("--bbh", 'Directory of the official JSON files, or "hub".'),
     "longbench": ("--longbench", 'Directory of the official JSONL files, or "hub".'),
     "haystack": ("--haystack", "RULER's haystack: directory of .txt, or JSON with `text`."),

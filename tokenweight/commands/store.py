@@ -107,7 +107,6 @@ def pack(
     root, place = _there(store), file.expanduser()
     count = write_records(root, place)
     if not count:
-        place.unlink()
         raise UserError(f"--store {store}: holds nothing that is finished, so no records")
     typer.echo(f"{place}: records of {count} artifacts, {_size(place.stat().st_size).strip()}")
 
