@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
 import re
 import tarfile
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.store.faults import WEIGHTS_REMOVED
+from tokenweight.store.inventory import inventory
 from tokenweight.store.store import RECORD
 
 SUFFIX = ".tar.xz"
@@ -26,7 +28,7 @@ LEFT_BEHIND_FOLDERS = ("tensorboard",)  # what metrics.jsonl has
 
 
 def check_place(store: Path, file: Path) -> None:
-    """Raise UserError where an archive of the store's records cannot be written."""
+    """Raise UserError where an archive of the store's records cannot be written, or would take the place of more than it has."""
     if not file.name.endswith(SUFFIX):
         raise UserError(f"{file}: the archive is a {SUFFIX}; name it so")
     if file.exists() and not file.is_file():
@@ -35,10 +37,26 @@ def check_place(store: Path, file: Path) -> None:
         raise UserError(f"{file}: {file.parent} is no directory that can be written to; choose another place")
     if file.resolve().is_relative_to(store.resolve()):
         raise UserError(f"{file}: lies in the store that it would pack; choose a place outside")
+    lost = [address for address in _packed(file) if not (store / address).is_dir()] if file.exists() else []
+    if lost:
+        raise UserError(
+            f"{file}: has {len(lost)} artifacts that the store has not, such as {lost[0]}; unpack it into the store first, "
+            "or choose another place"
+        )
+
+
+def _packed(file: Path) -> list[str]:
+    """Addresses of the artifacts in an archive."""
+    try:
+        with tarfile.open(file, "r:xz") as archive:
+            names = archive.getnames()
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError):
+        raise UserError(f"{file}: is there and no archive of records; choose another place") from None
+    return [name.removesuffix(f"/{RECORD}") for name in names if name.endswith(f"/{RECORD}")]
 
 
 def write_records(store: Path, file: Path) -> int:
-    """Pack every finished artifact's small files, whole or not at all; returns how many artifacts there are.
+    """Pack the small files of every artifact that is finished and sound, whole or not at all; returns how many artifacts there are.
 
     Where there is none nothing is written, and an archive that is there stays.
 
@@ -46,8 +64,7 @@ def write_records(store: Path, file: Path) -> int:
         UserError: the archive cannot be written there.
     """
     check_place(store, file)
-    artifacts = (record.parent for record in store.glob(f"*/[!.]*/{RECORD}"))
-    finished = [artifact for artifact in artifacts if re.fullmatch(r".+-[0-9a-f]{8}", artifact.name)]  # none set aside
+    finished = [entry.path for entry in inventory(store) if entry.kind in ("whole", "weights removed")]
     if not finished:
         return 0
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
@@ -78,10 +95,7 @@ def _left_behind(path: Path) -> bool:
 
 def _mark_left_behind(archive: tarfile.TarFile, artifact: Path, store: Path) -> None:
     """Say in the archive which of a record's files it has not: they are gone on purpose."""
-    try:
-        names = [name for name in json.loads((artifact / RECORD).read_text())["outputs"] if _left_behind(Path(name))]
-    except (ValueError, KeyError, TypeError):  # no readable record: damaged here, and there
-        return
+    names = [name for name in json.loads((artifact / RECORD).read_text())["outputs"] if _left_behind(Path(name))]
     if names:
         content = json.dumps(names).encode()
         member = tarfile.TarInfo((artifact / WEIGHTS_REMOVED).relative_to(store).as_posix())

@@ -123,9 +123,12 @@ def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     place, empty = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("empty")
-    (place / "a.tar.xz").write_text("good")
-    code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", empty)
+    code, told = run(capsys, monkeypatch, "store", "pack", place / "b.tar.xz", "--store", empty)
     assert (code, "nothing that is finished" in told) == (2, True), told
+    assert run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)[0] == 0
+    good = (place / "a.tar.xz").read_bytes()
+    code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", empty)
+    assert (code, "has 5 artifacts that the store has not" in told) == (2, True), told
 
     def gone(*_: object, **__: object) -> None:
         raise FileNotFoundError("rows.parquet")
@@ -133,7 +136,24 @@ def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
     monkeypatch.setattr(tarfile.TarFile, "add", gone)
     code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)
     assert (code, "cannot be written" in told) == (2, True), told
-    assert [(path.name, path.read_text()) for path in place.iterdir()] == [("a.tar.xz", "good")]
+    assert [(path.name, path.read_bytes()) for path in place.iterdir()] == [("a.tar.xz", good)]
+
+
+def test_damaged_records_are_not_packed_and_no_other_file_is_overwritten(
+    store: Store,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = tmp_path_factory.mktemp("place") / "records.tar.xz"
+    (store.path(UNIT) / "rows.parquet").write_text("")
+    (store.path(OTHER) / "record.json").write_text("{")
+    code, told = run(capsys, monkeypatch, "store", "pack", place, "--store", store.root)
+    assert (code, "records of 3 artifacts" in told) == (0, True), told
+    place.write_text("a letter")
+    code, told = run(capsys, monkeypatch, "store", "pack", place, "--store", store.root)
+    assert (code, "no archive of records" in told) == (2, True), told
+    assert place.read_text() == "a letter"
 
 
 def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:

@@ -16,7 +16,7 @@ from tokenweight.planning import schedule
 from tokenweight.recipes import Inputs, load, load_all
 from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus
 from tokenweight.stages import Checkpoint, ChunkWork, EvaluateWork, Node
-from tokenweight.store import Identity, Store
+from tokenweight.store import Build, Identity, Store
 from tokenweight.tasks import crew
 from tokenweight.tasks.crew import Outcome, Piece, pieces, run_crew
 from tokenweight.tasks.records import write_records
@@ -119,16 +119,22 @@ def test_at_the_end_of_the_time_nothing_is_left_at_work(tmp_path: Path) -> None:
 
 
 def test_records_leave_weights_and_tokens_behind(tmp_path: Path) -> None:
-    artifact = tmp_path / "store" / "train" / "model-01234567"
-    (artifact / "model").mkdir(parents=True)
-    cut = tmp_path / "store" / "train" / ".model-89abcdef.partial"
+    store = Store(tmp_path / "store")
+
+    def write(work: Build) -> None:
+        (work.directory / "model").mkdir()
+        for name in ("metrics.jsonl", "model/model.safetensors", "tokens.npy"):
+            (work.directory / name).write_text("{}")
+
+    model = node("model").identity
+    store.get_or_build(model, write)
+    cut = store.partial(node("cut").identity)
     cut.mkdir()
-    for path in (artifact / "record.json", artifact / "metrics.jsonl", artifact / "model" / "model.safetensors"):
-        path.write_text("{}")
     (cut / "metrics.jsonl").write_text("{}")
-    assert write_records(tmp_path / "store", tmp_path / "records.tar.xz") == 1
+    assert write_records(store.root, tmp_path / "records.tar.xz") == 1
     with tarfile.open(tmp_path / "records.tar.xz") as archive:
-        assert archive.getnames() == ["train/model-01234567/metrics.jsonl", "train/model-01234567/record.json"]
+        names = archive.getnames()
+    assert names == [f"{model.address}/{name}" for name in ("metrics.jsonl", "record.json", "weights-removed.json")]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def pack(
     ],
     store: StoreOption = STORE,
 ) -> None:
-    """Pack the records of everything finished, samples and metrics with them; no weights, tokens, scores or prompts."""
+    """Pack the records of all that is finished and sound, with samples and metrics; no weights, tokens, scores or prompts."""
     from tokenweight.tasks.records import write_records
 
     root, place = _there(store), file.expanduser()
