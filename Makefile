@@ -89,12 +89,8 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(MAKE) --no-print-directory types
 
-# mypy sees the rooms where they are imported from: flows, tasks and reports below tokenweight.
 types: $(STAMP)
-	@rm -rf build/types && mkdir -p build/types/tokenweight
-	@ln -s $(abspath tokenweight)/* build/types/tokenweight/
-	@ln -s $(abspath flows) $(abspath tasks) $(abspath reports) build/types/tokenweight/
-	cd build/types && $(abspath $(BIN))/mypy --config-file $(abspath pyproject.toml) --cache-dir $(abspath .mypy_cache) -p tokenweight
+	$(BIN)/mypy
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -29,7 +29,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Cancelling
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.store import Store
+from tokenweight.pipeline import Store
 from tokenweight.tasks.sweep import SHARED, PlannedSweep
 
 MEMBER_FLOW = "sweep-member"

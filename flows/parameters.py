@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
-from tokenweight.store import Store
 
 Corpus = Annotated[str | None, Field(description="Directory of .txt, .jsonl or .parquet; None: the recipe's corpus")]
 Base = Annotated[

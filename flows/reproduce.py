@@ -27,12 +27,12 @@ from tokenweight.flows.parameters import (
     store_at,
 )
 from tokenweight.flows.run import run_graph
-from tokenweight.graph import Planner
-from tokenweight.planning import check_before_running
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Planner
+from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes import load
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.schema import Execution, Scale
-from tokenweight.store import Store
 from tokenweight.tasks.collect import Planned, collect, plan_targets
 from tokenweight.tasks.publish import publish
 

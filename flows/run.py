@@ -7,12 +7,12 @@ from itertools import groupby
 from prefect.logging import get_run_logger
 
 from tokenweight.gpus import chosen_gpus
-from tokenweight.graph import Graph
-from tokenweight.planning import Step, check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.locks import in_use
+from tokenweight.planning.graph import Graph
+from tokenweight.planning.plan import Step, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node, PrepareWork
-from tokenweight.store import Store
-from tokenweight.store.use import in_use
 from tokenweight.tasks.gpus import gpus_held
 from tokenweight.tasks.stages import Batch, task_of
 

@@ -19,11 +19,11 @@ from tokenweight.flows.members import MOST_AT_ONCE, cancel_members, run_here, ru
 from tokenweight.flows.parameters import inputs_from, store_at
 from tokenweight.flows.reproduce import reproduce
 from tokenweight.flows.run import run_graph
+from tokenweight.pipeline import Store
 from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Execution, ScoreName
 from tokenweight.recipes.sweep import sweep_of
-from tokenweight.store import Store
 from tokenweight.tasks.publish import publish
 from tokenweight.tasks.sweep import SHARED, PlannedSweep, check, chosen_measures, collect_sweep, plan_sweep
 

@@ -20,11 +20,11 @@ from tokenweight.evaluation.backend_agreement import (
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.subject import Subject
 from tokenweight.evaluation.units import Unit
+from tokenweight.pipeline import Store, read_record
 from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Backend, Precision
 from tokenweight.stages import EvaluateWork, Node
-from tokenweight.store import Store, read_record
 from tokenweight.tasks.any_model import PlannedModels, plan_models, run_models
 
 Backends = tuple[Backend, Backend]

@@ -16,8 +16,9 @@ from tokenweight.evaluation.hub_data import unreachable
 from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.evaluation.vllm_check import OWN_HEAD, check_vllm
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import schedule, shortened
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import schedule, shortened
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
 from tokenweight.recipes.cited import chosen_names
@@ -30,7 +31,6 @@ from tokenweight.reports.model import Report
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
 from tokenweight.reports.writing import write_report
 from tokenweight.stages import EvaluateWork
-from tokenweight.store import Store
 from tokenweight.tasks.collect import unit_entry
 from tokenweight.tasks.here import run_here
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import shortened
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import shortened
 from tokenweight.recipes import Inputs, Loaded, check_settings, load_all, load_each, names, seeded
 from tokenweight.recipes.ablations import PHI2_ID
 from tokenweight.recipes.inputs import told
@@ -24,7 +25,6 @@ from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
 from tokenweight.reports.writing import FORMATS, write_report
 from tokenweight.stages import EvaluateWork, Node
-from tokenweight.store import Store
 
 ALL = "paper"  # the name that stands for every target of the paper
 

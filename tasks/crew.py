@@ -7,7 +7,7 @@ recipe on some benchmarks. The stages, the store, its leases and records are tho
 afterwards finds everything made. The crew takes `--gpus` free GPUs for itself, as a run does (tokenweight.gpus); each
 worker keeps to one of them, and its output is in STORE/crew. After `--seconds`, planning included, those at work are
 stopped: the next run goes on from the store. On a machine that keeps nothing, `--records FILE` packs what is finished
-every minute; see tokenweight.tasks.records.
+every minute; see tokenweight.pipeline.archive.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.gpus import chosen_gpus
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import Step, check_before_running, check_inputs, schedule
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.archive import check_place, write_records
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import Step, check_before_running, check_inputs, schedule
 from tokenweight.progress import no_progress
 from tokenweight.recipes import SCALES, Inputs, load
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
-from tokenweight.store import Store
 from tokenweight.tasks.collect import plan_target
-from tokenweight.tasks.records import check_place, write_records
 from tokenweight.training.parent_death import end_with_parent
 
 Note = Callable[[str], None]

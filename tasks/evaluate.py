@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tokenweight.errors import StageError
+from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline.store import Note
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
-from tokenweight.store import Build, Store
-from tokenweight.store.store import Note
 from tokenweight.tasks.locate import model_directory
 
 Held = tuple[AbstractContextManager[Build | None], Build]

@@ -6,14 +6,14 @@ from collections import Counter
 from itertools import groupby
 
 from tokenweight.gpus import chosen_gpus
-from tokenweight.graph import Graph
-from tokenweight.planning import Step, schedule
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.locks import in_use
+from tokenweight.pipeline.store import Note
+from tokenweight.planning.graph import Graph
+from tokenweight.planning.plan import Step, schedule
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import EvaluateWork, Node
-from tokenweight.store import Store
-from tokenweight.store.store import Note
-from tokenweight.store.use import in_use
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.work import maker
 

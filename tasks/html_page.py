@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs, Loaded
 from tokenweight.recipes.inputs import last_part
 from tokenweight.recipes.schema import Scale
@@ -22,7 +23,6 @@ from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.writing import write_page
-from tokenweight.store import Store
 from tokenweight.tasks.collect import ALL as PAPER
 from tokenweight.tasks.collect import Planned, manifest, plan_targets, ready_targets
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.subject import SMALL_FILES
+from tokenweight.pipeline import Store
 from tokenweight.stages import Checkpoint
-from tokenweight.store import Store
 
 # The same weights once more, in formats that are not read here.
 _OTHER_FORMATS = ["original/*", "*.pth", "*.gguf", "*.onnx", "onnx/*", "*.h5", "*.msgpack", "*.tflite", "*.ot"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokenweight.costs import ASSUMPTIONS, Hours, gpu_hours
-from tokenweight.graph import Planner
+from tokenweight.pipeline import Store
+from tokenweight.planning.costs import ASSUMPTIONS, Hours, gpu_hours
+from tokenweight.planning.graph import Planner
 from tokenweight.recipes import load_all
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import TARGETS
-from tokenweight.store import Store
 from tokenweight.tasks.collect import ALL, ready_targets, targets_of
 
 # Table 6 is measured, not trained.

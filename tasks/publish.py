@@ -9,7 +9,7 @@ from pathlib import Path
 from prefect.artifacts import create_markdown_artifact
 from prefect.settings import get_current_settings
 
-from tokenweight.store import Identity, Store
+from tokenweight.pipeline import Identity, Store
 
 LARGEST_PICTURE_BYTES = 500_000  # it is kept in the server's database; a larger one is only linked
 

@@ -10,9 +10,9 @@ from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.states import Completed
 
+from tokenweight.pipeline import Store
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import STAGE_VERSIONS, Node, StageName
-from tokenweight.store import Store
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.progress import progress_of
 from tokenweight.tasks.requeue import left_to_slurm

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import Step, check_before_running, schedule
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import Step, check_before_running, schedule
 from tokenweight.recipes import Loaded, load_all
 from tokenweight.recipes.cited import chosen_names
 from tokenweight.recipes.inputs import told
@@ -22,7 +23,6 @@ from tokenweight.reports.model import Report
 from tokenweight.reports.targets.sweep import COLUMNS, labels_of, sweep_target, symbols_of
 from tokenweight.reports.writing import write_report
 from tokenweight.stages import Node
-from tokenweight.store import Store
 from tokenweight.tasks.collect import departures, unit_entry
 
 SHARED = "what members share"  # a run that is no member's

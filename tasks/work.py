@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tokenweight.pipeline import Build, Store
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import (
@@ -17,7 +18,6 @@ from tokenweight.stages import (
     ScoreWork,
     TrainWork,
 )
-from tokenweight.store import Build, Store
 from tokenweight.tasks.locate import model_directory, tokenizer_directory
 
 Maker = Callable[[Build], None]

@@ -156,7 +156,7 @@ def _credentials() -> list[Finding]:
 
 
 def _leftovers(store_root: Path) -> list[Finding]:
-    from tokenweight.store.inventory import inventory
+    from tokenweight.pipeline.inventory import inventory
 
     partial = [entry for entry in inventory(store_root) if entry.kind == "partial"]
     if not partial:

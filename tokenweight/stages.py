@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tokenweight.evaluation.units import Unit
+from tokenweight.pipeline import Identity
 from tokenweight.recipes.schema import (
     Chunking,
     Corpus,
@@ -22,7 +23,6 @@ from tokenweight.recipes.schema import (
     Training,
     Weighting,
 )
-from tokenweight.store import Identity
 
 StageName = Literal["prepare", "chunk", "pretrain", "initialize", "score", "extend", "train", "evaluate"]
 

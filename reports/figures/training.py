@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokenweight.pipeline.store import read_record
 from tokenweight.reports.figures.points import csv_text, row_name
 from tokenweight.reports.figures.style import (
     SMALLEST,
@@ -21,7 +22,6 @@ from tokenweight.reports.figures.style import (
 )
 from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry
 from tokenweight.reports.model import Report
-from tokenweight.store.store import read_record
 
 QUANTITIES = {
     "nll": "NLL (nats)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tokenweight.store.store import read_record
+from tokenweight.pipeline.store import read_record
 
 _PREFIX = 8  # digits of a fingerprint that end an artifact's address
 

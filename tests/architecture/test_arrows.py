@@ -45,7 +45,7 @@ def test_the_library_knows_no_prefect_and_no_other_room() -> None:
 
 
 def test_reports_knows_only_store_and_recipes() -> None:
-    rooms = ("tokenweight.reports", "tokenweight.store", "tokenweight.recipes")
+    rooms = ("tokenweight.reports", "tokenweight.pipeline", "tokenweight.recipes")
     allowed = (*rooms, "tokenweight.errors", "tokenweight.webpage", "tokenweight.latex_escapes")
     heavy = ("torch", "transformers", "prefect", "lm_eval", "datasets", "deepspeed", "tokenweight")
     assert offences("reports", heavy, but=allowed) == []
@@ -81,8 +81,8 @@ def test_weighting_is_pure_torch() -> None:
     [
         "tokenweight",
         "tokenweight.cli",
-        "tokenweight.graph",
-        "tokenweight.planning",
+        "tokenweight.planning.graph",
+        "tokenweight.planning.plan",
         "tokenweight.inspection.command",
         "tokenweight.tasks.collect",
         "tokenweight.reports.build",

@@ -95,7 +95,7 @@ def test_mistakes_are_one_line(
 
 
 def test_samples_are_spread_over_the_tasks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenweight.store import Store
+    from tokenweight.pipeline import Store
     from tokenweight.tasks import agree, any_model
 
     asked: dict[str, int | None] = {}

@@ -18,9 +18,9 @@ import pytest
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.units import BBH_TASKS, Unit
-from tokenweight.graph import Graph
-from tokenweight.planning import schedule
-from tokenweight.store import Store
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Graph
+from tokenweight.planning.plan import schedule
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")

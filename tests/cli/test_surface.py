@@ -10,7 +10,7 @@ import pytest
 import typer.main
 
 from tokenweight.cli import app
-from tokenweight.store import Build, Identity, Store
+from tokenweight.pipeline import Build, Identity, Store
 
 HERE = Path(__file__).parent
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from local_slurm import LocalSlurm, wait_for
 
-from tokenweight.graph import Planner
-from tokenweight.planning import schedule
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Planner
+from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs, load, names
-from tokenweight.store import Store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 TRAIN = "train-and-evaluate/train-and-evaluate"

@@ -12,9 +12,9 @@ import pytest
 from conftest import POOL
 from local_slurm import LocalSlurm, wait_for
 
+from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.sweep import sweep_of
-from tokenweight.store import Store
 from tokenweight.tasks.sweep import PlannedSweep, plan_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]

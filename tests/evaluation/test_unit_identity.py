@@ -13,14 +13,14 @@ import pytest
 from tokenweight.evaluation import prepare, units
 from tokenweight.evaluation.harness import Harness
 from tokenweight.evaluation.rows import read_rows
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import Step, schedule
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import Step, schedule
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.any_model import evaluation_recipe
 from tokenweight.recipes.schema import Execution, LocalBase
 from tokenweight.stages import EvaluateWork, Node, PrepareWork
-from tokenweight.store import Store
 from tokenweight.tasks.here import run_here
 
 UNITS = ("ruler/niah_single_1/512", "longbench/trec", "longbench/qasper", "mmlu/anatomy", "bbh/snarks")

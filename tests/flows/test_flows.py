@@ -15,9 +15,9 @@ from tokenweight.flows import any_model
 from tokenweight.flows.any_model import evaluate
 from tokenweight.flows.described import described
 from tokenweight.flows.runtimes import reproduce_table_6
+from tokenweight.pipeline import Identity, Store
 from tokenweight.recipes.schema import Execution
 from tokenweight.stages import STAGE_VERSIONS
-from tokenweight.store import Identity, Store
 from tokenweight.tasks import publish
 from tokenweight.tasks.stages import Batch, task_of
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.graph import Planner
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for
-from tokenweight.store import Store
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.work import maker
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests_pipeline import run
 
+from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.sweep import sweep_of
-from tokenweight.store import Store
 from tokenweight.tasks.sweep import plan_sweep
 
 SETTINGS = ("training.steps=2", "evaluation.perplexity.documents=2")

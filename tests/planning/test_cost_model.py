@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tokenweight.cost_model import EFFICIENCY, gpu_hours, scoring_flops, training_flops, training_memory
-from tokenweight.costs import against_the_paper
 from tokenweight.model_configs import LLAMA3_8B_ID, parameters, published_config
+from tokenweight.planning.cost_model import EFFICIENCY, gpu_hours, scoring_flops, training_flops, training_memory
+from tokenweight.planning.costs import against_the_paper
 from tokenweight.recipes.ablations import LLAMA32_1B, LLAMA32_3B, PHI2_ID
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Weighting
 from tokenweight.training.flops import PEAK_FLOPS

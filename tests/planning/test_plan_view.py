@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tokenweight.model_configs import LLAMA3_8B_ID, config_of
-from tokenweight.needs import needs
-from tokenweight.plan_view import PlanView, TargetPart, plan_json, print_plan
-from tokenweight.planning import schedule
+from tokenweight.pipeline import Build, Store
+from tokenweight.planning.plan import schedule
+from tokenweight.planning.requirements import needs
+from tokenweight.planning.view import PlanView, TargetPart, plan_json, print_plan
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, planned_execution
 from tokenweight.recipes.schema import Scale
 from tokenweight.stages import Node
-from tokenweight.store import Build, Store
 from tokenweight.tasks.collect import plan_target
 
 RunCommand = Callable[..., tuple[int, str, str]]

@@ -8,12 +8,12 @@ import pytest
 from tokenweight.assets import shipped_config
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.pipeline import Build, Store
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
 from tokenweight.stages import EvaluateWork, Node, ScoreWork, TrainWork
-from tokenweight.store import Build, Store
 from tokenweight.tasks.collect import plan_target
 from tokenweight.training.checkpoints import mark_whole
 

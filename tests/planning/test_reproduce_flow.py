@@ -14,9 +14,9 @@ pytest.importorskip("prefect", reason="NOT CHECKED: prefect is missing (extra `f
 from tokenweight.commands import reproduce as command
 from tokenweight.errors import UserError
 from tokenweight.flows import reproduce as flows
-from tokenweight.graph import Graph
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Graph
 from tokenweight.recipes import Inputs
-from tokenweight.store import Store
 from tokenweight.tasks import collect
 from tokenweight.tasks.collect import Planned, plan_target
 from tokenweight.tasks.collect import collect as collect_files

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.costs import gpu_hours
 from tokenweight.errors import UserError
-from tokenweight.graph import Graph, Planner, union
+from tokenweight.pipeline import Build, Store
+from tokenweight.planning.costs import gpu_hours
+from tokenweight.planning.graph import Graph, Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import TARGETS
-from tokenweight.store import Build, Store
 from tokenweight.tasks import collect
 from tokenweight.tasks.collect import ALL, Planned, manifest, plan_target, plan_targets, ready_targets, targets_of
 from tokenweight.tasks.overview import overview

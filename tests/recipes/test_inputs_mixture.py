@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.graph import Planner
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Planner
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.mini import BOOKS, ECHOES, PRETRAINING, RECALL
 from tokenweight.recipes.schema import EchoCorpus, FilesCorpus, MixtureCorpus, NovelCorpus, PretrainBase
-from tokenweight.store import Store
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from tokenweight.cli import app
 from tokenweight.errors import UserError
+from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs, load
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import data as html_data
@@ -24,7 +25,6 @@ from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
-from tokenweight.store import Store
 from tokenweight.tasks import html_page
 from tokenweight.tasks.collect import plan_target
 

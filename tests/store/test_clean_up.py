@@ -13,11 +13,11 @@ import pytest
 
 from tokenweight import cli
 from tokenweight.errors import StageError, UserError
-from tokenweight.store import Build, Identity, Store
-from tokenweight.store.inventory import Entry, inventory
-from tokenweight.store.removal import Removal, garbage, remove, unneeded, weights
-from tokenweight.store.store import Note
-from tokenweight.store.use import alone, in_use
+from tokenweight.pipeline import Build, Identity, Store
+from tokenweight.pipeline.inventory import Entry, inventory
+from tokenweight.pipeline.locks import alone, in_use
+from tokenweight.pipeline.removal import Removal, garbage, remove, unneeded, weights
+from tokenweight.pipeline.store import Note
 
 CHUNKS = Identity("chunk", 1, "novel", {"seed": 1})
 MODEL = Identity("train", 1, "uniform", {"steps": 3}, {"chunks": CHUNKS.fingerprint})
@@ -222,8 +222,8 @@ def test_weights_that_were_put_back_are_whole_again(store: Store) -> None:
 
 
 def test_a_plan_says_that_the_weights_are_gone(store: Store) -> None:
-    from tokenweight.graph import Graph
-    from tokenweight.planning import schedule
+    from tokenweight.planning.graph import Graph
+    from tokenweight.planning.plan import schedule
     from tokenweight.stages import Node
 
     model = Node(MODEL, None)  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ def test_a_clean_up_that_is_killed_leaves_nothing_half_there(store: Store, monke
     def killed(path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tokenweight.store.removal.shutil.rmtree", killed)
+    monkeypatch.setattr("tokenweight.pipeline.removal.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         remove(store.root, Removal(one(store, OTHER), "", 1))
     monkeypatch.undo()
@@ -297,7 +297,7 @@ def test_verify_names_the_damage(
 def test_gc_lists_first_and_removes_with_yes(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenweight.tasks.needs.needs", lambda *_: pytest.fail("no target was named"))
+    monkeypatch.setattr("tokenweight.tasks.reachable.needs", lambda *_: pytest.fail("no target was named"))
     here = ("store", "gc", "--store", store.root)
     code, told = run(capsys, monkeypatch, *here)
     assert code == 0
@@ -349,7 +349,7 @@ def test_ls_names_states_and_targets(
     rows = json.loads(told)
     assert {row["stage"] for row in rows} == {"chunk", "evaluate"}
     assert all(row["targets"] == ["table-9"] and row["recipes"] for row in rows)
-    monkeypatch.setattr("tokenweight.tasks.needs.ready_targets", lambda: ["table-9"])
+    monkeypatch.setattr("tokenweight.tasks.reachable.ready_targets", lambda: ["table-9"])
     code, told = run(capsys, monkeypatch, "store", "ls", "--store", store.root)
     assert code == 0
     assert "uniform--... (1)" in told
@@ -361,7 +361,7 @@ def test_ls_names_states_and_targets(
 
 def test_a_killed_run_frees_the_store_for_a_clean_up(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from tokenweight.store.use import in_use\n"
+        "import sys, time; from pathlib import Path; from tokenweight.pipeline.locks import in_use\n"
         "with in_use(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
     )
     victim = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)

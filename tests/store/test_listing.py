@@ -9,13 +9,13 @@ from tokenweight import cli
 from tokenweight.corpus.files import documents, list_files
 from tokenweight.errors import UserError
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
-from tokenweight.graph import Planner
-from tokenweight.planning import check_before_running
+from tokenweight.pipeline import Store, file_sha256
+from tokenweight.pipeline.listing import listed_digest, listed_files
+from tokenweight.planning.graph import Planner
+from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.inputs import told
 from tokenweight.recipes.schema import Execution, FilesCorpus
-from tokenweight.store import Store, file_sha256
-from tokenweight.store.listing import listed_digest, listed_files
 
 
 def _list(directory: Path, into: Path) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.store import Build, Identity, Store
+from tokenweight.pipeline import Build, Identity, Store
 
 IDENTITY = Identity("chunk", 1, "novel", {"seed": 1})
 
@@ -140,7 +140,7 @@ def test_runs_at_once_make_it_once(tmp_path: Path) -> None:
 
 def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from tokenweight.store import *\n"
+        "import sys, time; from pathlib import Path; from tokenweight.pipeline import *\n"
         "def build(work):\n"
         "    (work.directory / 'part-0').write_text('x'); print('building', flush=True); time.sleep(60)\n"
         "Store(Path(sys.argv[1])).get_or_build(Identity('chunk', 1, 'novel', {'seed': 1}), build)\n"

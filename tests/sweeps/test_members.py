@@ -19,7 +19,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Running, Sched
 from tokenweight.errors import StageError, UserError
 from tokenweight.flows import members
 from tokenweight.flows import sweep as sweeps
-from tokenweight.store import Store
+from tokenweight.pipeline import Store
 from tokenweight.tasks.sweep import SHARED
 
 ROOT = Path(__file__).parents[2]

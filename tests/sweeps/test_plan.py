@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
+from tokenweight.pipeline import Build, Store
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import planned_execution
 from tokenweight.recipes.sweep import Sweep, sweep_of
-from tokenweight.store import Build, Store
 from tokenweight.tasks.collect import plan_target
 from tokenweight.tasks.sweep import SHARED, PlannedSweep, check, chosen_measures, plan_sweep
 

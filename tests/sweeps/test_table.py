@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.sweep import sweep_of
 from tokenweight.reports.figures import sweep as figure
@@ -17,7 +18,6 @@ from tokenweight.reports.figures.style import style
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 from tokenweight.reports.targets.sweep import labels_of
-from tokenweight.store import Store
 from tokenweight.tasks.sweep import chosen_measures, collect_sweep, plan_sweep
 
 SPARSE = "table-3/frozen-sparse"

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tokenweight import gpus
-from tokenweight.graph import Graph, Planner
-from tokenweight.planning import schedule
+from tokenweight.pipeline import Build, Identity, Store
+from tokenweight.pipeline.archive import write_records
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs, load, load_all
 from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus
 from tokenweight.stages import Checkpoint, ChunkWork, EvaluateWork, Node
-from tokenweight.store import Build, Identity, Store
 from tokenweight.tasks import crew
 from tokenweight.tasks.crew import Outcome, Piece, pieces, run_crew
-from tokenweight.tasks.records import write_records
 from tokenweight.training.checkpoints import mark_whole
 
 

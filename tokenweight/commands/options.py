@@ -14,7 +14,7 @@ from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
-    from tokenweight.store import Store
+    from tokenweight.pipeline import Store
 
 TargetArgument = Annotated[
     str, typer.Argument(help="A table or figure of the paper, e.g. table-3; paper: all of them.")
@@ -89,7 +89,7 @@ def with_inputs(
 
 def open_store(path: Path) -> Store:
     """The store at a path where one can be written."""
-    from tokenweight.store import Store
+    from tokenweight.pipeline import Store
 
     root = path.expanduser().resolve()
     place = next(parent for parent in (root, *root.parents) if parent.exists())

@@ -42,8 +42,8 @@ def plan(
     everything: Annotated[bool, typer.Option("--all", help="Of several targets, each artifact too.")] = False,
 ) -> None:
     """Show each artifact that a target needs: run, reuse or wait, and why; what it costs and needs. Runs nothing."""
-    from tokenweight.plan_view import PlanView, TargetPart, plan_json, print_plan
-    from tokenweight.planning import check_checkpoints, check_execution
+    from tokenweight.planning.plan import check_checkpoints, check_execution
+    from tokenweight.planning.view import PlanView, TargetPart, plan_json, print_plan
     from tokenweight.recipes.execution import default_execution, planned_execution
     from tokenweight.tasks.collect import plan_targets
 

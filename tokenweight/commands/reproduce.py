@@ -29,9 +29,9 @@ from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
+    from tokenweight.pipeline import Store
     from tokenweight.recipes.schema import Execution
     from tokenweight.reports.model import Report
-    from tokenweight.store import Store
     from tokenweight.tasks.collect import Planned
 
 
@@ -50,7 +50,7 @@ def reproduce(
     figures: FiguresOption = True,
 ) -> None:
     """Run what a target needs and is not in the store, and write its table."""
-    from tokenweight.planning import check_before_running, check_inputs, schedule
+    from tokenweight.planning.plan import check_before_running, check_inputs, schedule
     from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_targets
 

@@ -16,8 +16,8 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
-    from tokenweight.store.inventory import Entry
-    from tokenweight.store.removal import Removal
+    from tokenweight.pipeline.inventory import Entry
+    from tokenweight.pipeline.removal import Removal
 
 app = typer.Typer(help="Look at the store, check it, clean it up (docs/store.md).", no_args_is_help=True)
 
@@ -37,9 +37,9 @@ def ls(
 
     Evaluations of one model are summed up; --stage evaluate, and --json, name each.
     """
-    from tokenweight.store import Store
-    from tokenweight.store.inventory import inventory, used_by
-    from tokenweight.tasks.needs import listed, needs
+    from tokenweight.pipeline import Store
+    from tokenweight.pipeline.inventory import inventory, used_by
+    from tokenweight.tasks.reachable import listed, needs
 
     root = _there(store)
     entries = inventory(root)
@@ -74,7 +74,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check records and the sizes of files; exit code 1 where an artifact is damaged."""
-    from tokenweight.store.inventory import inventory
+    from tokenweight.pipeline.inventory import inventory
 
     entries = _filtered(inventory(_there(store), digests=digests), stage, None)
     damaged = [entry for entry in entries if entry.kind == "damaged"]
@@ -102,7 +102,7 @@ def pack(
     store: StoreOption = STORE,
 ) -> None:
     """Pack the records of all that is finished and sound, with samples and metrics; no weights, tokens, scores or prompts."""
-    from tokenweight.tasks.records import write_records
+    from tokenweight.pipeline.archive import write_records
 
     root, place = _there(store), file.expanduser()
     count = write_records(root, place)
@@ -133,9 +133,9 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """List what nothing could use any more (damaged artifacts set aside, empty or overtaken leftovers); --yes removes it."""
-    from tokenweight.store.inventory import inventory
-    from tokenweight.store.removal import remove
-    from tokenweight.store.use import alone
+    from tokenweight.pipeline.inventory import inventory
+    from tokenweight.pipeline.locks import alone
+    from tokenweight.pipeline.removal import remove
 
     root = _there(store)
     takes_artifacts = keep_targets is not None or weights
@@ -190,10 +190,10 @@ def _removals(
     root: Path, keep_targets: str | None, scale: Any, inputs: Inputs, wanted: bool, unfinished: bool
 ) -> list[Removal]:
     """Everything that goes, each directory once."""
-    from tokenweight.store import Store
-    from tokenweight.store.inventory import inventory
-    from tokenweight.store.removal import garbage, unneeded, weights
-    from tokenweight.tasks.needs import Needs, listed, needs
+    from tokenweight.pipeline import Store
+    from tokenweight.pipeline.inventory import inventory
+    from tokenweight.pipeline.removal import garbage, unneeded, weights
+    from tokenweight.tasks.reachable import Needs, listed, needs
 
     kept = needs(listed(keep_targets), scale, inputs, Store(root)) if keep_targets is not None else Needs()
     entries = inventory(root)
@@ -226,7 +226,7 @@ def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> lis
 
 
 def _states() -> tuple[str, ...]:
-    from tokenweight.store.inventory import Kind
+    from tokenweight.pipeline.inventory import Kind
 
     return get_args(Kind)
 

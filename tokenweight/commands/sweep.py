@@ -67,7 +67,7 @@ def sweep(
     planned = plan_sweep(sweep_of(recipes, over or (), member or (), scale, inputs, name), scale, benchmarks, place)
     how: dict[str, Any] = {"launcher": launcher, "processes": processes, "device": device}
     if dry_run:
-        from tokenweight.plan_view import PlanView, TargetPart, print_plan
+        from tokenweight.planning.view import PlanView, TargetPart, print_plan
 
         chosen, named = planned_execution(scale, execution or (), **how), planned.sweep.name
         recipes_run = [members[0].loaded.recipe for members in planned.runs.values()]

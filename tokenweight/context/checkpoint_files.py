@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.store import canonical_json, file_sha256
+from tokenweight.pipeline import canonical_json, file_sha256
 
 WEIGHT_SUFFIXES = (".safetensors", ".bin")
 RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose weights are drawn where it is loaded

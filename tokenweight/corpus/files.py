@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from tokenweight.corpus.documents import Document
 from tokenweight.errors import UserError
+from tokenweight.pipeline.listing import is_listing, listed_files, refuse_listing
 from tokenweight.recipes.schema import FilesCorpus
-from tokenweight.store.listing import is_listing, listed_files, refuse_listing
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 TEXT_FIELD = "text"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tokenweight.errors import UserError
 from tokenweight.evaluation.samples import Sample, Scored
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.pipeline.listing import is_there, refuse_listing
 from tokenweight.recipes.schema import Mmlu
-from tokenweight.store.listing import is_there, refuse_listing
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel

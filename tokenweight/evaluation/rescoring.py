@@ -18,9 +18,9 @@ from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
 from tokenweight.evaluation.prompted import read_prompts, scored
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
 from tokenweight.evaluation.units import Unit
+from tokenweight.pipeline import Identity, Store
+from tokenweight.pipeline.store import read_record
 from tokenweight.recipes.schema import Evaluation
-from tokenweight.store import Identity, Store
-from tokenweight.store.store import read_record
 
 SCORING = ("metric", "metric_version", "metric_packages", "first_line")  # of a protocol: outputs do not depend on it
 WITHOUT_OUTPUTS = ("perplexity", "pmi", "phrase", "planted")

@@ -20,9 +20,9 @@ from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, Row, r
 from tokenweight.evaluation.samples import Sample
 from tokenweight.evaluation.units import BENCHMARKS, Unit
 from tokenweight.evaluation.vllm_check import check_vllm
+from tokenweight.pipeline.environment import peak_memory_bytes
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Evaluation, Execution
-from tokenweight.store.environment import peak_memory_bytes
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokenweight.context.checkpoint_files import checkpoint_sha256
 from tokenweight.inspection.compute import FloatArray, Inspection
-from tokenweight.store.environment import package_versions
+from tokenweight.pipeline.environment import package_versions
 
 
 def report(inspection: Inspection) -> dict[str, Any]:

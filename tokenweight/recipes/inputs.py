@@ -7,10 +7,10 @@ from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
+from tokenweight.pipeline.listing import SUFFIX
 from tokenweight.recipes.cited import Settings, assignments, cite, override, replace
 from tokenweight.recipes.schema import Frozen, Scale
 from tokenweight.recipes.smoke import PRETRAIN
-from tokenweight.store.listing import SUFFIX
 
 _GIVEN = "given by you"
 

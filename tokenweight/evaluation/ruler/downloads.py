@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tokenweight.errors import UserError
-from tokenweight.store.digests import file_sha256
-from tokenweight.store.store import write_json
+from tokenweight.pipeline.digests import file_sha256
+from tokenweight.pipeline.store import write_json
 
 SourceName = Literal["squad", "hotpotqa", "essays"]
 NAMES: tuple[SourceName, ...] = get_args(SourceName)

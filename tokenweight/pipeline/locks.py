@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.store.leases import holders
+from tokenweight.pipeline.leases import holders
 
 _FILE = "runs.lock"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tokenweight.errors import UserError
-from tokenweight.planning import schedule
+from tokenweight.pipeline import Store
+from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.schema import Scale
-from tokenweight.store import Store
 from tokenweight.tasks.collect import plan_targets, ready_targets
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from tokenweight.errors import UserError
-from tokenweight.store.listing import listed_digest
+from tokenweight.pipeline.listing import listed_digest
 
 
 def file_sha256(path: Path) -> str:

@@ -10,11 +10,11 @@ from typing import Literal
 from tokenweight.errors import UserError
 from tokenweight.evaluation.rescoring import StoredOutputs
 from tokenweight.evaluation.vllm_check import check_vllm
-from tokenweight.graph import Graph
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.listing import refuse_listing
+from tokenweight.planning.graph import Graph
 from tokenweight.recipes.schema import Execution, FilesCorpus
 from tokenweight.stages import ChunkWork, EvaluateWork, Node, PrepareWork, PretrainWork, TrainWork
-from tokenweight.store import Store
-from tokenweight.store.listing import refuse_listing
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
 from tokenweight.training.launch_check import check_batch
 

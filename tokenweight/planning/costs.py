@@ -5,7 +5,7 @@ Training and frozen scoring only: neither the paper nor our benchmarks time the 
 - The paper's: hours on 8 A100-80GB (Appendix B, Runtime Analysis), 8 GPU-hours each. The paper scores all of PG-19
   once per scorer. Llama-3.1 8B counts as Llama-3 8B, and another corpus as PG-19. A scorer that the paper does not time
   (Llama-3.2 3B) is left out and named.
-- Ours: tokenweight.cost_model, for the sequences that training reads; without loading, saving and reading.
+- Ours: tokenweight.planning.cost_model, for the sequences that training reads; without loading, saving and reading.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenweight.cost_model import gpu_hours as model_hours
-from tokenweight.cost_model import scoring_flops, training_flops
 from tokenweight.model_configs import LLAMA3_8B_ID, parameters, published_config
+from tokenweight.planning.cost_model import gpu_hours as model_hours
+from tokenweight.planning.cost_model import scoring_flops, training_flops
 from tokenweight.recipes import load
 from tokenweight.recipes.ablations import LLAMA31_8B, LLAMA32_1B, PHI2_ID
 from tokenweight.recipes.execution import default_execution

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.store.faults import WEIGHTS_REMOVED
-from tokenweight.store.inventory import inventory
-from tokenweight.store.store import RECORD
+from tokenweight.pipeline.faults import WEIGHTS_REMOVED
+from tokenweight.pipeline.inventory import inventory
+from tokenweight.pipeline.store import RECORD
 
 SUFFIX = ".tar.xz"
 LEFT_BEHIND = (".npy", ".safetensors")  # tokens, scores, weights

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from tokenweight.store.faults import WEIGHTS_REMOVED
-from tokenweight.store.inventory import Entry, size, used_by
-from tokenweight.store.leases import held, holders
-from tokenweight.store.store import write_json
+from tokenweight.pipeline.faults import WEIGHTS_REMOVED
+from tokenweight.pipeline.inventory import Entry, size, used_by
+from tokenweight.pipeline.leases import held, holders
+from tokenweight.pipeline.store import write_json
 
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 _MODEL = "model"  # the folder of a checkpoint in its artifact

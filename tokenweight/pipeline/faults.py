@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tokenweight.store.digests import file_sha256
-from tokenweight.store.fingerprint import Identity
+from tokenweight.pipeline.digests import file_sha256
+from tokenweight.pipeline.identity import Identity
 
 WEIGHTS_REMOVED = "weights-removed.json"  # beside the record: names of the weights that `store gc --weights` took
 

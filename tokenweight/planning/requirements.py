@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from tokenweight.graph import Graph
-from tokenweight.planning import Step, shortened
+from tokenweight.planning.graph import Graph
+from tokenweight.planning.plan import Step, shortened
 from tokenweight.recipes.schema import Corpus, Execution, FilesCorpus, HubCorpus
 from tokenweight.stages import (
     Checkpoint,

@@ -12,6 +12,8 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.phrase_text import text_problem
 from tokenweight.evaluation.prepare import data_files, prompt_identity, protocol
 from tokenweight.evaluation.units import Unit, units
+from tokenweight.pipeline import Digests, Identity, Store, canonical_json
+from tokenweight.pipeline.listing import is_there
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.schema import (
     Architecture,
@@ -50,8 +52,6 @@ from tokenweight.stages import (
     TrainWork,
     Work,
 )
-from tokenweight.store import Digests, Identity, Store, canonical_json
-from tokenweight.store.listing import is_there
 from tokenweight.training.random_base import config_label, config_values
 
 PROMPTED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand

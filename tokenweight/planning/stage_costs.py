@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tokenweight.cost_model import gpu_hours, scoring_flops, training_flops, training_memory
-from tokenweight.costs import LONG_TOKENS, PG19_SEQUENCES
 from tokenweight.model_configs import config_of, parameters
+from tokenweight.planning.cost_model import gpu_hours, scoring_flops, training_flops, training_memory
+from tokenweight.planning.costs import LONG_TOKENS, PG19_SEQUENCES
 from tokenweight.recipes.corpora import PG19
 from tokenweight.recipes.schema import Execution, NovelCorpus, Weighting
 from tokenweight.stages import (

@@ -8,16 +8,16 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from tokenweight.cost_model import GPUS
-from tokenweight.costs import against_the_paper
-from tokenweight.costs import gpu_hours as papers_hours
-from tokenweight.graph import Graph, union
-from tokenweight.needs import Need, needs
-from tokenweight.planning import Step, schedule
+from tokenweight.pipeline import Store
+from tokenweight.planning.cost_model import GPUS
+from tokenweight.planning.costs import against_the_paper
+from tokenweight.planning.costs import gpu_hours as papers_hours
+from tokenweight.planning.graph import Graph, union
+from tokenweight.planning.plan import Step, schedule
+from tokenweight.planning.requirements import Need, needs
+from tokenweight.planning.stage_costs import StageCost, Sum, stage_cost, summed
 from tokenweight.recipes.schema import Execution, Recipe
-from tokenweight.stage_costs import StageCost, Sum, stage_cost, summed
 from tokenweight.stages import EvaluateWork, Node, PrepareWork
-from tokenweight.store import Store
 
 
 @dataclass(frozen=True)

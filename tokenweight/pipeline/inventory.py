@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tokenweight.store.faults import files_fault, record_fault, removed_weights
-from tokenweight.store.leases import holders
-from tokenweight.store.store import read_record
+from tokenweight.pipeline.faults import files_fault, record_fault, removed_weights
+from tokenweight.pipeline.leases import holders
+from tokenweight.pipeline.store import read_record
 
 Kind = Literal["whole", "weights removed", "damaged", "set aside", "partial", "being made", "half removed"]
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 from filelock import SoftFileLease, Timeout
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.store.digests import file_sha256
-from tokenweight.store.environment import devices, git_state, package_versions, peak_memory_bytes
-from tokenweight.store.faults import files_fault, removed_weights
-from tokenweight.store.fingerprint import Identity
-from tokenweight.store.leases import FOLDER as LEASES
-from tokenweight.store.leases import held, lease_of
+from tokenweight.pipeline.digests import file_sha256
+from tokenweight.pipeline.environment import devices, git_state, package_versions, peak_memory_bytes
+from tokenweight.pipeline.faults import files_fault, removed_weights
+from tokenweight.pipeline.identity import Identity
+from tokenweight.pipeline.leases import FOLDER as LEASES
+from tokenweight.pipeline.leases import held, lease_of
 
 RECORD = "record.json"
 RECORD_VERSION = 1
