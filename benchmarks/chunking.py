@@ -24,7 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import cyclopts
+from cyclopts import Parameter
 
 
 class Clock:
@@ -136,9 +137,7 @@ def write_corpus(books: Path | None, documents: int, folder: Path) -> None:
         return
     found = sorted(books.glob("*.txt"))
     if len(found) <= documents:
-        raise typer.BadParameter(
-            f"{books} has {len(found)} .txt files; {documents + 1} are needed", param_hint="--books"
-        )
+        raise SystemExit(f"--books: {books} has {len(found)} .txt files; {documents + 1} are needed")
     for path in found[: documents + 1]:
         shutil.copyfile(path, folder / path.name)
 
@@ -175,14 +174,14 @@ def _processor() -> str:
 
 
 def main(
-    books: Annotated[Path | None, typer.Option(help="Directory of .txt files; the synthetic novel if absent.")] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer directory; the shipped one if absent.")] = None,
-    documents: Annotated[str, typer.Option(help="Corpus sizes.")] = "8,32",
+    books: Annotated[Path | None, Parameter(help="Directory of .txt files; the synthetic novel if absent.")] = None,
+    tokenizer: Annotated[Path | None, Parameter(help="Tokenizer directory; the shipped one if absent.")] = None,
+    documents: Annotated[str, Parameter(help="Corpus sizes.")] = "8,32",
     long_tokens: int = 32_768,
-    repeats: Annotated[int, typer.Option(help="Runs of each way, in turn; the median by seconds counts.")] = 3,
-    out: Annotated[Path | None, typer.Option(help="JSON to write.")] = None,
-    way: Annotated[str, typer.Option(hidden=True)] = "",
-    folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    repeats: Annotated[int, Parameter(help="Runs of each way, in turn; the median by seconds counts.")] = 3,
+    out: Annotated[Path | None, Parameter(help="JSON to write.")] = None,
+    way: Annotated[str, Parameter(show=False)] = "",
+    folder: Annotated[Path | None, Parameter(show=False)] = None,
 ) -> None:
     """Measure both ways at every size, print one table, write JSON."""
     from tokenweight.corpus.assets import smoke_base_dir
@@ -221,4 +220,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

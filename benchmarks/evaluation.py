@@ -23,7 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import cyclopts
+from cyclopts import Parameter
 
 # Samples and mean length in words: Table 1 and Appendix A of the LongBench paper (Bai et al. 2024).
 LONGBENCH = {
@@ -115,15 +116,15 @@ def by_benchmark(store: Path) -> dict[str, dict[str, float]]:
 
 
 def main(
-    books: Annotated[Path, typer.Option(help="Directory of .txt.")],
-    mmlu: Annotated[Path, typer.Option(help="Directory of MMLU, as --mmlu of evaluate takes it.")],
-    bbh: Annotated[Path, typer.Option(help="Directory of BBH, as --bbh of evaluate takes it.")],
-    tokenizer: Annotated[Path, typer.Option(help="Directory with tokenizer.json.")],
-    scratch: Annotated[Path, typer.Option(help="Model, data, store and table go here.")],
-    config: Annotated[str, typer.Option(help="A shipped configuration or a config.json.")] = "llama3.2-1b",
+    books: Annotated[Path, Parameter(help="Directory of .txt.")],
+    mmlu: Annotated[Path, Parameter(help="Directory of MMLU, as --mmlu of evaluate takes it.")],
+    bbh: Annotated[Path, Parameter(help="Directory of BBH, as --bbh of evaluate takes it.")],
+    tokenizer: Annotated[Path, Parameter(help="Directory with tokenizer.json.")],
+    scratch: Annotated[Path, Parameter(help="Model, data, store and table go here.")],
+    config: Annotated[str, Parameter(help="A shipped configuration or a config.json.")] = "llama3.2-1b",
     length: int = 8192,
     limit: int | None = None,
-    out: Annotated[Path | None, typer.Option(help="JSON to write.")] = None,
+    out: Annotated[Path | None, Parameter(help="JSON to write.")] = None,
 ) -> None:
     """Prepare what is not there yet, run `tokenweight evaluate`, write the wall time."""
     import torch
@@ -152,7 +153,7 @@ def main(
         lasting = [*told["wall_seconds"], round(time.monotonic() - began, 1)]
         times.write_text(json.dumps(told | {"wall_seconds": lasting}))
     if code:
-        raise typer.Exit(code)
+        raise SystemExit(code)
     told = json.loads(times.read_text())
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     content = {
@@ -170,4 +171,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

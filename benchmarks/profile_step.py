@@ -15,8 +15,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
+import cyclopts
 import torch
-import typer
+from cyclopts import Parameter
 from torch.profiler import ProfilerActivity, profile
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -44,13 +45,13 @@ def kind_of(kernel: str) -> str:
 
 
 def main(
-    model: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "llama3-8b",
+    model: Annotated[str, Parameter(help=", ".join(SHAPES))] = "llama3-8b",
     layers: int = 4,
-    variants: Annotated[str, typer.Option(help="By semicolon, of training_cost.py.")] = "uniform;unfrozen dense",
-    checkpointing: Annotated[Checkpointing, typer.Option(help="What is kept of activations.")] = "keep_projections",
-    fused: Annotated[bool, typer.Option(help="Compile the elementwise parts.")] = False,
-    kernels: Annotated[int, typer.Option(help="Print so many of the longest kernels too.")] = 0,
-    small: Annotated[bool, typer.Option("--tiny", help="Small widths, to try the logic without a GPU.")] = False,
+    variants: Annotated[str, Parameter(help="By semicolon, of training_cost.py.")] = "uniform;unfrozen dense",
+    checkpointing: Annotated[Checkpointing, Parameter(help="What is kept of activations.")] = "keep_projections",
+    fused: Annotated[bool, Parameter(help="Compile the elementwise parts.")] = False,
+    kernels: Annotated[int, Parameter(help="Print so many of the longest kernels too.")] = 0,
+    small: Annotated[bool, Parameter("--tiny", help="Small widths, to try the logic without a GPU.")] = False,
     out: Path | None = None,
 ) -> None:
     """Profile, print one table, write JSON."""
@@ -98,4 +99,4 @@ def measure(bench: Bench, name: str, cuda: bool, kernels: int) -> dict[str, floa
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

@@ -22,7 +22,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
 
-import typer
+import cyclopts
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from tokenweight.evaluation.ruler.tasks import TASKS, Profile
 
@@ -71,16 +73,16 @@ def _processor() -> str:
 
 
 def main(
-    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer directory; the shipped one if absent.")] = None,
+    tokenizer: Annotated[Path | None, Parameter(help="Tokenizer directory; the shipped one if absent.")] = None,
     length: int = 32_768,
-    samples: Annotated[int, typer.Option(min=FEW, help="Samples that are timed.")] = 20,
-    full: Annotated[int, typer.Option(min=1, help="Samples that the last column is for.")] = 500,
+    samples: Annotated[int, Parameter(validator=Number(gte=FEW), help="Samples that are timed.")] = 20,
+    full: Annotated[int, Parameter(validator=Number(gte=1), help="Samples that the last column is for.")] = 500,
     profile: Profile = "paper",
     haystack: Path | None = None,
     squad: Path | None = None,
     hotpotqa: Path | None = None,
-    out: Annotated[Path | None, typer.Option(help="JSON to write.")] = None,
-    task: Annotated[str, typer.Option(hidden=True)] = "",
+    out: Annotated[Path | None, Parameter(help="JSON to write.")] = None,
+    task: Annotated[str, Parameter(show=False)] = "",
 ) -> None:
     """Measure every task, print one table, write JSON."""
     from tokenweight.corpus.assets import smoke_base_dir
@@ -119,4 +121,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

@@ -21,8 +21,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
+import cyclopts
 import torch
-import typer
+from cyclopts import Parameter
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -48,10 +49,10 @@ VARIANTS: dict[str, tuple[Context, ...]] = {  # what is changed of the model mea
 
 
 def main(
-    models: Annotated[str, typer.Option(help="By comma.")] = ",".join(SHAPES),
-    layers: Annotated[str, typer.Option(help="Depths to measure.")] = "4,8",
+    models: Annotated[str, Parameter(help="By comma.")] = ",".join(SHAPES),
+    layers: Annotated[str, Parameter(help="Depths to measure.")] = "4,8",
     repeats: int = 3,
-    small: Annotated[bool, typer.Option("--tiny", help="Small widths, to try the logic without a GPU.")] = False,
+    small: Annotated[bool, Parameter("--tiny", help="Small widths, to try the logic without a GPU.")] = False,
     out: Path | None = None,
 ) -> None:
     """Measure, print one table, write JSON."""
@@ -134,4 +135,4 @@ def print_table(rows: list[dict[str, Any]], device: str, deepest: int) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

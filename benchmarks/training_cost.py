@@ -21,9 +21,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
+import cyclopts
 import torch
 import transformers
-import typer
+from cyclopts import Parameter
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -173,15 +174,15 @@ def extrapolate(by_depth: dict[int, dict[str, Any]], layers: int) -> float | Non
 
 
 def main(
-    model: Annotated[str, typer.Option(help=", ".join(SHAPES))] = "llama3-8b",
-    layers: Annotated[str, typer.Option(help="Depths to measure.")] = "4,8",
-    variants: Annotated[str, typer.Option(help="Which variants, by semicolon; all if empty.")] = "",
-    attention: Annotated[str, typer.Option(help="cudnn or flash")] = "cudnn",
-    checkpointing: Annotated[Checkpointing, typer.Option(help="What is kept of activations.")] = "keep_attention",
-    fused: Annotated[bool, typer.Option(help="Compile the elementwise parts.")] = False,
+    model: Annotated[str, Parameter(help=", ".join(SHAPES))] = "llama3-8b",
+    layers: Annotated[str, Parameter(help="Depths to measure.")] = "4,8",
+    variants: Annotated[str, Parameter(help="Which variants, by semicolon; all if empty.")] = "",
+    attention: Annotated[str, Parameter(help="cudnn or flash")] = "cudnn",
+    checkpointing: Annotated[Checkpointing, Parameter(help="What is kept of activations.")] = "keep_attention",
+    fused: Annotated[bool, Parameter(help="Compile the elementwise parts.")] = False,
     repeats: int = 3,
-    weak_scorer: Annotated[str, typer.Option(help="A smaller model whose scoring is timed too, whole.")] = "",
-    tiny: Annotated[bool, typer.Option(help="Small widths, to try the logic without a GPU.")] = False,
+    weak_scorer: Annotated[str, Parameter(help="A smaller model whose scoring is timed too, whole.")] = "",
+    tiny: Annotated[bool, Parameter(help="Small widths, to try the logic without a GPU.")] = False,
     out: Path | None = None,
 ) -> None:
     """Measure, print one table, write JSON."""
@@ -267,4 +268,4 @@ def cell(value: float | None, form: str) -> str:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

@@ -5,47 +5,73 @@ from __future__ import annotations
 import logging
 import sys
 
-import typer
-from typer.exceptions import TyperException
+from cyclopts import App, CycloptsError, Parameter, ValidationError
 
 from tokenweight import embedded
-from tokenweight.commands.doctor import doctor
-from tokenweight.commands.evaluate import agree, evaluate
-from tokenweight.commands.plan import plan
-from tokenweight.commands.recipes import show_config, targets
-from tokenweight.commands.report import audit, report, runtimes
-from tokenweight.commands.reproduce import reproduce
-from tokenweight.commands.server import app as server
-from tokenweight.commands.store import app as store
-from tokenweight.commands.sweep import sweep
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.commands import data, rescore, ruler
-from tokenweight.inspection.command import inspect_command
 
-app = typer.Typer(
-    help="Token weighting for long-range language modeling: reproduce the paper's tables, one stage at a time.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+# The commands in order: where each is below tokenweight.commands, imported when it is called, and its help.
+COMMANDS = {
+    "reproduce": ("reproduce:reproduce", "Run what an experiment needs and is not in the store, and write its table."),
+    "plan": (
+        "plan:plan",
+        "Show what an experiment needs, what of it would run and why, and what it costs. Runs nothing.",
+    ),
+    "sweep": ("sweep:sweep", "Train and evaluate recipes with other values of their fields: one table, one figure."),
+    "show-config": ("recipes:show_config", "Print a recipe with the origin of each value."),
+    "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
+    "targets": ("recipes:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
+    "evaluate": ("evaluate:evaluate", "Run the paper's evaluation on any causal language model, and write its table."),
+    "agree": ("evaluate:agree", "Compare two backends on the same samples; exit code 1 where they do not agree."),
+    "runtimes": ("report:runtimes", "Render Table 6, the run time of each weighting, from measurements on your GPUs."),
+    "audit": ("report:audit", "Recompute what follows from other numbers of the paper, and list what does not."),
+    "doctor": ("doctor:doctor", "Show what is here and what is missing: packages, GPUs, disk, data, credentials."),
+    "inspect": ("inspection:inspect_text", "Show the losses and the weight of every token of a text, as Table 1 does."),
+    "ruler generate": ("evaluation:ruler_generate", "Write samples of one task of RULER as JSON Lines."),
+    "rescore longbench": ("evaluation:rescore_longbench", "Score predictions of LongBench's 16 English tasks."),
+    "rescore bbh": (
+        "evaluation:rescore_bbh",
+        "Score outputs of BIG-Bench-Hard, by a strict pattern and a tolerant one.",
+    ),
+    "data fetch": (
+        "evaluation:data_fetch",
+        "Fetch RULER's sources from where they are published; check their SHA-256.",
+    ),
+    "server up": ("server:up", "Start server and workers, make pools, limits, automations, deployments."),
+    "server setup": ("server:setup", "Make pools, limits, automations, deployments on the server of PREFECT_API_URL."),
+    "server down": ("server:down", "End what `up` started; the database stays, interrupted runs resume after `up`."),
+    "store ls": ("store:ls", "List the artifacts: size, date, state, and which experiments need them."),
+    "store verify": ("store:verify", "Check records and sizes of files; exit code 1 where an artifact is damaged."),
+    "store pack": (
+        "store:pack",
+        "Pack the records of all that is finished, with samples and metrics, without weights.",
+    ),
+    "store gc": ("store:gc", "List what nothing could use any more; --yes removes it."),
+}
+GROUPS = {
+    "ruler": "RULER: samples of its 13 tasks for any tokenizer and length.",
+    "rescore": "Score stored outputs again, without a model.",
+    "data": "Published data that the evaluation needs.",
+    "server": "A Prefect server on this machine, or what deployments need on another one.",
+    "store": "Look at the store, check it, clean it up (docs/store.md).",
+}
+
+
+def _app(name: str, text: str, order: int = 0) -> App:
+    return App(
+        name=name, help=text, sort_key=order, help_format="plaintext", version_flags=[], result_action="return_value",
+        default_parameter=Parameter(negative=()),
+    )  # fmt: skip
+
+
+app = _app(
+    "tokenweight", "Token weighting for long-range language modeling: reproduce the paper's tables, stage by stage."
 )
-
-app.command("reproduce")(reproduce)
-app.command("plan")(plan)
-app.command("sweep")(sweep)
-app.command("show-config")(show_config)
-app.command("report")(report)
-app.command("targets")(targets)
-app.command("evaluate")(evaluate)
-app.command("agree")(agree)
-app.command("runtimes")(runtimes)
-app.command("audit")(audit)
-app.command("doctor")(doctor)
-app.command("inspect")(inspect_command)
-app.add_typer(ruler, name="ruler")
-app.add_typer(rescore, name="rescore")
-app.add_typer(data, name="data")
-app.add_typer(server, name="server")
-app.add_typer(store, name="store")
+for _name, _text in GROUPS.items():
+    app.command(_app(_name, _text, len(COMMANDS)))
+for _order, (_name, (_place, _text)) in enumerate(COMMANDS.items()):
+    _group, _, _own = _name.rpartition(" ")
+    (app[_group] if _group else app).command(f"tokenweight.commands.{_place}", name=_own, help=_text, sort_key=_order)
 
 
 def main() -> None:
@@ -53,18 +79,26 @@ def main() -> None:
     logging.captureWarnings(True)
     embedded.quiet()
     try:
-        app(args=sys.argv[1:] or ["--help"], standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
-        _stop("interrupted; run the same command again to go on", 130)
-    except TyperException as error:
-        _stop(error.format_message().replace("Value error, ", ""), error.exit_code)
+        app(sys.argv[1:], exit_on_error=False, print_error=False)
+    except KeyboardInterrupt:
+        _stop("interrupted; the same command resumes", 130)
+    except CycloptsError as error:
+        _stop(_message(error), 2)
     except UserError as error:
         _stop(str(error), 2)
     except StageError as error:
         _stop(str(error), 1)
 
 
+def _message(error: CycloptsError) -> str:
+    """What is wrong with the arguments; of a bound, pydantic's sentence alone."""
+    error.verbose = False
+    if isinstance(error, ValidationError) and (errors := getattr(error.__cause__, "errors", None)):
+        error.exception_message = errors()[0]["msg"]
+    return str(error)
+
+
 def _stop(message: str, code: int) -> None:
     print("error:", " ".join(message.split()), file=sys.stderr)
-    logging.getLogger("prefect").setLevel(logging.ERROR)  # its farewell would stand below the line that matters
+    logging.getLogger("prefect").setLevel(logging.ERROR)  # its farewell would follow the line that matters
     sys.exit(code)

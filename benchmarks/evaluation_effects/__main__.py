@@ -14,11 +14,13 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import cyclopts
 import longbench as longbench_effects
 import ruler as ruler_effects
 import short_context
 import tables
-import typer
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.evaluation.ruler.sources import Sources
@@ -27,16 +29,16 @@ PACKAGES = ("lm_eval", "rouge", "tokenizers", "numpy", "wonderwords")
 
 
 def main(
-    longbench: Annotated[Path, typer.Option(help="Folder of runs with predictions and result.json.")],
-    out: Annotated[Path, typer.Option(help="JSON to write.")],
-    longbench_test: Annotated[Path | None, typer.Option(help="Official test file of one task, with inputs.")] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer directory; the shipped one if absent.")] = None,
+    longbench: Annotated[Path, Parameter(help="Folder of runs with predictions and result.json.")],
+    out: Annotated[Path, Parameter(help="JSON to write.")],
+    longbench_test: Annotated[Path | None, Parameter(help="Official test file of one task, with inputs.")] = None,
+    tokenizer: Annotated[Path | None, Parameter(help="Tokenizer directory; the shipped one if absent.")] = None,
     haystack: Path | None = None,
     squad: Path | None = None,
     hotpotqa: Path | None = None,
     bbh: Path | None = None,
     mmlu: Path | None = None,
-    samples: Annotated[int, typer.Option(min=1, help="RULER samples of each task.")] = 50,
+    samples: Annotated[int, Parameter(validator=Number(gte=1), help="RULER samples of each task.")] = 50,
 ) -> None:
     """Measure, print the tables, write JSON."""
     tokenizer_dir = tokenizer or smoke_base_dir()
@@ -58,4 +60,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    cyclopts.run(main)

@@ -83,7 +83,7 @@ def test_weighting_is_pure_torch() -> None:
         "tokenweight.cli",
         "tokenweight.planning.graph",
         "tokenweight.planning.plan",
-        "tokenweight.inspection.command",
+        "tokenweight.commands.inspection",
         "tokenweight.tasks.collect",
         "tokenweight.reports.build",
         "tokenweight.reports.figures.writing",

@@ -4,31 +4,43 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-import typer.main
+from cyclopts import App
 
-from tokenweight.cli import app
+from tokenweight.cli import COMMANDS, app
 from tokenweight.pipeline import Build, Identity, Store
 
 HERE = Path(__file__).parent
 
 
+def arguments(name: str) -> list[Any]:
+    """A command's arguments and options, as cyclopts has them."""
+    found: App = app
+    for part in name.split():
+        found = found[part]
+    return list(found.assemble_argument_collection())
+
+
 def surface() -> str:
     """One line per command with its arguments and options."""
-    return "\n".join(_lines(typer.main.get_command(app), "")) + "\n"
+    lines = [
+        f"{name}: {' '.join(option for one in arguments(name) for option in one.names if not option.startswith('--no-'))}"
+        for name in sorted(COMMANDS)
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def _lines(group: Any, before: str) -> list[str]:
-    lines = []
-    for name, command in sorted(group.commands.items()):
-        if hasattr(command, "commands"):
-            lines += _lines(command, f"{before}{name} ")
-        else:
-            options = [option for parameter in command.params for option in parameter.opts]
-            lines.append(f"{before}{name}: {' '.join(options)}")
-    return lines
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_names_no_option_twice_and_describes_each(name: str) -> None:
+    every = arguments(name)
+    options = [option for one in every for option in one.names]
+    assert len(options) == len(set(options))
+    for one in every:
+        assert any(getattr(item, "description", None) for item in get_args(one.field_info.annotation)), one.name
+    assert not [option for option in options if option.startswith("--empty-")]
+    assert [option for option in options if option.startswith("--no-")] in ([], ["--no-figures"])
 
 
 def test_commands_and_options_are_stable() -> None:

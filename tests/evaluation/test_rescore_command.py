@@ -15,7 +15,7 @@ from tokenweight.evaluation.rows import Row, write_rows
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    app(["rescore", *map(str, arguments)], standalone_mode=False)
+    app(["rescore", *map(str, arguments)], exit_on_error=False, print_error=False)
     return capsys.readouterr().out
 
 

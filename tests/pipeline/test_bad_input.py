@@ -44,7 +44,17 @@ def corpus(directory: Path, **files: bytes) -> str:
         (["plan", "table-3", "--execution", "nodes=two"], "execution.nodes: "),
         (["plan", "table-3", "--execution", "nods=2"], "execution.nods: "),
         (["plan", "table-3", "--execution", "nodes"], "--execution nodes: not of the form key=value"),
-        (["reproduce", "table-3", "--processes", "0"], "--processes"),
+        (
+            ["reproduce", "table-3", "--processes", "0"],
+            '"0" for --processes. Input should be greater than or equal to 1',
+        ),
+        (["plan", "table-3", "--seeds", "two"], "--seeds"),
+        (["reproduce"], "EXPERIMENT requires an argument"),
+        (["reproduce", "table-3", "--store"], "--store requires an argument"),
+        (["reproduce", "table-3", "--target", "table-4"], "--target"),
+        (["reproduce", "table-3", "--empty-set"], "--empty-set"),
+        (["plan", "table-3", "--no-json"], "--no-json"),
+        (["reprodcue", "table-3"], 'Did you mean "reproduce"?'),
         (["reproduce", "table-3", "--out", "/dev/null"], "--out /dev/null"),
         (["reproduce", "table-3", "--store", "/dev/null/store"], "--store"),
         (["reproduce", "table-3", "--base", "pretrain", "--tokenizer", "/dev"], "no tokenizer.json"),
@@ -77,7 +87,7 @@ def test_one_line_and_exit_code_2(
         (["reproduce", "table-3", "--scale", "huge"], "--scale"),
         (["reproduce", "table-3", "--launcher", "torchrun", "--processes", "3"], "is not"),
     ],
-    ids=["by typer", "by us, with torch loaded"],
+    ids=["by cyclopts", "by us, with torch loaded"],
 )
 def test_a_process_ends_so(arguments: list[str], message: str, tmp_path: Path) -> None:
     done = run(*arguments, cwd=tmp_path)

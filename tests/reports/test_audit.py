@@ -11,7 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tokenweight.cli import app
 from tokenweight.reports.audit import audit, check_emphasis, check_values, longbench_sides
@@ -66,18 +65,17 @@ def result() -> Audit:
     return audit(CELLS)
 
 
-def test_the_page_is_what_the_command_writes() -> None:
-    done = CliRunner().invoke(app, ["audit"])
-    assert done.exit_code == 0
+def test_the_page_is_what_the_command_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    app(["audit"])
+    printed = capsys.readouterr().out
     if os.environ.get("UPDATE_GOLDEN"):
-        PAGE.write_text(done.stdout, encoding="utf-8")
-    assert done.stdout == PAGE.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
+        PAGE.write_text(printed, encoding="utf-8")
+    assert printed == PAGE.read_text(encoding="utf-8"), "UPDATE_GOLDEN=1 writes it anew"
 
 
-def test_json_holds_every_check(result: Audit) -> None:
-    done = CliRunner().invoke(app, ["audit", "--json"])
-    assert done.exit_code == 0
-    assert Audit.model_validate_json(done.stdout) == result
+def test_json_holds_every_check(result: Audit, capsys: pytest.CaptureFixture[str]) -> None:
+    app(["audit", "--json"])
+    assert Audit.model_validate_json(capsys.readouterr().out) == result
 
 
 def test_values_that_do_not_follow(result: Audit) -> None:

@@ -301,15 +301,15 @@ def test_gc_lists_first_and_removes_with_yes(
     here = ("store", "gc", "--store", store.root)
     code, told = run(capsys, monkeypatch, *here)
     assert code == 0
-    assert "1 would go" in told
+    assert "1 would be removed" in told
     assert "1 unfinished, 109 B, kept" in told
     here = (*here, "--unfinished")
     told = run(capsys, monkeypatch, *here)[1]
-    assert "2 would go" in told
+    assert "2 would be removed" in told
     assert "kept" not in told
     assert "--yes" in told
     assert len(kinds(store)) == 2
-    assert "0 would go" in run(capsys, monkeypatch, *here, "--older-than", "1")[1]
+    assert "0 would be removed" in run(capsys, monkeypatch, *here, "--older-than", "1")[1]
     code, told = run(capsys, monkeypatch, *here, "--weights", "--yes", "--json")
     assert [row["removed"] for row in json.loads(told)] == [True, True, True]
     assert list(kinds(store).values()) == ["weights removed"]

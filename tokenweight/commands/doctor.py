@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
-import typer
+from pydantic import Field
 
-from tokenweight.commands.options import STORE, JsonOption, StoreOption
+from tokenweight.commands.command import command
+from tokenweight.commands.showing import note, print_json
+from tokenweight.recipes.options import STORE, JsonOption, StoreOption
 
 
+@command
 def doctor(
+    *,
     store: StoreOption = STORE,
-    end: Annotated[bool, typer.Option("--end", help="End processes that killed runs have left running.")] = False,
+    end: Annotated[bool, Field(description="End processes that killed runs have left running")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is here and what is missing: Python, packages, GPUs, disk, data, credentials, and what runs left over."""
+    """What is here and what is missing; `--end` ends what killed runs left."""
     from tokenweight import daemons
     from tokenweight.doctor import examine, left_over, print_findings
 
@@ -23,9 +26,9 @@ def doctor(
     if end:
         processes = left_over(root)
         daemons.end(processes)
-        typer.echo(f"processes ended: {len(processes)}", err=True)
+        note(f"processes ended: {len(processes)}")
     findings = examine(root)
     if as_json:
-        typer.echo(json.dumps([finding.__dict__ for finding in findings], indent=1))
+        print_json([finding.__dict__ for finding in findings])
     else:
         print_findings(findings)

@@ -5,26 +5,33 @@ from __future__ import annotations
 import json
 from typing import Annotated
 
-import typer
+from pydantic import Field
 
-from tokenweight.commands.options import STORE, JsonOption, ScaleOption, SetOption, StoreOption, open_store
+from tokenweight.commands.command import command
+from tokenweight.commands.options import open_store
+from tokenweight.commands.showing import print_json
+from tokenweight.flat import Part
 from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
 
 
+@command
 def show_config(
-    recipe: Annotated[str, typer.Argument(help="A recipe, e.g. table-3/frozen-sparse.")],
+    recipe: Annotated[str, Field(description="A recipe, for example table-3/frozen-sparse")],
+    /,
+    *,
     scale: ScaleOption = "smoke",
-    settings: SetOption = None,
+    inputs: Annotated[Inputs, Part(Inputs, "settings")],
     as_json: JsonOption = False,
 ) -> None:
-    """Print a recipe with the origin of each value."""
+    """A recipe with the origin of each value."""
     from tokenweight.recipes import load
     from tokenweight.recipes.cited import resolved
 
-    loaded = load(recipe, scale, Inputs(settings=tuple(settings or ())))
+    loaded = load(recipe, scale, inputs)
     rows = list(resolved(loaded.recipe, loaded.settings))
     if as_json:
-        typer.echo(json.dumps({key: {"value": value, "origin": origin} for key, value, origin in rows}, indent=1))
+        print_json({key: {"value": value, "origin": origin} for key, value, origin in rows})
         return
     from rich.console import Console
     from rich.table import Table
@@ -37,12 +44,13 @@ def show_config(
     Console().print(table)
 
 
-def targets(scale: ScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
-    """List the targets: what each shows, the recipes it trains, those in the store, GPU-hours at the paper's scale."""
+@command
+def targets(*, scale: ScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+    """What each experiment of the paper shows, trains and costs, and what of it is in the store."""
     from tokenweight.tasks.overview import overview, print_overview
 
     content = overview(scale, open_store(store))
     if as_json:
-        typer.echo(json.dumps(content, indent=1))
+        print_json(content)
     else:
         print_overview(content)

@@ -5,28 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from tokenweight import embedded
-from tokenweight.commands.options import (
+from tokenweight.commands.command import command
+from tokenweight.commands.options import open_store, results_directory
+from tokenweight.commands.showing import note, show
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import (
     RESULTS,
     STORE,
-    DeviceOption,
+    Choices,
     ExecutionOption,
+    ExperimentOption,
     FiguresOption,
-    LauncherOption,
     OutOption,
-    ProcessesOption,
     ScaleOption,
     SeedsOption,
     StoreOption,
-    TargetArgument,
-    open_store,
-    with_inputs,
 )
-from tokenweight.commands.showing import show
-from tokenweight.errors import UserError
-from tokenweight.recipes.inputs import Inputs
 
 if TYPE_CHECKING:
     from tokenweight.pipeline import Store
@@ -35,57 +30,52 @@ if TYPE_CHECKING:
     from tokenweight.tasks.collect import Planned
 
 
-@with_inputs
+@command
 def reproduce(
-    target: TargetArgument,
+    experiment: ExperimentOption,
+    /,
+    *,
     inputs: Inputs,
     scale: ScaleOption = "smoke",
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
-    launcher: LauncherOption = None,
-    processes: ProcessesOption = None,
-    device: DeviceOption = None,
-    execution: ExecutionOption = None,
+    choices: Choices,
+    execution: ExecutionOption = (),
     figures: FiguresOption = True,
 ) -> None:
-    """Run what a target needs and is not in the store, and write its table."""
+    """Run what is missing and write the table."""
     from tokenweight.planning.plan import check_before_running, check_inputs, schedule
     from tokenweight.recipes.execution import execution_for
     from tokenweight.tasks.collect import collect, plan_targets
 
-    place = open_store(store)
-    wanted, left_out = plan_targets(target, scale, inputs, place, seeds)
-    for line in left_out:
-        typer.echo(line, err=True)
+    place, directory = open_store(store), results_directory(out)
+    wanted, left_out = plan_targets(experiment, scale, inputs, place, seeds)
+    note(*left_out)
     for planned in wanted:
         check_inputs(planned.graph)
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is not a directory; choose another")
     plans = [schedule(planned.graph, place) for planned in wanted]
     if any(step.action != "reuse" for steps in plans for step in steps):
-        chosen = execution_for(scale, execution or (), launcher=launcher, processes=processes, device=device)
+        chosen = execution_for(scale, execution, **choices)
         check_before_running([planned.graph for planned in wanted], place, chosen, plans)
         made = _run_flow(
             wanted,
             place,
             chosen,
-            target=target,
+            target=experiment,
             scale=scale,
             seeds=seeds,
             store=str(place.root),
             out=str(out),
-            launcher=launcher,
-            processes=processes,
-            device=device,
             execution=execution,
             figures=figures,
-            **{**inputs.model_dump(), "settings": list(inputs.settings)},
+            **choices,
+            **inputs.model_dump(),
         )
     else:
         artifacts = {node for planned in wanted for node in planned.graph.nodes}
-        typer.echo(f"All {len(artifacts)} artifacts of {target} ({scale}) are in the store: nothing to run.")
-        made = [collect(planned, place, out.expanduser().resolve(), figures=figures) for planned in wanted]
+        print(f"All {len(artifacts)} artifacts of {experiment} ({scale}) are in the store: nothing to run.")
+        made = [collect(planned, place, directory, figures=figures) for planned in wanted]
     for report, files in made:
         show(report, files)
 

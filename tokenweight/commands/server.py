@@ -10,27 +10,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from pydantic import Field
 
 from tokenweight import daemons, embedded
+from tokenweight.commands.command import command
 from tokenweight.errors import StageError, UserError
 
-app = typer.Typer(help="A Prefect server on this machine, or what deployments need on another one.")
-
-HomeOption = Annotated[Path, typer.Option(help="Directory of the server's database and logs.")]
+HomeOption = Annotated[Path, Field(description="Directory of the server's database and logs.")]
 GpusOption = Annotated[
-    int | None, typer.Option(min=0, help="That runs may hold at once. Default of `up`: those that torch sees.")
+    int | None, Field(ge=0, description="That runs may hold at once. Default of `up`: those that torch sees.")
 ]
 START_SECONDS = 180
 _LEASES = "prefect.server.concurrency.lease_storage.filesystem"  # in memory, a restart would never free what was held
 
 
-@app.command()
+@command
 def up(
+    *,
     home: HomeOption = daemons.HOME,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: for others too.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 4200,
-    runs: Annotated[int, typer.Option(min=1, help="Flow runs of each work pool at once.")] = 1,
+    host: Annotated[str, Field(description="Address to listen on; 0.0.0.0: for others too.")] = "127.0.0.1",
+    port: Annotated[int, Field(ge=1, le=65535, description="Port to listen on")] = 4200,
+    runs: Annotated[int, Field(ge=1, description="Flow runs of each work pool at once.")] = 1,
     gpus: GpusOption = None,
 ) -> None:
     """Start server and workers in the background, make pools, limits, automations, deployments; safe to run again."""
@@ -55,10 +55,12 @@ def up(
         raise UserError(f"--home {home}: its server runs at {state.api_url}; run `tokenweight server down` first")
     else:
         _wait_until_healthy(url, START_SECONDS, next(one for one in state.daemons if one.role == "server"))
-        typer.echo("the server runs already; what is missing is added")
+        print("the server runs already; what is missing is added")
     if host != "127.0.0.1" and not os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
-        typer.echo("warning: whoever reaches this port can run code here; set PREFECT_SERVER_API_AUTH_STRING", err=True)
-    for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, typer.echo):
+        print(
+            "warning: whoever reaches this port can run code here; set PREFECT_SERVER_API_AUTH_STRING", file=sys.stderr
+        )
+    for pool in bootstrap(project, _visible_gpus() if gpus is None else gpus, print):
         role = f"worker of {pool}"
         if not state.running(role):
             name = daemons.worker_name(pool, socket.gethostname())
@@ -77,16 +79,16 @@ def up(
             ]
             state.daemons.append(daemons.start(role, worker, environment, home / f"worker-{pool}.log", project))
             state.write(home)
-            typer.echo(f"{role}: started")
+            print(f"{role}: started")
     _put_back(cut)
-    typer.echo(f"server: {url.removesuffix('/api')} (database, logs: {home})")
-    typer.echo("next: prefect deployment run reproduce-table-3 --watch")
+    print(f"server: {url.removesuffix('/api')} (database, logs: {home})")
+    print("next: prefect deployment run reproduce-table-3 --watch")
     if home != daemons.HOME.resolve():
-        typer.echo(f"before it: export PREFECT_API_URL={url}")
+        print(f"before it: export PREFECT_API_URL={url}")
 
 
-@app.command()
-def setup(gpus: GpusOption = None) -> None:
+@command
+def setup(*, gpus: GpusOption = None) -> None:
     """Make pools, limits, automations, deployments on the server of PREFECT_API_URL; starts nothing."""
     _needs_prefect()
     url = os.environ.get("PREFECT_API_URL")
@@ -97,12 +99,12 @@ def setup(gpus: GpusOption = None) -> None:
 
     wanted_in(Path.cwd())
     _wait_until_healthy(url, 10)
-    for pool in bootstrap(Path.cwd(), gpus, typer.echo):
-        typer.echo(f"worker: prefect worker start --pool {pool}")
+    for pool in bootstrap(Path.cwd(), gpus, print):
+        print(f"worker: prefect worker start --pool {pool}")
 
 
-@app.command()
-def down(home: HomeOption = daemons.HOME) -> None:
+@command
+def down(*, home: HomeOption = daemons.HOME) -> None:
     """End what `up` started: workers, their flow runs, the server. Its database stays; what was cut goes on after `up`."""
     place = home.expanduser().resolve()
     state = daemons.read_state(place)
@@ -111,7 +113,7 @@ def down(home: HomeOption = daemons.HOME) -> None:
         _needs_prefect()
         _prepare(place, state.api_url)
     ended = daemons.end_all(place, _put_back if state else None)
-    typer.echo(f"{ended} processes ended" if ended else f"nothing runs in {place}")
+    print(f"{ended} processes ended" if ended else f"nothing runs in {place}")
 
 
 def _end_what_a_server_left(home: Path) -> set[str]:
@@ -121,7 +123,7 @@ def _end_what_a_server_left(home: Path) -> set[str]:
     """
     flow_runs = daemons.flow_runs_of(home)
     if ended := daemons.end_all(home):
-        typer.echo(f"{ended} processes of a server that is gone: ended")
+        print(f"{ended} processes of a server that is gone: ended")
     return flow_runs
 
 
@@ -130,9 +132,9 @@ def _put_back(flow_runs: set[str]) -> None:
     from tokenweight.flows.interrupted import put_back
 
     try:
-        put_back(flow_runs, typer.echo)
+        put_back(flow_runs, print)
     except Exception as error:  # whatever it is, the command is to go on
-        typer.echo(f"warning: the server could not be told of interrupted runs ({error})", err=True)
+        print(f"warning: the server could not be told of interrupted runs ({error})", file=sys.stderr)
 
 
 _PREFECT = (sys.executable, "-m", "prefect")

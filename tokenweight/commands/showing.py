@@ -1,28 +1,27 @@
-"""What commands print of a report."""
+"""What commands print."""
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenweight.reports.model import Report, Style
 
 
 def show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:
+    """A report's table, and where its files are."""
     from tokenweight.reports import markdown
     from tokenweight.reports.styles import styled
 
     shown = styled(report, style)
     if as_json:
-        typer.echo(shown.model_dump_json(indent=2))
+        print(shown.model_dump_json(indent=2))
         return
     print_markdown(markdown.render(shown))
-    typer.echo()
-    for path in files.values():
-        typer.echo(str(path))
+    print("", *files.values(), sep="\n")
 
 
 def print_markdown(text: str) -> None:
@@ -34,4 +33,15 @@ def print_markdown(text: str) -> None:
     if console.is_terminal:
         console.print(Markdown(text))
     else:
-        typer.echo(text, nl=False)
+        print(text, end="")
+
+
+def print_json(content: Any) -> None:
+    """JSON for programs."""
+    print(json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def note(*lines: str) -> None:
+    """Lines beside the result, on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr)

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-import typer
+from pydantic import Field
 
-from tokenweight.commands.options import STORE, JsonOption, ScaleOption, StoreOption, with_inputs
+from tokenweight.commands.command import command
+from tokenweight.commands.options import existing_store
+from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
 
 if TYPE_CHECKING:
     from tokenweight.pipeline.inventory import Entry
     from tokenweight.pipeline.removal import Removal
 
-app = typer.Typer(help="Look at the store, check it, clean it up (docs/store.md).", no_args_is_help=True)
-
-StageOption = Annotated[str | None, typer.Option(help="Only of this stage, e.g. train.")]
+StageOption = Annotated[str | None, Field(description="Only artifacts of this stage, for example train")]
 
 
-@app.command("ls")
+@command
 def ls(
+    *,
     store: StoreOption = STORE,
     stage: StageOption = None,
-    state: Annotated[str | None, typer.Option(help='Only in this state, e.g. damaged or "set aside".')] = None,
-    target: Annotated[str | None, typer.Option(help="Only what this target needs at --scale.")] = None,
+    state: Annotated[
+        str | None, Field(description='Only artifacts in this state, for example damaged or "set aside"')
+    ] = None,
+    target: Annotated[str | None, Field(description="Only what this experiment needs at --scale")] = None,
     scale: ScaleOption = "smoke",
     as_json: JsonOption = False,
 ) -> None:
-    """List what the store holds: size, when made, state, and which targets need it at --scale, with its own inputs.
-
-    Evaluations of one model are summed up; --stage evaluate, and --json, name each.
-    """
+    """What the store holds."""
     from tokenweight.pipeline import Store
     from tokenweight.pipeline.inventory import inventory, used_by
     from tokenweight.tasks.reachable import listed, needs
 
-    root = _there(store)
+    root = existing_store(store)
     entries = inventory(root)
     users, needed = used_by(entries), needs(listed(target), scale, Inputs(), Store(root))
     shown = []
@@ -53,40 +53,41 @@ def ls(
             shown.append(_row(entry) | {"used_by": used, "targets": targets,
                                         "recipes": needed.recipes.get(fingerprint, [])})  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(shown, indent=1))
+        print_json(shown)
         return
     for row in shown if stage or state else _summed_up(shown):
         state_of = "" if row["state"] == "whole" else f"  [{row['state']}]"
-        typer.echo(
+        print(
             f"{_size(row['bytes'])}  {row['made'][:16]}  {row['stage']}/{row['directory']}{state_of}"
             f"  {','.join(row['targets'])}".rstrip()
         )
     counts = Counter(row["state"] for row in shown)
-    told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    typer.echo(f"{_size(sum(row['bytes'] for row in shown)).strip()} in {told or 'nothing'}")
+    states = ", ".join(f"{count} {name}" for name, count in counts.items())
+    print(f"{_size(sum(row['bytes'] for row in shown)).strip()} in {states or 'nothing'}")
 
 
-@app.command("verify")
+@command
 def verify(
+    *,
     store: StoreOption = STORE,
     stage: StageOption = None,
-    digests: Annotated[bool, typer.Option("--digests", help="Read all files and compare their SHA-256, too.")] = False,
+    digests: Annotated[bool, Field(description="Also read all files and compare their SHA-256")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check records and the sizes of files; exit code 1 where an artifact is damaged."""
+    """Records and sizes against the files."""
     from tokenweight.pipeline.inventory import inventory
 
-    entries = _filtered(inventory(_there(store), digests=digests), stage, None)
+    entries = _filtered(inventory(existing_store(store), digests=digests), stage, None)
     damaged = [entry for entry in entries if entry.kind == "damaged"]
     if as_json:
         counts = Counter(entry.kind for entry in entries)
-        typer.echo(json.dumps({"states": counts, "damaged": [_row(entry) for entry in damaged]}, indent=1))
+        print_json({"states": counts, "damaged": [_row(entry) for entry in damaged]})
     else:
         for entry in damaged:
-            typer.echo(f"damaged: {entry.address}: {entry.reason}")
+            print(f"damaged: {entry.address}: {entry.reason}")
         checked = sum(entry.kind in ("whole", "weights removed", "damaged") for entry in entries)
         how = "records, sizes and contents" if digests else "records and sizes"
-        typer.echo(f"{checked} artifacts checked ({how}): {len(damaged) or 'none'} damaged")
+        print(f"{checked} artifacts checked ({how}): {len(damaged) or 'none'} damaged")
     if damaged:
         raise StageError(
             f"{len(damaged)} artifacts are damaged: a run that needs one sets it aside and makes it again; "
@@ -94,50 +95,50 @@ def verify(
         )
 
 
-@app.command("pack")
+@command
 def pack(
     file: Annotated[
-        Path, typer.Argument(help="Archive to write, .tar.xz; unpacked into a store, it is enough for tables.")
+        Path, Field(description="Archive to write, .tar.xz; unpacked into a store, it is enough for tables")
     ],
+    /,
+    *,
     store: StoreOption = STORE,
 ) -> None:
-    """Pack the records of all that is finished and sound, with samples and metrics; no weights, tokens, scores or prompts."""
+    """Records, samples and metrics in one archive."""
     from tokenweight.pipeline.archive import write_records
 
-    root, place = _there(store), file.expanduser()
+    root, place = existing_store(store), file.expanduser()
     count = write_records(root, place)
     if not count:
         raise UserError(f"--store {store}: holds nothing that is finished, so no records")
-    typer.echo(f"{place}: records of {count} artifacts, {_size(place.stat().st_size).strip()}")
+    print(f"{place}: records of {count} artifacts, {_size(place.stat().st_size).strip()}")
 
 
-@app.command("gc")
-@with_inputs
+@command
 def gc(
+    *,
     inputs: Inputs,
     store: StoreOption = STORE,
     keep_targets: Annotated[
         str | None,
-        typer.Option(help="Also remove artifacts that none of these targets needs, e.g. table-3,table-9."),
+        Field(description="Also remove artifacts that none of these experiments needs, for example table-3,table-9"),
     ] = None,
     scale: ScaleOption = "smoke",
-    weights: Annotated[
-        bool, typer.Option("--weights", help="Also remove weights of models that were used; records stay.")
-    ] = False,
+    weights: Annotated[bool, Field(description="Also remove weights of models that were used; records stay")] = False,
     unfinished: Annotated[
         bool,
-        typer.Option("--unfinished", help="Also remove what cut runs left; the next run starts these stages anew."),
+        Field(description="Also remove what interrupted runs left; the next run starts these stages anew"),
     ] = False,
-    older_than: Annotated[float | None, typer.Option(min=0, help="Only what is older than so many days.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it. Without this it is only listed.")] = False,
+    older_than: Annotated[float | None, Field(ge=0, description="Only what is older than this number of days")] = None,
+    yes: Annotated[bool, Field(description="Remove what is listed")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List what nothing could use any more (damaged artifacts set aside, empty or overtaken leftovers); --yes removes it."""
+    """What could be removed; `--yes` removes it."""
     from tokenweight.pipeline.inventory import inventory
     from tokenweight.pipeline.locks import alone
     from tokenweight.pipeline.removal import remove
 
-    root = _there(store)
+    root = existing_store(store)
     takes_artifacts = keep_targets is not None or weights
     with alone(root) if takes_artifacts and yes else nullcontext():
         found = _removals(root, keep_targets, scale, inputs, weights, unfinished)
@@ -150,22 +151,22 @@ def gc(
             row = {**_row(removal.entry), "bytes": removal.bytes, "why": removal.why, "removed": removed}
             done.append(row | {"files": list(removal.names)})
             if not as_json:
-                skipped = "" if removed or not yes else "; left alone: a run holds it, or it is gone"
-                typer.echo(f"{_size(removal.bytes)}  {row['stage']}/{row['directory']}  {removal.why}{skipped}")
+                skipped = "" if removed or not yes else "; kept: a run holds it, or it is gone"
+                print(f"{_size(removal.bytes)}  {row['stage']}/{row['directory']}  {removal.why}{skipped}")
     if as_json:
-        typer.echo(json.dumps(done, indent=1))
+        print_json(done)
         return
     total = _size(sum(row["bytes"] for row in done if row["removed"] or not yes)).strip()
     if yes:
-        typer.echo(f"{sum(row['removed'] for row in done)} removed, {total}")
+        print(f"{sum(row['removed'] for row in done)} removed, {total}")
     else:
-        typer.echo(f"{len(done)} would go, {total}" + ("; nothing was removed, --yes does it" if done else ""))
+        print(f"{len(done)} would be removed, {total}" + ("; --yes removes them" if done else ""))
     gone = {removal.entry.path for removal in found}
     partial = [entry for entry in inventory(root) if entry.kind == "partial" and entry.path not in gone]
     if partial:
         kept = _size(sum(entry.bytes for entry in partial)).strip()
-        typer.echo(
-            f"{len(partial)} unfinished, {kept}, kept for the next run to go on from; --unfinished takes them too"
+        print(
+            f"{len(partial)} unfinished, {kept}, kept, so that the next run resumes from them; --unfinished removes them"
         )
 
 
@@ -206,13 +207,6 @@ def _removals(
         whole = {removal.entry.path for removal in found if not removal.names}
         found += [removal for removal in weights(entries, kept.soon) if removal.entry.path not in whole]
     return found
-
-
-def _there(store: Path) -> Path:
-    root = store.expanduser().resolve()
-    if not root.is_dir():
-        raise UserError(f"--store {store}: no such directory; name the one of your runs")
-    return root
 
 
 def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> list[Entry]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field, field_validator
+
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.pipeline.listing import SUFFIX
@@ -16,18 +18,51 @@ _GIVEN = "given by you"
 
 
 class Inputs(Frozen):
-    """Paths to a user's own data and models, and `key=value` settings of recipe fields; None keeps the recipe's."""
+    """A user's own data, models and settings, in place of a recipe's; None keeps the recipe's own."""
 
-    corpus: str | None = None  # directory of .txt, .jsonl, .parquet, or to report alone a list of their digests
-    base: str | None = None  # checkpoint directory; "pretrain": trained by the pipeline on the corpus; "random:CONFIG"
-    tokenizer: str | None = None  # directory with tokenizer.json; with base "pretrain" or "random:CONFIG"
-    mmlu: str | None = None  # directory with dev/ and test/, or "hub"
-    bbh: str | None = None  # directory of the official JSON files, or "hub"
-    longbench: str | None = None  # directory of the official JSONL files, or "hub"
-    haystack: str | None = None  # directory of .txt, or JSON with `text`
-    squad: str | None = None  # SQuAD dev-v2.0 JSON
-    hotpotqa: str | None = None  # HotpotQA dev-distractor JSON
-    settings: tuple[str, ...] = ()  # key=value
+    corpus: str | None = Field(
+        default=None,
+        description="Directory of .txt, .jsonl or .parquet files in place of the recipe's corpus; to plan or report, "
+        "also a list of their digests",
+    )
+    base: str | None = Field(
+        default=None,
+        description='Checkpoint directory; "pretrain": a model that the pipeline trains; "random:CONFIG": random weights. '
+        "Default: the scale's own model",
+    )
+    tokenizer: str | None = Field(
+        default=None, description="Directory with tokenizer.json, for a base that is pretrain or random"
+    )
+    mmlu: str | None = Field(
+        default=None,
+        description='Directory with dev/ and test/, or "hub"; to plan or report, also a list of its digests. '
+        "Default: the scale's own",
+    )
+    bbh: str | None = Field(
+        default=None, description='Directory of the official JSON files, or "hub". Default: the scale\'s own'
+    )
+    longbench: str | None = Field(
+        default=None, description='Directory of the official JSONL files, or "hub". Default: the scale\'s own'
+    )
+    haystack: str | None = Field(
+        default=None,
+        description="RULER's haystack: directory of .txt files, or JSON with `text`. Default: the scale's own",
+    )
+    squad: str | None = Field(
+        default=None, description="RULER's questions: SQuAD's dev-v2.0 JSON. Default: the scale's own"
+    )
+    hotpotqa: str | None = Field(
+        default=None, description="RULER's questions: HotpotQA's dev-distractor JSON. Default: the scale's own"
+    )
+    settings: tuple[str, ...] = Field(
+        default=(), description="key=value of a recipe field, for example training.steps=12; repeat for more"
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _empty_is_not_given(cls, value: object) -> object:
+        """A form of Prefect's page sends empty text."""
+        return None if value == "" else value
 
     def assignments(self) -> dict[str, str]:
         """The `settings` as a dictionary; raises UserError for one without `=`."""

@@ -446,28 +446,68 @@ class Recipe(Frozen):
 
 
 class Execution(Frozen):
-    """How stages run here: never part of a fingerprint."""
+    """How stages run here: never part of a fingerprint. A user's choices among these fields replace the scale's own."""
 
-    launcher: Literal["inline", "torchrun", "deepspeed", "srun"] = "inline"
-    processes: PositiveInt = 1  # of all nodes together; as many on each
-    nodes: PositiveInt = 1
-    rendezvous: str | None = None  # HOST:PORT where processes of several nodes meet; HOST is one of the nodes
-    launch_prefix: str | None = None  # torchrun: a command that runs what follows on every node, e.g. srun
-    srun_options: str | None = None  # srun: options of its own, e.g. --partition=gpu --gres=gpu:8
-    deadline_seconds: PositiveFloat | None = None  # a launched stage that takes longer is ended, its checkpoint stays
-    hostfile: str | None = None  # deepspeed: lines `HOST slots=GPUS`
-    sequence_parallel: PositiveInt = 1  # processes that share each training sequence, an equal part of its tokens each
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    micro_batch_sequences: PositiveInt = 1
-    eval_batch_sequences: PositiveInt | None = None  # of the longest input; None: what the GPU holds, 8 on a CPU
-    save_every_steps: PositiveInt = 40
-    deepspeed_stage: Literal[0, 2, 3] = 0
-    convert_checkpoints: bool = False  # go on from a cut run's checkpoint that was split otherwise, up to rounding
-    checkpointing: Checkpointing = "none"
-    fused: bool = False  # compile the elementwise parts of Llama layers
-    report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)  # beside metrics.jsonl
-    evaluation_processes: PositiveInt | Literal["gpus"] = 1  # that share the units, on CUDA one a GPU; all GPUs
-    tensor_parallel: PositiveInt = 1  # GPUs of each evaluation process; backend vllm
+    launcher: Literal["inline", "torchrun", "deepspeed", "srun"] = Field(
+        default="inline", description="How training processes start: in this process, by torchrun, or by srun torchrun"
+    )
+    processes: int = Field(
+        default=1, ge=1, description="Number of training processes on all nodes together, one for each GPU"
+    )
+    nodes: int = Field(default=1, ge=1, description="Number of nodes, each with the same number of processes")
+    rendezvous: str | None = Field(
+        default=None, description="HOST:PORT where the processes of several nodes meet; HOST is one of the nodes"
+    )
+    launch_prefix: str | None = Field(
+        default=None, description="With torchrun: a command that runs what follows it on every node, for example srun"
+    )
+    srun_options: str | None = Field(
+        default=None, description="With srun: its options, for example --partition=gpu --gres=gpu:8"
+    )
+    deadline_seconds: float | None = Field(
+        default=None, gt=0, description="Seconds after which a launched stage is ended; its checkpoint stays"
+    )
+    hostfile: str | None = Field(default=None, description="With deepspeed: a file of lines `HOST slots=GPUS`")
+    sequence_parallel: int = Field(
+        default=1, ge=1, description="Number of processes that share each training sequence, in equal parts"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="Where models run; auto: on a GPU where there is one"
+    )
+    slots: int | None = Field(
+        default=None, ge=1, description="Number of worker processes; None: slots_per_gpu for each GPU, without GPUs one"
+    )
+    slots_per_gpu: int = Field(
+        default=1, ge=1, description="Number of worker processes that share each GPU, for small models"
+    )
+    micro_batch_sequences: int = Field(
+        default=1, ge=1, description="Sequences of one forward pass of a training process"
+    )
+    eval_batch_sequences: int | None = Field(
+        default=None,
+        ge=1,
+        description="Sequences of the longest input that are evaluated together; None: what the GPU holds, 8 on a CPU",
+    )
+    save_every_steps: int = Field(default=40, ge=1, description="Training steps from one checkpoint to the next")
+    deepspeed_stage: Literal[0, 2, 3] = Field(default=0, description="Level of ZeRO; 0: none")
+    convert_checkpoints: bool = Field(
+        default=False,
+        description="Resume from the checkpoint of an interrupted run that was split otherwise, equal up to rounding",
+    )
+    checkpointing: Checkpointing = Field(
+        default="none", description="Which activations are computed again in the backward pass, to save memory"
+    )
+    fused: bool = Field(default=False, description="Compile the elementwise parts of Llama layers")
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = Field(
+        default=("tensorboard",), description="Where training metrics go beside metrics.jsonl"
+    )
+    evaluation_processes: Annotated[int, Field(ge=1)] | Literal["gpus"] = Field(
+        default=1,
+        description="Number of processes that share the evaluation, on CUDA one for each GPU; gpus: on all GPUs",
+    )
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="Number of GPUs that share one model in evaluation, with backend vllm"
+    )
 
     @property
     def processes_per_node(self) -> int:

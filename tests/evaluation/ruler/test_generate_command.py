@@ -15,7 +15,7 @@ from tokenweight.evaluation.ruler.sources import Sources
 
 def command(tokenizer: Path, out: Path, *extra: str, task: str = "niah_single_2", length: str = "1024") -> None:
     given = ["ruler", "generate", "--tokenizer", str(tokenizer), "--task", task, "--length", length, "--out", str(out)]
-    app([*given, *extra], standalone_mode=False)
+    app([*given, *extra], exit_on_error=False, print_error=False)
 
 
 def test_the_file_holds_the_samples_and_the_fill_ratio_is_told(

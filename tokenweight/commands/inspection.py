@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from pydantic import Field
 
+from tokenweight.commands.command import command
 from tokenweight.errors import UserError
+from tokenweight.recipes.options import JsonOption
 from tokenweight.recipes.schema import ScoreName
 
 if TYPE_CHECKING:
@@ -17,39 +19,49 @@ if TYPE_CHECKING:
 OUT = Path("inspection")
 
 
-def inspect_command(
-    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint directory of transformers, with its tokenizer.")],
-    text: Annotated[Path, typer.Argument(help="A text file, UTF-8.")],
-    out: Annotated[Path, typer.Option(help="Directory of the page, the table and the numbers.")] = OUT,
+@command
+def inspect_text(
+    checkpoint: Annotated[Path, Field(description="Checkpoint directory of transformers, with its tokenizer")],
+    text: Annotated[Path, Field(description="Text file, UTF-8")],
+    /,
+    *,
+    out: Annotated[Path, Field(description="Directory of the page, the table and the numbers")] = OUT,
     scorer: Annotated[
-        Path | None, typer.Option(help="Frozen scorer of the same vocabulary. Default: the checkpoint itself.")
+        Path | None,
+        Field(description="Checkpoint of a frozen scorer with the same vocabulary. Default: the checkpoint itself"),
     ] = None,
     long_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Tokens of the text. Default: what fits the context.")
+        int | None, Field(ge=2, description="Number of the text's tokens. Default: what fits the context")
     ] = None,
     short_tokens: Annotated[
-        int | None, typer.Option(min=2, help="Window of the short context. Default: a quarter.")
+        int | None, Field(ge=2, description="Length of the short context. Default: a quarter of the long one")
     ] = None,
-    stride_tokens: Annotated[int | None, typer.Option(min=1, help="Default: three quarters of the window.")] = None,
-    score: Annotated[ScoreName, typer.Option(help="Score function (Section 3.1).")] = "abs_pmi",
+    stride_tokens: Annotated[
+        int | None, Field(ge=1, description="Tokens from one window to the next. Default: three quarters of the window")
+    ] = None,
+    score: Annotated[ScoreName, Field(description="Score function (Section 3.1)")] = "abs_pmi",
     postprocessing: Annotated[
-        Literal["dense", "sparse", "raw", "uniform"], typer.Option(help="From scores to weights (Section 3.2).")
+        Literal["dense", "sparse", "raw", "uniform"], Field(description="From scores to weights (Section 3.2)")
     ] = "dense",
     lambda_: Annotated[
-        float | None, typer.Option("--lambda", help="Dense: share of uniform weights. Default: 0, the scores alone.")
+        float | None, Field(description="With dense: share of uniform weights. Default: 0, the scores alone")
     ] = None,
     kappa: Annotated[
-        float | None, typer.Option(help="Sparse: share of tokens kept. Default: 0.2, with --scorer 0.4.")
+        float | None, Field(description="With sparse: share of the tokens kept. Default: 0.2, with --scorer 0.4")
     ] = None,
     span: Annotated[
-        str | None, typer.Option(metavar="START:END", help="Tokens of the LaTeX table. Default: round the top weight.")
+        str | None, Field(description="START:END, the tokens of the LaTeX table. Default: around the largest weight")
     ] = None,
-    find: Annotated[str | None, typer.Option(help="Or: the tokens around the first place of this text.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Settles ties of sparse weights.")] = 0,
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="auto: a GPU where there is one.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    find: Annotated[
+        str | None, Field(description="In place of --span: the tokens around the first place of this text")
+    ] = None,
+    seed: Annotated[int, Field(ge=0, description="Seed that settles ties of sparse weights")] = 0,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], Field(description="Where models run; auto: on a GPU where there is one")
+    ] = "auto",
+    as_json: JsonOption = False,
 ) -> None:
-    """Show the long NLL, short NLL and weight of every token of a text, as the paper's Table 1 does."""
+    """Every token's losses and weight."""
     from tokenweight.inspection.request import Request, weighting_for
     from tokenweight.inspection.span import parse_span
     from tokenweight.inspection.writing import check_writable
@@ -71,12 +83,9 @@ def inspect_command(
     )
     content, shown, paths = run(request, out, wanted, find)
     if as_json:
-        typer.echo(json.dumps(content, ensure_ascii=False))
+        print(json.dumps(content, ensure_ascii=False))
         return
-    for line in told(request, content, shown):
-        typer.echo(line)
-    for path in paths:
-        typer.echo(str(path))
+    print(*summary_lines(request, content, shown), *paths, sep="\n")
 
 
 def run(request: Request, out: Path, span: range | None, find: str | None) -> tuple[dict[str, Any], range, list[Path]]:
@@ -100,12 +109,12 @@ def run(request: Request, out: Path, span: range | None, find: str | None) -> tu
     return content, shown, write_files(out, files)
 
 
-def told(request: Request, content: dict[str, Any], shown: range) -> list[str]:
+def summary_lines(request: Request, content: dict[str, Any], shown: range) -> list[str]:
     """What was computed, with the defaults that were taken, in a few lines."""
     from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
 
     summary, text = content["summary"], content["text"]
-    part = "the whole text" if text["whole_text"] else f"the first {text['characters']:,} characters of the text"
+    part = "the complete text" if text["whole_text"] else f"the first {text['characters']:,} characters of the text"
     chosen = {
         "--short-tokens": request.short_tokens is None,
         "--stride-tokens": request.stride_tokens is None,

@@ -1,0 +1,67 @@
+"""Models as flat parameters, and flat values back as models."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from tokenweight.flat import Part, flat
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.schema import Execution
+
+
+@flat
+def run(
+    name: Annotated[str, Field(description="What is run")],
+    *,
+    inputs: Inputs,
+    choices: Annotated[dict[str, Any], Part(Execution, "device", "processes")],
+) -> tuple[str, Inputs, dict[str, Any]]:
+    """Run it."""
+    return name, inputs, choices
+
+
+def test_flat_values_come_back_as_the_models() -> None:
+    given = Inputs(corpus="books", settings=("training.steps=3",))
+    flat_values = {"device": "cpu", **given.model_dump()}
+    assert run("table-3", **flat_values) == ("table-3", given, {"device": "cpu"})
+    assert run("table-3") == ("table-3", Inputs(), {})
+    assert run("table-3", corpus="", processes=None) == ("table-3", Inputs(), {})  # a form sends empty text
+
+
+def test_the_signature_has_each_field_once_with_its_description_and_bounds() -> None:
+    parameters = inspect.signature(run).parameters
+    assert list(parameters) == ["name", *Inputs.model_fields, "device", "processes"]
+    for name in Inputs.model_fields:
+        assert f"    {name}: {Inputs.model_fields[name].description}" in (run.__doc__ or "")
+    assert "    device: Where models run; auto: on a GPU where there is one. Default: the scale's own" in (
+        run.__doc__ or ""
+    )
+    processes = TypeAdapter(parameters["processes"].annotation)
+    assert processes.validate_python(None) is None
+    with pytest.raises(ValidationError, match="greater than or equal to 1"):
+        processes.validate_python(0)
+
+
+@pytest.mark.parametrize("model", [Inputs, Execution])
+def test_every_field_of_a_users_choices_is_described(model: type[BaseModel]) -> None:
+    assert [name for name, field in model.model_fields.items() if not field.description] == []
+
+
+def test_a_parameter_without_a_description_is_refused() -> None:
+    def undescribed(scale: str) -> None:
+        """Run."""
+
+    with pytest.raises(TypeError, match="scale has no description"):
+        flat(undescribed)
+
+
+def test_a_name_is_given_once() -> None:
+    def twice(corpus: Annotated[str, Field(description="Text")], inputs: Inputs) -> None:
+        """Run."""
+
+    with pytest.raises(ValueError, match="duplicate parameter name"):
+        flat(twice)

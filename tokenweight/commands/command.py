@@ -1,0 +1,43 @@
+"""From a function with described parameters to a command of cyclopts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tokenweight.flat import flat
+
+# Options whose parameter has another name: a word of Python, or a plural.
+_OPTIONS = {
+    "settings": "set",
+    "as_json": "json",
+    "lambda_": "lambda",
+    "everything": "all",
+    "complete": "whole",
+    "models": "model",
+    "members": "member",
+}
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Make a function's parameters flat, and name its options: positional-only parameters are arguments."""
+    run = flat(function)
+    described = [_described(parameter) for parameter in inspect.signature(run).parameters.values()]
+    run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
+    return run
+
+
+def _described(parameter: inspect.Parameter) -> inspect.Parameter:
+    """The same with what cyclopts reads: an option's name; `--no-...` only for what is on by default."""
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        return parameter
+    name = _OPTIONS.get(parameter.name, parameter.name).replace("_", "-")
+    negative = f"--no-{name}" if parameter.default is True else ()
+    shown = parameter.default not in (False, (), None)
+    return parameter.replace(
+        annotation=Annotated[parameter.annotation, Parameter(f"--{name}", negative=negative, show_default=shown)]
+    )

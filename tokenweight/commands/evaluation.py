@@ -1,0 +1,137 @@
+"""The commands `ruler generate`, `rescore` and `data fetch`: their options, and what they print."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tokenweight.commands.command import command
+from tokenweight.commands.showing import print_json
+from tokenweight.errors import UserError
+from tokenweight.evaluation.longbench.tasks import FirstLine
+from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
+from tokenweight.evaluation.ruler.tasks import Profile
+from tokenweight.recipes.options import JsonOption
+
+# What the library calls its arguments (they come from recipes as well), and what this command calls them.
+_OPTIONS = {
+    "ruler task": "--task",
+    "ruler.lengths_tokens:": "--length:",
+    "ruler.samples:": "--samples:",
+    "ruler.haystack:": "--haystack:",
+    "ruler.squad:": "--squad:",
+    "ruler.hotpotqa:": "--hotpotqa:",
+}
+
+
+@command
+def ruler_generate(
+    *,
+    tokenizer: Annotated[Path, Field(description="Directory that transformers can load, or that has a tokenizer.json")],
+    task: Annotated[str, Field(description="One of the 13 tasks, for example niah_single_1, vt, cwe, fwe, qa_1")],
+    length: Annotated[
+        int, Field(description="Length in tokens: BOS, input, answer prefix and generation; at least 512")
+    ],
+    out: Annotated[Path, Field(description="JSON Lines file to write")],
+    samples: Annotated[int, Field(ge=1, description="Number of samples")] = 500,
+    seed: Annotated[int, Field(ge=0, le=2**32 - 1, description="Seed; the same arguments give the same bytes")] = 42,
+    profile: Annotated[
+        Profile,
+        Field(description="paper: of 2024; current: fuller contexts; official-2024: the official bytes of 2024"),
+    ] = "paper",
+    haystack: Annotated[
+        Path | None, Field(description="Directory of .txt files, or JSON with `text`. Default: the shipped text")
+    ] = None,
+    squad: Annotated[Path | None, Field(description="SQuAD's dev-v2.0 JSON. Default: the shipped questions")] = None,
+    hotpotqa: Annotated[
+        Path | None, Field(description="HotpotQA's dev-distractor JSON. Default: the shipped questions")
+    ] = None,
+) -> None:
+    """Samples of one task."""
+    from tokenweight.evaluation.ruler.generator import check_request, generate
+    from tokenweight.evaluation.ruler.sources import Sources
+    from tokenweight.evaluation.ruler.writing import check_writable, write_lines
+
+    for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
+        if path is not None and not path.exists():  # whether or not this task reads it
+            raise UserError(f"{option}: {path} does not exist; mend the path, or leave the option out")
+    sources = Sources(haystack, squad, hotpotqa)
+    check_writable(out)
+    try:
+        check_request(task, length, tokenizer, sources)
+        rows = generate(task, length, samples, seed, tokenizer, sources, profile)
+    except UserError as error:
+        raise UserError(_in_options(str(error))) from error
+    write_lines(rows, out)
+    fill = [row["length"] / length for row in rows]
+    print(f"{task} at {length} tokens: {len(rows)} samples, fill ratio mean {fmean(fill):.4f}, min {min(fill):.4f}")
+    print(str(out))
+
+
+@command
+def data_fetch(
+    name: Annotated[
+        Literal["all", "squad", "hotpotqa", "essays"], Field(description="Which of RULER's sources to fetch")
+    ] = "all",
+    /,
+    *,
+    to: Annotated[Path, Field(description="Directory to write to; scale paper reads the default")] = DIRECTORY,
+) -> None:
+    """RULER's sources."""
+    check_packages()
+    failures = []
+    for one in NAMES if name == "all" else (name,):
+        try:
+            fetch(one, to, print)
+        except UserError as error:
+            message = str(error)
+            failures.append(message if message.startswith(one) else f"{one}: {message}")
+    if failures:
+        raise UserError("; ".join(failures))
+
+
+def _in_options(message: str) -> str:
+    """The same message in this command's words."""
+    for name, option in _OPTIONS.items():
+        if message.startswith(name):
+            return option + message.removeprefix(name)
+    return message
+
+
+@command
+def rescore_longbench(
+    directory: Annotated[Path, Field(description="Folder of <task>.jsonl with pred, answers, all_classes")],
+    /,
+    *,
+    first_line: Annotated[
+        FirstLine,
+        Field(description="Whose tasks score the first line alone: LCEG's, as in the paper, or LongBench's own"),
+    ] = "lceg",
+    as_json: JsonOption = False,
+) -> None:
+    """Predictions of LongBench, scored again."""
+    from tokenweight.evaluation.longbench.rescore import other_files, published
+    from tokenweight.evaluation.longbench.rescore import rescore as score
+    from tokenweight.evaluation.longbench.summary import summary, table
+
+    known = published(directory)
+    content = summary(score(directory, first_line), known, first_line, other_files(directory))
+    print_json(content) if as_json else print(table(content))
+
+
+@command
+def rescore_bbh(
+    directory: Annotated[Path, Field(description="Folder of lm-eval's samples_*.jsonl, or a store of per-sample rows")],
+    /,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Outputs of BIG-Bench-Hard, scored again."""
+    from tokenweight.evaluation.bbh_rescore import rescore as score
+    from tokenweight.evaluation.bbh_rescore import summary, table
+
+    content = summary(score(directory))
+    print_json(content) if as_json else print(table(content))

@@ -1,0 +1,82 @@
+"""Parameters that commands and flows share, with what people read of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tokenweight.flat import Part
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.schema import Backend, Execution, Scale
+
+ExperimentOption = Annotated[
+    str, Field(description="A table or figure of the paper, for example table-3; paper: all of them")
+]
+ScaleOption = Annotated[Scale, Field(description="smoke: on a CPU in minutes; mini: one GPU; paper: 8 GPUs")]
+SeedsOption = Annotated[
+    int | None,
+    Field(ge=1, description="Runs of each recipe, with other training data each. Default: the experiment's own"),
+]
+StoreOption = Annotated[Path, Field(description="Directory of the artifacts; finished stages are reused")]
+OutOption = Annotated[Path, Field(description="Directory of the results: <out>/<scale>/<name>.md and so on")]
+FiguresOption = Annotated[bool, Field(description="Draw the figures beside the table, which takes some seconds")]
+ExecutionOption = Annotated[
+    tuple[str, ...],
+    Field(description="key=value of a field of Execution, for example nodes=2 (docs/launching.md); repeat for more"),
+]
+# How stages run: the fields of Execution that people change often; the others by ExecutionOption.
+Choices = Annotated[dict[str, Any], Part(Execution, "launcher", "processes", "device", "slots_per_gpu")]
+EvaluationInputs = Annotated[
+    Inputs, Part(Inputs, "corpus", "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa", "settings")
+]
+AnyModelScaleOption = Annotated[
+    Literal["paper", "smoke"], Field(description="paper: the complete protocol; smoke: shipped miniatures")
+]
+RevisionOption = Annotated[str | None, Field(description="Revision of a hub id. Default: its main branch")]
+BackendOption = Annotated[
+    Backend, Field(description="vllm: where it is installed (docs/evaluation.md); it has no perplexity and no pmi")
+]
+LimitOption = Annotated[int | None, Field(ge=1, description="Largest number of samples of each task. Default: all")]
+ContextOption = Annotated[
+    int | None, Field(ge=2, description="Longest input in tokens. Default: what the model's config.json says")
+]
+DeviceOption = Annotated[
+    Literal["auto", "cpu", "cuda"] | None, Field(description="Where models run. Default: cuda, at scale smoke auto")
+]
+EvaluationProcesses = Annotated[
+    int | None,
+    Field(ge=1, description="Number of processes that share the evaluation. Default: one for each visible GPU"),
+]
+TensorParallel = Annotated[int, Field(ge=1, description="Number of GPUs that share one model, with backend vllm")]
+RecipesOption = Annotated[list[str], Field(min_length=1, description="Recipes, for example table-3/frozen-sparse")]
+OverOption = Annotated[
+    tuple[str, ...],
+    Field(description="field=value,value of recipes, for example weighting.kappa=0.2,0.4; repeat for more fields: members "
+                      "are the product"),
+]  # fmt: skip
+MembersOption = Annotated[
+    tuple[str, ...],
+    Field(description="In place of over: 'field=value field=value' for each member; repeat for more members"),
+]
+MeasuresOption = Annotated[
+    str | None,
+    Field(
+        description="Comma-separated benchmarks of ruler,longbench,mmlu,bbh,perplexity,pmi,planted. Default: the first three"
+    ),
+]
+SweepNameOption = Annotated[
+    str | None, Field(description="Name of the files and runs. Default: made of the recipe and the fields")
+]
+FormatsOption = Annotated[
+    str | None, Field(description="Comma-separated formats of md,tex,csv,json, for example tex,csv. Default: all")
+]
+StyleOption = Annotated[
+    Literal["ours", "paper", "both"],
+    Field(description="ours: measured values; paper: the paper's printed values; both: with their difference"),
+]
+JsonOption = Annotated[bool, Field(description="Print JSON")]
+
+STORE = Path("store")
+RESULTS = Path("results")
