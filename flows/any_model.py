@@ -11,20 +11,24 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from tokenweight.errors import UserError
-from tokenweight.flows.described import described
-from tokenweight.flows.parameters import (
-    Bbh,
-    Corpus,
-    Haystack,
-    HotpotQa,
-    LongBench,
-    Mmlu,
-    Squad,
-    inputs_from,
-    store_at,
-)
-from tokenweight.flows.reproduce import Device, OutParameter, SettingsParameter, StoreParameter
+from tokenweight.flat import flat
+from tokenweight.flows.reproduce import store_at
 from tokenweight.flows.run import run_graph
+from tokenweight.recipes.options import (
+    RESULTS,
+    STORE,
+    AnyModelScaleOption,
+    BackendOption,
+    ContextOption,
+    DeviceOption,
+    EvaluationInputs,
+    EvaluationProcesses,
+    LimitOption,
+    OutOption,
+    RevisionOption,
+    StoreOption,
+    TensorParallel,
+)
 from tokenweight.tasks import any_model
 from tokenweight.tasks.publish import publish
 
@@ -39,33 +43,25 @@ def _run_name() -> str:
 
 
 @flow(name="evaluate", flow_run_name=_run_name, persist_result=False)
-@described
+@flat
 def evaluate(
     models: Annotated[list[str], Field(min_length=1, description="Checkpoint directories or hub ids, a row each")],
-    scale: Annotated[
-        Literal["paper", "smoke"], Field(description="paper: the whole protocol; smoke: shipped miniatures, CPU")
-    ] = "paper",
-    benchmarks: Annotated[list[Benchmark] | None, Field(description="None: all but pmi")] = None,
-    revision: Annotated[str | None, Field(description="Of one hub id; None: its main branch")] = None,
-    limit: Annotated[int | None, Field(ge=1, description="Samples of a task at most; None: all")] = None,
+    *,
+    scale: AnyModelScaleOption = "paper",
+    benchmarks: Annotated[list[Benchmark] | None, Field(description="Benchmarks. Default: all but pmi")] = None,
+    revision: RevisionOption = None,
+    limit: LimitOption = None,
     lengths_tokens: Annotated[
-        list[Length] | None, Field(description="RULER's and perplexity's, e.g. 4096; None: what fits the model")
+        list[Length] | None, Field(description="Lengths of RULER and perplexity. Default: what fits the model")
     ] = None,
-    context_tokens: Annotated[int | None, Field(ge=2, description="Longest input; None: config.json's")] = None,
-    store: StoreParameter = "./store",
-    out: OutParameter = "./results",
-    device: Device = None,
-    processes: Annotated[int | None, Field(ge=1, description="That share the work; None: one a visible GPU")] = None,
-    backend: Annotated[Literal["hf", "vllm"], Field(description="vllm: where it is installed; no perplexity")] = "hf",
-    tensor_parallel: Annotated[int, Field(ge=1, description="GPUs that share one model; with vllm")] = 1,
-    corpus: Corpus = None,
-    mmlu: Mmlu = None,
-    bbh: Bbh = None,
-    longbench: LongBench = None,
-    haystack: Haystack = None,
-    squad: Squad = None,
-    hotpotqa: HotpotQa = None,
-    settings: SettingsParameter = None,
+    context_tokens: ContextOption = None,
+    store: StoreOption = STORE,
+    out: OutOption = RESULTS,
+    device: DeviceOption = None,
+    processes: EvaluationProcesses = None,
+    backend: BackendOption = "hf",
+    tensor_parallel: TensorParallel = 1,
+    inputs: EvaluationInputs,
 ) -> dict[str, str]:
     """Run the paper's evaluation on any causal language models and write one table; what is in the store is reused."""
     if tensor_parallel > 1 and backend == "hf":
@@ -73,16 +69,6 @@ def evaluate(
     if revision and len(models) > 1:
         raise UserError(f"revision {revision}: belongs to one model; evaluate it alone")
     place = store_at(store)
-    inputs = inputs_from(
-        settings,
-        corpus=corpus,
-        mmlu=mmlu,
-        bbh=bbh,
-        longbench=longbench,
-        haystack=haystack,
-        squad=squad,
-        hotpotqa=hotpotqa,
-    )
     chosen = any_model.chosen_benchmarks(",".join(benchmarks) if benchmarks else None, backend)
     subjects = any_model.subjects(models, revision or None, context_tokens, chosen)
     planned = any_model.plan_models(
@@ -94,7 +80,7 @@ def evaluate(
         get_run_logger().info("all %d artifacts are in the store", len(planned.graph.nodes))
     else:
         run_graph(planned.graph, place, execution)
-    report, files = any_model.collect_models(planned, place, Path(out).expanduser().resolve())
+    report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
     publish(f"{_key(report.target)}-{scale}", f"{report.target} at scale {scale}", files, place)
     return {kind: str(path) for kind, path in files.items()}
 

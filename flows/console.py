@@ -10,9 +10,9 @@ _LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "prefect.engine", "prefect
 
 
 class _OneLine(logging.Filter):
-    """Takes the traceback off errors that a person can mend, or drops them where the caller tells of them."""
+    """Takes the traceback off errors that a person can mend, or drops them where the caller prints them."""
 
-    told_by_caller = False
+    left_to_caller = False
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -20,8 +20,8 @@ class _OneLine(logging.Filter):
             record.exc_info = None
             record.exc_text = None
             record.msg, record.args = "%s", (str(error),)
-            return not self.told_by_caller
-        return not (self.told_by_caller and "Failed('" in record.getMessage())
+            return not self.left_to_caller
+        return not (self.left_to_caller and "Failed('" in record.getMessage())
 
 
 _FILTER = _OneLine()
@@ -35,4 +35,4 @@ def one_line_errors() -> None:
 
 def leave_errors_to_caller() -> None:
     """For the command line, which prints the one line itself."""
-    _FILTER.told_by_caller = True
+    _FILTER.left_to_caller = True

@@ -13,7 +13,6 @@ from prefect.logging import disable_run_logger
 from tokenweight.errors import UserError
 from tokenweight.flows import any_model
 from tokenweight.flows.any_model import evaluate
-from tokenweight.flows.described import described
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
 from tokenweight.recipes.schema import Execution
@@ -26,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_table_6_of_the_repository_is_rendered_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    written = reproduce_table_6.fn(out=str(tmp_path))
+    written = reproduce_table_6.fn(out=tmp_path)
     table = Path(written["md"]).read_text()
     assert "ZeRO-3" in table
     assert "1.182 (1.27" in table  # benchmarks/results/2026-11-28-h200x2-llama3-8b-zero3-fused.json; the paper's
@@ -35,11 +34,11 @@ def test_table_6_of_the_repository_is_rendered_again(monkeypatch: pytest.MonkeyP
 
 def test_measurements_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"names no file.*benchmarks/training_cost\.py"):
-        reproduce_table_6.fn(measurements=[str(tmp_path / "*.json")], out=str(tmp_path))
+        reproduce_table_6.fn(measurements=[str(tmp_path / "*.json")], out=tmp_path)
 
 
 def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
-    place = {"store": str(tmp_path / "store"), "out": str(tmp_path)}
+    place = {"store": tmp_path / "store", "out": tmp_path}
     with pytest.raises(UserError, match="belongs to backend vllm"):
         evaluate.fn(models=["m"], tensor_parallel=2, **place)
     with pytest.raises(UserError, match="belongs to one model"):
@@ -52,7 +51,7 @@ def test_evaluate_runs_what_is_missing_and_writes_the_table(monkeypatch: pytest.
     model = str(ROOT / "tokenweight" / "assets" / "smoke-base")
     with disable_run_logger():
         written = evaluate.fn(
-            models=[model], scale="smoke", benchmarks=["mmlu"], limit=1, store=str(tmp_path / "s"), out=str(tmp_path)
+            models=[model], scale="smoke", benchmarks=["mmlu"], limit=1, store=tmp_path / "s", out=tmp_path
         )
     (graph, execution) = ran[0]
     assert {node.work.unit.benchmark for nodes in graph.evaluations.values() for node in nodes} == {"mmlu"}
@@ -63,14 +62,6 @@ def test_evaluate_runs_what_is_missing_and_writes_the_table(monkeypatch: pytest.
 @pytest.mark.parametrize(("name", "key"), [("evaluation-Llama-3.2_1B", "evaluation-llama-3-2-1b"), ("é x", "x")])
 def test_an_artifacts_key_has_no_other_signs(name: str, key: str) -> None:
     assert any_model._key(name) == key
-
-
-def test_a_parameter_without_a_description_is_refused() -> None:
-    def run(scale: str) -> None:
-        """Run."""
-
-    with pytest.raises(TypeError, match="scale has no description"):
-        described(run)
 
 
 def test_a_table_is_published_with_its_files_checkpoints_and_figures(

@@ -54,17 +54,17 @@ def names(client: SyncPrefectClient) -> set[str]:
 def test_up_again_prunes_what_left_the_file_and_changes_nothing_else(
     project: Project, client: SyncPrefectClient
 ) -> None:
-    (nightly,) = client.read_deployment_by_name("reproduce-table-3/reproduce-table-3").schedules
+    (nightly,) = client.read_deployment_by_name("reproduce/reproduce-table-3").schedules
     assert nightly.active
     client.update_deployment_schedule(
-        client.read_deployment_by_name("reproduce-table-3/reproduce-table-3").id, nightly.id, active=False
+        client.read_deployment_by_name("reproduce/reproduce-table-3").id, nightly.id, active=False
     )
     crashed = automations()[-1]
     (there,) = client.read_automations_by_name(crashed.name)
     client.update_automation(there.id, crashed.model_copy(update={"enabled": False}))
     before = {process.pid for process in project.processes()}
     assert "leaving" in names(client)
-    shipped = client.read_deployment_by_name("sweep-kappa/leaving")
+    shipped = client.read_deployment_by_name("sweep/leaving")
     assert [schedule.active for schedule in shipped.schedules] == [False]  # nobody has asked for it yet
 
     project.write(KEPT[1:], project.entry("reproduce-table-3", schedules=NIGHTLY))
@@ -72,7 +72,7 @@ def test_up_again_prunes_what_left_the_file_and_changes_nothing_else(
     assert "leaving: deleted" in said
     assert "created" not in said
     assert names(client) == set(KEPT)
-    (schedule,) = client.read_deployment_by_name("reproduce-table-3/reproduce-table-3").schedules
+    (schedule,) = client.read_deployment_by_name("reproduce/reproduce-table-3").schedules
     assert (schedule.slug, schedule.active) == ("nightly", False)
     assert client.read_automations_by_name(crashed.name)[0].enabled is False
     client.update_automation(there.id, crashed.model_copy(update={"enabled": True}))  # what is not set is not sent

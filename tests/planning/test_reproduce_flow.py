@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +12,8 @@ pytest.importorskip("prefect", reason="NOT CHECKED: prefect is missing (extra `f
 from tokenweight.commands import reproduce as command
 from tokenweight.errors import UserError
 from tokenweight.flows import reproduce as flows
-from tokenweight.pipeline import Store
 from tokenweight.planning.graph import Graph
-from tokenweight.recipes import Inputs
 from tokenweight.tasks import collect
-from tokenweight.tasks.collect import Planned, plan_target
-from tokenweight.tasks.collect import collect as collect_files
 
 
 class Told:
@@ -44,7 +38,7 @@ def test_the_second_target_is_checked_before_the_first_is_run(
     ran: list[Graph], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(collect, "targets_of", lambda name: ["table-9", "table-3"])
-    given: dict[str, Any] = {"scale": "smoke", "store": str(tmp_path / "store"), "out": str(tmp_path / "out")}
+    given: dict[str, Any] = {"scale": "smoke", "store": tmp_path / "store", "out": tmp_path / "out"}
     missing = ["evaluation.ruler.haystack=nowhere.json"]  # of Table 3, not of Table 9
     with pytest.raises(UserError, match="nowhere"):
         flows.reproduce.fn("paper", **given, settings=missing, figures=False)
@@ -53,39 +47,14 @@ def test_the_second_target_is_checked_before_the_first_is_run(
     assert len(ran) == 2
 
 
-def test_the_command_plans_once_and_reports_once(
-    ran: list[Graph], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_the_command_runs_the_flow_and_prints_its_table(
+    ran: list[Graph], monkeypatch: pytest.MonkeyPatch, run_command: Any, tmp_path: Path
 ) -> None:
-    calls: list[str] = []
-
-    def planned(name: str, *given: Any) -> tuple[list[Planned], list[str]]:
-        calls.append("plan")
-        return [plan_target(name, *given)], []
-
-    def collected(*given: Any, **options: Any) -> Any:
-        calls.append("report")
-        return collect_files(*given, **options)
-
-    for module in (collect, flows):
-        monkeypatch.setattr(module, "plan_targets", planned)
-        monkeypatch.setattr(module, "collect", collected)
-    monkeypatch.setattr(command, "embedded", SimpleNamespace(prepare=lambda _: None, end_at_signal=lambda: None))
-    monkeypatch.setattr(flows, "flow", lambda **_: lambda run: run)
-    monkeypatch.setattr("tokenweight.flows.console.leave_errors_to_caller", lambda: None)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["tokenweight", "reproduce", "table-9", "--no-figures"])
-    from tokenweight.cli import main
-
-    main()
-    assert calls == ["plan", "report"]
+    monkeypatch.setattr(command, "run_flow", lambda _root, _flow, **given: flows.reproduce.fn(**given))
+    code, out, err = run_command(tmp_path, "reproduce", "table-9", "--no-figures", "--set", "training.steps=3")
+    assert (code, err) == (0, "")
     assert len(ran) == 1
-    out = capsys.readouterr().out
+    steps = {node.work.training.steps for node in ran[0].nodes if node.stage == "train"}
+    assert steps == {3}
     assert (tmp_path / "results/table-9.md").read_text() in out
     assert out.splitlines()[-1] == str(tmp_path / "results/table-9.json")
-
-
-def test_the_flow_of_plans_has_the_parameters_of_reproduce(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    made = flows.flow_of_plans([plan_target("table-9", "smoke", Inputs(), store)], store, None)  # type: ignore[arg-type]
-    assert made.name == flows.reproduce.name
-    assert made.parameters.properties.keys() == flows.reproduce.parameters.properties.keys()

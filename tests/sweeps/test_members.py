@@ -20,6 +20,8 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.flows import members
 from tokenweight.flows import sweep as sweeps
 from tokenweight.pipeline import Store
+from tokenweight.recipes import Inputs
+from tokenweight.recipes.sweep import sweep_of
 from tokenweight.tasks.sweep import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -177,8 +179,7 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(members, "get_client", lambda **_: server)
     members.cancel_members(flow=None, flow_run=SimpleNamespace(id=uuid4()), state=None)  # type: ignore[arg-type]
     assert server.set == {"elsewhere": "Cancelling", "in the sweep's process": "Cancelled by force"}
-    for flow in (sweeps.sweep, sweeps.sweep_kappa, sweeps.sweep_lambda, sweeps.sweep_score, sweeps.sweep_scorer):
-        assert flow.on_cancellation_hooks == [members.cancel_members]
+    assert sweeps.sweep.on_cancellation_hooks == [members.cancel_members]
 
 
 def test_here_one_after_the_other_and_failures_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,30 +203,15 @@ def test_flows_of_the_deployments_of_sweeps() -> None:
     ours = {entry["name"]: entry for entry in entries if entry["name"].startswith("sweep")}
     assert set(ours) == {"sweep", "sweep-kappa", "sweep-lambda", "sweep-score", "sweep-scorer", "sweep-member"}
     for name, entry in ours.items():
-        module, _, function = entry["entrypoint"].partition(":")
-        assert module == "tokenweight.flows.sweep"
-        flow = getattr(sweeps, function)
-        assert flow.name == name
+        function = "sweep_member" if name == "sweep-member" else "sweep"
+        assert entry["entrypoint"] == f"tokenweight.flows.sweep:{function}"
+        if function == "sweep":  # each of its members is a recipe
+            given = sweeps.sweep.validate_parameters(entry["parameters"])
+            assert sweep_of(given["recipes"], given["over"], [], "smoke", Inputs()).members
     assert ours["sweep-member"]["work_pool"]["name"] != ours["sweep"]["work_pool"]["name"]
 
 
-def test_values_have_types_and_limits() -> None:
-    ok = sweeps.sweep_kappa.validate_parameters({"kappas": [0.5], "scale": "smoke"})
-    assert ok["kappas"] == [0.5]
-    for flow, given in (
-        (sweeps.sweep_kappa, {"kappas": [0]}),
-        (sweeps.sweep_lambda, {"lambdas": [1.5]}),
-        (sweeps.sweep_score, {"scores": ["pmi"]}),
-        (sweeps.sweep_scorer, {"scorers": []}),
-        (sweeps.sweep, {"recipes": []}),
-        (sweeps.sweep, {"recipes": ["a"], "at_once": 500}),
-    ):
+def test_parameters_have_limits() -> None:
+    for given in ({"recipes": []}, {"recipes": ["a"], "at_once": 500}, {"recipes": ["a"], "scale": "huge"}):
         with pytest.raises(ParameterTypeError):
-            flow.validate_parameters(given)
-
-
-def test_one_field_of_a_deployment_is_one_field_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(sweeps.sweep, "fn", lambda **parameters: given.update(parameters))
-    sweeps.sweep_score.fn(scores=["ppmi", "npmi"], over=["seed=0,1"], recipes=["r"])
-    assert given == {"over": ['weighting.score="ppmi", "npmi"', "seed=0,1"], "members": None, "recipes": ["r"]}
+            sweeps.sweep.validate_parameters(given)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tokenweight import embedded
 from tokenweight.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,3 +38,15 @@ def results_directory(out: Path) -> Path:
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is not a directory; choose another")
     return out.expanduser().resolve()
+
+
+def run_flow(store_root: Path, flow: str, **parameters: Any) -> Any:
+    """Run a flow, `module:name` below tokenweight.flows, in this process; its errors are left to the command line."""
+    embedded.prepare(store_root)
+    from tokenweight.flows.console import leave_errors_to_caller
+
+    module, _, name = flow.partition(":")
+    run = getattr(import_module(f"tokenweight.flows.{module}"), name)
+    leave_errors_to_caller()
+    embedded.end_at_signal()
+    return run(**parameters)

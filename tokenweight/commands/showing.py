@@ -24,6 +24,12 @@ def show(report: Report, files: dict[str, Path], style: Style = "both", as_json:
     print("", *files.values(), sep="\n")
 
 
+def show_files(files: dict[str, str]) -> None:
+    """The table that a flow wrote, and where its files are."""
+    print_markdown(Path(files["md"]).read_text(encoding="utf-8"))
+    print("", *files.values(), sep="\n")
+
+
 def print_markdown(text: str) -> None:
     """Markdown as it is in a file or pipe, laid out in a terminal."""
     from rich.console import Console

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from tokenweight import embedded
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store, results_directory
-from tokenweight.commands.showing import print_markdown, show
+from tokenweight.commands.options import open_store, results_directory, run_flow
+from tokenweight.commands.showing import print_markdown, show, show_files
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
@@ -73,41 +71,31 @@ def sweep(
     if not report_only:
         if check(planned, place, planned_execution(scale, execution, **choices)):
             execution_for(scale, execution, **choices)  # are its GPUs here?
-            _run_flow(
-                directory / f"{planned.sweep.name}.md",
-                recipes=recipes,
-                over=over,
-                members=members,
-                measures=measures,
-                name=name,
-                scale=scale,
-                store=place.root,
-                out=out,
-                execution=execution,
-                figures=figures,
-                **choices,
-                **inputs.model_dump(),
-            )
+            table = directory / f"{planned.sweep.name}.md"
+            table.unlink(missing_ok=True)  # what is printed shall be of this run
+            try:
+                files = run_flow(
+                    place.root,
+                    "sweep:sweep",
+                    recipes=recipes,
+                    over=over,
+                    members=members,
+                    measures=measures,
+                    name=name,
+                    scale=scale,
+                    store=place.root,
+                    out=out,
+                    execution=execution,
+                    figures=figures,
+                    **choices,
+                    **inputs.model_dump(),
+                )
+            except StageError:
+                if table.is_file():
+                    print_markdown(table.read_text())
+                raise
+            show_files(files)
             return
         print(f"All {len(planned.graph.nodes)} artifacts of {planned.sweep.name} are in the store: nothing to run.")
     report, files = collect_sweep(planned, place, directory, figures=figures)
     show(report, files)
-
-
-def _run_flow(table: Path, **parameters: Any) -> None:
-    """Run the flow and print the table that it wrote, also where members failed."""
-    embedded.prepare(Path(parameters["store"]))
-    from tokenweight.flows.console import leave_errors_to_caller
-    from tokenweight.flows.sweep import sweep as sweep_flow
-
-    leave_errors_to_caller()
-    embedded.end_at_signal()
-    table.unlink(missing_ok=True)  # what is printed shall be of this run
-    try:
-        files = sweep_flow(**parameters)
-    except StageError:
-        if table.is_file():
-            print_markdown(table.read_text())
-        raise
-    print_markdown(table.read_text())
-    print("", *files.values(), sep="\n")
