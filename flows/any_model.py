@@ -77,7 +77,7 @@ def evaluate(
     )  # fmt: skip
     execution = any_model.execution_of(planned, place, device, processes, tensor_parallel)
     if execution is None:
-        get_run_logger().info("all %d artifacts are in the store", len(planned.graph.nodes))
+        get_run_logger().info("all %d artifacts are in the store", len(planned.graph.artifacts))
     else:
         run_graph(planned.graph, place, execution)
     report, files = any_model.collect_models(planned, place, out.expanduser().resolve())

@@ -90,7 +90,9 @@ def run_in_pool(
             failed = _run(client, deployment, [SHARED], parameters, at_once)
         if failed:  # those that lack it would fail each in turn
             lacking = set(planned.shared_to_make(store))
-            stopped = [label for label in labels if any(step.node in lacking for step in planned.to_make(label, store))]
+            stopped = [
+                label for label in labels if any(step.artifact in lacking for step in planned.to_make(label, store))
+            ]
             failed = dict.fromkeys(stopped, f"{SHARED}: {failed[SHARED]}")
         left = [label for label in labels if label not in failed]
         return failed | _run(client, deployment, left, parameters, at_once)

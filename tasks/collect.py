@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import shortened
 from tokenweight.recipes import Inputs, Loaded, check_settings, load_all, load_each, names, seeded
@@ -24,7 +26,6 @@ from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.model import Target
 from tokenweight.reports.writing import FORMATS, write_report
-from tokenweight.stages import EvaluateWork, Node
 
 ALL = "paper"  # the name that stands for every target of the paper
 
@@ -208,21 +209,21 @@ def collect(
     return report, files
 
 
-def unit_entry(node: Node) -> UnitEntry:
+def unit_entry(artifact: Artifact) -> UnitEntry:
     """An evaluation's artifact as a manifest names it."""
-    work = node.work
-    if not isinstance(work, EvaluateWork):
-        raise TypeError(f"{node.identity.address} is not an evaluation")
+    stage = artifact.stage
+    if not isinstance(stage, Evaluate):
+        raise TypeError(f"{artifact.address} is not an evaluation")
     return UnitEntry(
-        unit=work.unit.id,
-        benchmark=work.unit.benchmark,
-        task=work.unit.task,
-        length_tokens=work.unit.length_tokens,
-        address=node.identity.address,
-        fingerprint=node.identity.fingerprint,
-        n_expected=work.evaluation.ruler.samples if work.unit.benchmark == "ruler" else None,
+        unit=stage.unit.id,
+        benchmark=stage.unit.benchmark,
+        task=stage.unit.task,
+        length_tokens=stage.unit.length_tokens,
+        address=artifact.address,
+        fingerprint=artifact.fingerprint,
+        n_expected=stage.evaluation.ruler.samples if stage.unit.benchmark == "ruler" else None,
     )
 
 
-def _stage(node: Node | None) -> StageEntry | None:
-    return StageEntry(address=node.identity.address, fingerprint=node.identity.fingerprint) if node else None
+def _stage(artifact: Artifact | None) -> StageEntry | None:
+    return StageEntry(address=artifact.address, fingerprint=artifact.fingerprint) if artifact else None

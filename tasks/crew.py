@@ -27,16 +27,17 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.gpus import chosen_gpus
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import check_place, write_records
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
-from tokenweight.planning.plan import Step, check_before_running, check_inputs, schedule
+from tokenweight.planning.plan import PlanEntry, check_before_running, check_inputs, schedule
 from tokenweight.progress import no_progress
 from tokenweight.recipes import SCALES, Inputs, load
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import EvaluateWork, Node
 from tokenweight.tasks.collect import plan_target
 from tokenweight.training.parent_death import end_with_parent
 
@@ -50,14 +51,14 @@ RECORDS_EVERY_SECONDS = 60.0
 class Piece:
     """What one worker does at a time: one artifact, or the units of one checkpoint, benchmark and length."""
 
-    nodes: tuple[Node, ...]
-    needs: frozenset[Node]
+    nodes: tuple[Artifact, ...]
+    needs: frozenset[Artifact]
     name: str
 
     @property
     def is_long(self) -> bool:
         """Whether it fills a good part of a GPU."""
-        return self.nodes[0].stage in LONG
+        return self.nodes[0].stage.name in LONG
 
 
 @dataclass
@@ -69,27 +70,28 @@ class Outcome:
     left: int = 0  # pieces that were not begun or were stopped
 
 
-def pieces(plans: Iterable[Sequence[Step]]) -> list[Piece]:
+def pieces(plans: Iterable[Sequence[PlanEntry]]) -> list[Piece]:
     """What the plans need and the store does not hold, in the order of the plans; nothing twice."""
     found: list[Piece] = []
-    planned = set[Node]()
+    planned = set[Artifact]()
     for plan in plans:
-        missing = [step.node for step in plan if step.action != "reuse" and step.node not in planned]
+        missing = [step.artifact for step in plan if step.action != "reuse" and step.artifact not in planned]
         planned |= set(missing)
-        groups: dict[str, list[Node]] = {}
+        groups: dict[str, list[Artifact]] = {}
         for node in missing:
             groups.setdefault(_group(node), []).append(node)
         for name, nodes in groups.items():
-            needs = frozenset(parent for node in nodes for parent in node.inputs if parent in planned)
+            needs = frozenset(parent for node in nodes for parent in node.parents if parent in planned)
             found.append(Piece(tuple(nodes), needs, name))
     return found
 
 
-def _group(node: Node) -> str:
-    work = node.work
-    if not isinstance(work, EvaluateWork):
+def _group(node: Artifact) -> str:
+    work = node.stage
+    if not isinstance(work, Evaluate):
         return node.identity.address
-    parts = (work.checkpoint.label, work.checkpoint.fingerprint[:8], work.unit.benchmark, work.context_tokens)
+    checkpoint = node.inputs["checkpoint"]
+    parts = (checkpoint.short_name, checkpoint.fingerprint[:8], work.unit.benchmark, work.context_tokens)
     length = work.unit.length_tokens if work.unit.benchmark == "ruler" else None
     return " ".join(str(part) for part in ("evaluate", *parts, length) if part is not None)
 
@@ -147,7 +149,7 @@ def run_crew(
 
 def _next(
     todo: Iterable[Piece],
-    unmade: set[Node],
+    unmade: set[Artifact],
     crew: Sequence[_Worker],
     worker: _Worker,
     long_at_once: int,
@@ -210,20 +212,20 @@ def _work(
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
+    from tokenweight.pipeline.make import made
     from tokenweight.tasks.evaluate import evaluate_units
-    from tokenweight.tasks.work import maker
 
     store = Store(root)
     while True:
         try:
-            nodes: tuple[Node, ...] = connection.recv()
+            nodes: tuple[Artifact, ...] = connection.recv()
         except EOFError:
             return
         try:
-            if isinstance(nodes[0].work, EvaluateWork):
+            if isinstance(nodes[0].stage, Evaluate):
                 evaluate_units(list(nodes), store, execution, no_progress, _quiet)
             else:
-                store.get_or_build(nodes[0].identity, maker(nodes[0], store, execution, no_progress), note=_quiet)
+                made(nodes[0], store, execution, no_progress, _quiet)
             answer = ""
         except (UserError, StageError) as error:
             answer = str(error)
@@ -354,12 +356,12 @@ def _graph(text: str, args: argparse.Namespace) -> Graph:
     left_out = set(filter(None, args.without.split(",")))
     for recipe, nodes in graph.evaluations.items():
         graph.evaluations[recipe] = [node for node in nodes if _benchmark(node) not in left_out]
-    graph.nodes = [node for node in graph.nodes if _benchmark(node) not in left_out]
+    graph.artifacts = [node for node in graph.artifacts if _benchmark(node) not in left_out]
     return graph
 
 
-def _benchmark(node: Node) -> str | None:
-    return node.work.unit.benchmark if isinstance(node.work, EvaluateWork) else None
+def _benchmark(node: Artifact) -> str | None:
+    return node.stage.unit.benchmark if isinstance(node.stage, Evaluate) else None
 
 
 if __name__ == "__main__":

@@ -7,20 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tokenweight.errors import StageError
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline.locate import locate
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.pipeline.store import Note
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import EvaluateWork, Node
-from tokenweight.tasks.locate import model_directory
 
 Held = tuple[AbstractContextManager[Build | None], Build]
 
 
 def evaluate_units(
-    nodes: list[Node], store: Store, execution: Execution, progress: Progress, note: Note
+    artifacts: list[Artifact], store: Store, execution: Execution, progress: Progress, note: Note
 ) -> tuple[int, int]:
-    """Evaluate those units that the store does not hold; all `nodes` share a checkpoint. Returns (made, reused).
+    """Evaluate those units that the store does not hold; all share a checkpoint. Returns (made, reused).
 
     Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked.
     """
@@ -31,30 +32,28 @@ def evaluate_units(
     jobs: list[Job] = []
     outputs, made = StoredOutputs(store), 0
     try:
-        for node in nodes:
-            if store.state(node.identity).kind == "whole":
+        for artifact in artifacts:
+            if store.state(artifact.identity).kind == "whole":
                 continue
-            holder = store.building(node.identity, note=note)
+            holder = store.building(artifact.identity, note=note)
             build = holder.__enter__()
             if build is None:  # another run finished it while we waited
                 holder.__exit__(None, None, None)
                 continue
-            work = _work(node)
-            held[work.unit.id] = (holder, build)
+            stage = _stage(artifact)
+            held[stage.unit.id] = (holder, build)
             made += 1
-            prepared = tuple(store.path(node.identity) for node in work.prepared)
-            if work.scorer:
-                prepared = (*prepared, model_directory(work.scorer, store))
-            if scored := outputs.of(node.identity):
-                classes = prepared[0] if work.unit.benchmark == "longbench" else None
-                rescore_unit(scored, work.unit, work.evaluation, classes, build.directory)
-                _publish(held.pop(work.unit.id))
+            prepared = tuple(locate(one, store) for role, one in artifact.inputs.items() if role != "checkpoint")
+            if scored := outputs.of(artifact.identity):
+                classes = prepared[0] if stage.unit.benchmark == "longbench" else None
+                rescore_unit(scored, stage.unit, stage.evaluation, classes, build.directory)
+                _publish(held.pop(stage.unit.id))
                 continue
-            jobs.append(Job(unit=work.unit, prepared_dirs=prepared, out_dir=build.directory))
+            jobs.append(Job(unit=stage.unit, prepared_dirs=prepared, out_dir=build.directory))
         if jobs:
-            work = _work(nodes[0])
-            checkpoint_dir = model_directory(work.checkpoint, store)
-            for unit in evaluate(checkpoint_dir, jobs, work.evaluation, work.context_tokens, execution, progress):
+            stage = _stage(artifacts[0])
+            checkpoint_dir = locate(artifacts[0].inputs["checkpoint"], store)
+            for unit in evaluate(checkpoint_dir, jobs, stage.evaluation, stage.context_tokens, execution, progress):
                 _publish(held.pop(unit.id))
     except BaseException as error:
         _abandon(held, error)
@@ -63,7 +62,7 @@ def evaluate_units(
         unfinished = StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
         _abandon(held, unfinished)
         raise unfinished
-    return made, len(nodes) - made
+    return made, len(artifacts) - made
 
 
 def _publish(finished: Held) -> None:
@@ -73,10 +72,12 @@ def _publish(finished: Held) -> None:
     holder.__exit__(None, None, None)
 
 
-def _work(node: Node) -> EvaluateWork:
-    if not isinstance(node.work, EvaluateWork):
-        raise TypeError(f"{node.identity.address} is not an evaluation")
-    return node.work
+def _stage(artifact: Artifact) -> Evaluate:
+    """With the paths of the data; settings of units of one benchmark differ in nothing that a group would read twice."""
+    stage = artifact.stage.placed(artifact.sources)
+    if not isinstance(stage, Evaluate):
+        raise TypeError(f"{artifact.address} is not an evaluation")
+    return stage
 
 
 def _summary(build: Build) -> dict[str, Any]:

@@ -10,16 +10,15 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import StageName
 from tokenweight.tasks.publish import has_server
 
 LIMIT = "gpu"
 LEASE_SECONDS = 60  # Prefect's least; after so long without a sign, the slots of a run that was killed are free again
-_ON_GPUS: tuple[StageName, ...] = ("pretrain", "score", "train", "evaluate")
+_ON_GPUS: tuple[str, ...] = ("pretrain", "score", "train", "evaluate")
 
 
 @contextmanager
-def gpus_held(stage: StageName, execution: Execution, note: Callable[[str], None]) -> Iterator[None]:
+def gpus_held(stage: str, execution: Execution, note: Callable[[str], None]) -> Iterator[None]:
     """Wait for as many slots as the stage uses GPUs, or for all there are; at once without GPUs, server or limit.
 
     `note` is told how many, before the wait.
@@ -36,7 +35,7 @@ def gpus_held(stage: StageName, execution: Execution, note: Callable[[str], None
         yield
 
 
-def _gpus_of(stage: StageName, execution: Execution) -> int:
+def _gpus_of(stage: str, execution: Execution) -> int:
     if stage not in _ON_GPUS or execution.device == "cpu":
         return 0
     import torch

@@ -5,46 +5,47 @@ from __future__ import annotations
 from collections import Counter
 from itertools import groupby
 
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.gpus import chosen_gpus
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.locks import in_use
+from tokenweight.pipeline.make import made as make
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.pipeline.store import Note
 from tokenweight.planning.graph import Graph
-from tokenweight.planning.plan import Step, schedule
+from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import EvaluateWork, Node
 from tokenweight.tasks.evaluate import evaluate_units
-from tokenweight.tasks.work import maker
 
 
-def run_here(graph: Graph, store: Store, execution: Execution, progress: Progress, note: Note) -> list[Step]:
+def run_here(graph: Graph, store: Store, execution: Execution, progress: Progress, note: Note) -> list[PlanEntry]:
     """Make what a graph's recipes need and the store does not hold; returns the plan that was followed.
 
     A checkpoint is loaded once for all its units.
     """
     with in_use(store.root, note):
         plan = schedule(graph, store)
-        waiting = [step.node for step in plan if step.action != "reuse"]
-        with chosen_gpus(execution, {node.stage for node in waiting}, note):
+        waiting = [step.artifact for step in plan if step.action != "reuse"]
+        with chosen_gpus(execution, {node.stage.name for node in waiting}, note):
             _run(waiting, store, execution, progress, note)
     return plan
 
 
-def _run(waiting: list[Node], store: Store, execution: Execution, progress: Progress, note: Note) -> None:
-    made = [node for node in waiting if not isinstance(node.work, EvaluateWork)]
+def _run(waiting: list[Artifact], store: Store, execution: Execution, progress: Progress, note: Note) -> None:
+    made = [node for node in waiting if not isinstance(node.stage, Evaluate)]
     for done, node in enumerate(made, start=1):
-        store.get_or_build(node.identity, maker(node, store, execution, progress), note=note)
+        make(node, store, execution, progress, note)
         progress(done, len(made), "artifacts to prepare")
-    evaluated = [node for node in waiting if isinstance(node.work, EvaluateWork)]
-    by_benchmark = Counter(node.work.unit.benchmark for node in evaluated if isinstance(node.work, EvaluateWork))
+    evaluated = [node for node in waiting if isinstance(node.stage, Evaluate)]
+    by_benchmark = Counter(node.stage.unit.benchmark for node in evaluated if isinstance(node.stage, Evaluate))
     note(f"{len(evaluated)} units to evaluate: {', '.join(f'{name} {n}' for name, n in by_benchmark.items())}")
     for _, nodes in groupby(evaluated, key=_checkpoint):
         evaluate_units(list(nodes), store, execution, progress, note)
 
 
-def _checkpoint(node: Node) -> tuple[str, int]:
-    """What is loaded at once: a checkpoint with a context."""
-    if not isinstance(node.work, EvaluateWork):
+def _checkpoint(node: Artifact) -> tuple[str, int, str]:
+    """What is evaluated together: a benchmark of a checkpoint with a context."""
+    if not isinstance(node.stage, Evaluate):
         raise TypeError(f"{node.identity.address} is not an evaluation")
-    return node.work.checkpoint.fingerprint, node.work.context_tokens
+    return node.inputs["checkpoint"].fingerprint, node.stage.context_tokens, node.stage.unit.benchmark

@@ -27,14 +27,14 @@ def needs(names: Iterable[str], scale: Scale, inputs: Inputs, store: Store) -> N
     found = Needs()
     for name in names:
         for planned in plan_targets(name, scale, inputs, store)[0]:
-            for node in planned.graph.nodes:
+            for node in planned.graph.artifacts:
                 fingerprint = node.identity.fingerprint
                 _add(found.targets, fingerprint, planned.target.name)
                 for recipe in planned.graph.wanted_by(node):
                     _add(found.recipes, fingerprint, recipe)
             for step in schedule(planned.graph, store):
                 if step.action != "reuse":
-                    found.soon.update(node.identity.fingerprint for node in step.node.inputs)
+                    found.soon.update(node.fingerprint for node in step.artifact.parents)
     return found
 
 

@@ -11,18 +11,19 @@ from prefect.logging import get_run_logger
 from prefect.states import Completed
 
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.make import made
+from tokenweight.pipeline.stage import Artifact
+from tokenweight.planning.graph import STAGES
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import STAGE_VERSIONS, Node, StageName
 from tokenweight.tasks.evaluate import evaluate_units
 from tokenweight.tasks.progress import progress_of
 from tokenweight.tasks.requeue import left_to_slurm
-from tokenweight.tasks.work import maker
 
 
 class Batch:
     """What one task run works on; a plain class, so that Prefect does not look for futures in it."""
 
-    def __init__(self, nodes: list[Node], store: Store, execution: Execution) -> None:
+    def __init__(self, nodes: list[Artifact], store: Store, execution: Execution) -> None:
         self.nodes = nodes
         self.store = store
         self.execution = execution
@@ -43,8 +44,7 @@ def make(label: str, batch: Batch) -> State[str]:
     reused = 0
     with left_to_slurm(logger.info), progress_of(label) as progress:
         for done, node in enumerate(batch.nodes, start=1):
-            build = maker(node, batch.store, batch.execution, progress)
-            _, was_there = batch.store.get_or_build(node.identity, build, note=logger.info)
+            was_there = made(node, batch.store, batch.execution, progress, logger.info)
             reused += was_there
             if len(batch.nodes) > 1:
                 progress(done, len(batch.nodes), "artifacts")
@@ -60,12 +60,12 @@ def evaluate(label: str, batch: Batch) -> State[str]:
     return batch.made(reused)
 
 
-def task_of(stage: StageName) -> Task[[str, Batch], Any]:
+def task_of(stage: str) -> Task[[str, Batch], Any]:
     """The task of a stage, under the stage's name."""
     return _TASKS[stage]
 
 
-_TASKS: dict[StageName, Task[[str, Batch], Any]] = {
-    stage: (evaluate if stage == "evaluate" else make).with_options(name=stage, tags=[stage])
-    for stage in STAGE_VERSIONS
+_TASKS: dict[str, Task[[str, Batch], Any]] = {
+    stage.name: (evaluate if stage.name == "evaluate" else make).with_options(name=stage.name, tags=[stage.name])
+    for stage in STAGES
 }

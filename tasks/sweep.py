@@ -9,8 +9,9 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, planted_distances
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
-from tokenweight.planning.plan import Step, check_before_running, schedule
+from tokenweight.planning.plan import PlanEntry, check_before_running, schedule
 from tokenweight.recipes import Loaded, load_all
 from tokenweight.recipes.cited import chosen_names
 from tokenweight.recipes.inputs import told
@@ -22,7 +23,6 @@ from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.sweep import COLUMNS, labels_of, sweep_target, symbols_of
 from tokenweight.reports.writing import write_report
-from tokenweight.stages import Node
 from tokenweight.tasks.collect import departures, unit_entry
 
 SHARED = "what members share"  # a run that is no member's
@@ -55,23 +55,23 @@ class PlannedSweep:
     def graph_of(self, label: str, store: Store) -> Graph:
         """The artifacts of one run, by its label, or of SHARED. UserError for another label."""
         if label == SHARED:
-            return Graph(nodes=self.graph.nodes, evaluations={SHARED: self.shared_to_make(store)})
+            return Graph(artifacts=self.graph.artifacts, evaluations={SHARED: self.shared_to_make(store)})
         runs = self.runs
         if label not in runs:
             raise UserError(f"member {label!r}: is none of this sweep's; they are {', '.join(runs)}")
         return self.graph.part([runs[label][0].loaded.recipe.name])
 
-    def to_make(self, label: str, store: Store) -> list[Step]:
+    def to_make(self, label: str, store: Store) -> list[PlanEntry]:
         """What a run lacks in the store."""
         return [step for step in schedule(self.graph_of(label, store), store) if step.action != "reuse"]
 
-    def shared_to_make(self, store: Store) -> list[Node]:
+    def shared_to_make(self, store: Store) -> list[Artifact]:
         """What several runs need and the store lacks: texts, prompts, base, scores."""
-        counts: dict[Node, int] = {}
+        counts: dict[Artifact, int] = {}
         for label in self.runs:
             for step in self.to_make(label, store):
-                counts[step.node] = counts.get(step.node, 0) + 1
-        return [node for node in self.graph.nodes if counts.get(node, 0) > 1]
+                counts[step.artifact] = counts.get(step.artifact, 0) + 1
+        return [node for node in self.graph.artifacts if counts.get(node, 0) > 1]
 
 
 def chosen_measures(text: str | None) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def plan_sweep(sweep: Sweep, scale: Scale, benchmarks: tuple[str, ...], store: S
     return PlannedSweep(sweep, scale, benchmarks, graph)
 
 
-def check(planned: PlannedSweep, store: Store, execution: Execution) -> list[Step]:
+def check(planned: PlannedSweep, store: Store, execution: Execution) -> list[PlanEntry]:
     """What the whole sweep lacks. UserError where some of it cannot be made: before anything is."""
     steps = schedule(planned.graph, store)
     check_before_running([planned.graph], store, execution, [steps])

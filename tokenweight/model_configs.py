@@ -9,11 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from tokenweight.assets import shipped_config
+from tokenweight.context.stages import Extend
+from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
 from tokenweight.recipes.ablations import LLAMA31_8B, LLAMA32_1B, LLAMA32_3B, PHI2_ID
 from tokenweight.recipes.paper import LLAMA3_8B
-from tokenweight.stages import Checkpoint, ExtendWork, InitializeWork, PretrainWork, TrainWork
+from tokenweight.recipes.schema import Architecture
 from tokenweight.training.flops import MLP_MATRICES, attention_widths
-from tokenweight.training.random_base import config_values
+from tokenweight.training.stages import Initialize, Pretrain, Train
 
 LLAMA3_8B_ID: str = LLAMA3_8B["base.repo_id"].value
 
@@ -35,19 +37,19 @@ _FIELDS = (
 )  # fmt: skip
 
 
-def config_of(checkpoint: Checkpoint) -> Any | None:
+def config_of(artifact: Artifact) -> Any | None:
     """Fields of the model's transformers configuration; None where it is not known before the model is there."""
-    if checkpoint.hub:
-        return _of_hub(*checkpoint.hub)
-    if checkpoint.path:
-        return _of_file(checkpoint.path / "config.json")
-    match checkpoint.node.work if checkpoint.node else None:
-        case ExtendWork() | TrainWork() as work:
-            return config_of(work.model)
-        case InitializeWork() as work:
-            return _of_values(config_values(work.base))
-        case PretrainWork() as work:
-            return _of_architecture(work, _vocabulary(work.tokenizer.path))
+    match artifact.stage:
+        case HubModel() as stage:
+            return _of_hub(stage.repo_id, stage.revision)
+        case LocalModel():
+            return _of_file(Path(artifact.sources["sha256"] or "") / "config.json")
+        case Extend() | Train():
+            return config_of(artifact.inputs["model"])
+        case Initialize() as stage:
+            return _of_values(stage.config)
+        case Pretrain() as stage:
+            return _of_architecture(stage.architecture, _vocabulary(artifact.inputs["tokenizer"].sources["sha256"]))
     return None
 
 
@@ -94,8 +96,7 @@ def _of_values(values: dict[str, Any]) -> Any | None:
     return SimpleNamespace(**filled) if all(filled.get(name) for name in _FIELDS) else None
 
 
-def _of_architecture(work: PretrainWork, vocabulary: int | None) -> Any | None:
-    made = work.base.architecture
+def _of_architecture(made: Architecture, vocabulary: int | None) -> Any | None:
     values = {
         "model_type": made.family,
         "hidden_size": made.hidden_size,
@@ -110,10 +111,10 @@ def _of_architecture(work: PretrainWork, vocabulary: int | None) -> Any | None:
 
 
 @cache
-def _vocabulary(tokenizer_dir: Path | None) -> int | None:
+def _vocabulary(tokenizer_dir: str | None) -> int | None:
     """Entries of a tokenizer.json, added ones included."""
     try:
-        content = json.loads(((tokenizer_dir or Path()) / "tokenizer.json").read_text(encoding="utf-8"))
+        content = json.loads((Path(tokenizer_dir or "") / "tokenizer.json").read_text(encoding="utf-8"))
         ids = [*content["model"]["vocab"].values(), *(token["id"] for token in content["added_tokens"])]
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None

@@ -116,7 +116,7 @@ def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monk
     planned: list[set[str]] = []
 
     def note(graph: Graph, store: Store, *_: Any) -> None:
-        planned.append({step.node.work.unit.benchmark for step in schedule(graph, store) if step.action == "run"})
+        planned.append({step.artifact.stage.unit.benchmark for step in schedule(graph, store) if step.action == "run"})
 
     monkeypatch.setattr(any_model, "run_here", note)
     code, out, _ = run("--model", SHIPPED, "--scale", "smoke", "--limit", "2", "--benchmarks", "mmlu,bbh", "--json")

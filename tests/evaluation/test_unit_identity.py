@@ -13,14 +13,15 @@ import pytest
 from tokenweight.evaluation import prepare, units
 from tokenweight.evaluation.harness import Harness
 from tokenweight.evaluation.rows import read_rows
+from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
-from tokenweight.planning.plan import Step, schedule
+from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.any_model import evaluation_recipe
 from tokenweight.recipes.schema import Execution, LocalBase
-from tokenweight.stages import EvaluateWork, Node, PrepareWork
 from tokenweight.tasks.here import run_here
 
 UNITS = ("ruler/niah_single_1/512", "longbench/trec", "longbench/qasper", "mmlu/anatomy", "bbh/snarks")
@@ -56,13 +57,13 @@ def planned(model: Path, data: Path, store: Store, monkeypatch: pytest.MonkeyPat
     return plan
 
 
-def _unit(node: Node) -> str:
-    assert isinstance(node.work, EvaluateWork | PrepareWork)
-    return node.work.unit.id
+def _unit(node: Artifact) -> str:
+    assert isinstance(node.stage, Evaluate | Prepare)
+    return node.stage.unit.id
 
 
 def fingerprints(graph: Graph) -> dict[tuple[str, str], str]:
-    return {(node.stage, _unit(node)): node.identity.fingerprint for node in graph.nodes}
+    return {(node.stage.name, _unit(node)): node.identity.fingerprint for node in graph.artifacts}
 
 
 def changed(before: Graph, after: Graph) -> set[str]:
@@ -147,12 +148,12 @@ def test_another_revision_of_hub_data_is_other_prompts(planned: Planned, monkeyp
 # --- Scored again ------------------------------------------------------------------------------
 
 
-def run(graph: Graph, store: Store) -> list[Step]:
+def run(graph: Graph, store: Store) -> list[PlanEntry]:
     return run_here(graph, store, Execution(device="cpu", eval_batch_sequences=2), no_progress, print)
 
 
 def told(graph: Graph, store: Store, unit: str) -> tuple[Path, dict[str, Any]]:
-    node = next(node for node in graph.nodes if (node.stage, _unit(node)) == ("evaluate", unit))
+    node = next(node for node in graph.artifacts if (node.stage.name, _unit(node)) == ("evaluate", unit))
     return store.path(node.identity), store.record(node.identity)["facts"]
 
 
@@ -171,7 +172,7 @@ def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeyp
     monkeypatch.setattr("tokenweight.evaluation.mmlu.chosen", lambda log_likelihoods: "A")
     after = planned("evaluation.longbench.first_line=thudm")
     assert changed(before, after) == ALL_EVALUATED
-    reasons = {step.reason for step in schedule(after, store) if step.node.stage == "evaluate"}
+    reasons = {step.reason for step in schedule(after, store) if step.artifact.stage.name == "evaluate"}
     assert reasons == {SCORED_AGAIN}
     run(after, store)
     for unit in UNITS:
@@ -194,7 +195,11 @@ def test_what_asks_the_model_anew_is_not_scored_again(
     run(before, store)
 
     def reasons(graph: Graph) -> dict[str, str]:
-        return {_unit(step.node): step.reason for step in schedule(graph, store) if step.node.stage == "evaluate"}
+        return {
+            _unit(step.artifact): step.reason
+            for step in schedule(graph, store)
+            if step.artifact.stage.name == "evaluate"
+        }
 
     monkeypatch.setitem(prepare.METRIC_VERSION, "bbh", 2)
     assert reasons(planned())["bbh/snarks"] == SCORED_AGAIN
@@ -246,7 +251,9 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
         killed.setattr(Harness, "generate", dies_at_the_sixth)
         with pytest.raises(KeyboardInterrupt):
             run(graph, store)
-    finished = {_unit(s.node) for s in schedule(graph, store) if s.action == "reuse" and s.node.stage == "evaluate"}
+    finished = {
+        _unit(s.artifact) for s in schedule(graph, store) if s.action == "reuse" and s.artifact.stage.name == "evaluate"
+    }
     assert len(finished) == 2  # five prompts of two each
     again: list[str] = []
 
@@ -260,5 +267,5 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     assert len(asked) + len(again) == sum(told(graph, store, unit)[1]["n"] for unit in asking) == 7
     assert set(asked).isdisjoint(again)
     assert {step.action for step in schedule(graph, store)} == {"reuse"}
-    records = [store.record(node.identity) for node in graph.nodes if node.stage == "evaluate"]
+    records = [store.record(node.identity) for node in graph.artifacts if node.stage.name == "evaluate"]
     assert all({"rows.parquet", "summary.json"} == set(record["outputs"]) for record in records)

@@ -15,8 +15,8 @@ from tokenweight.flows import any_model
 from tokenweight.flows.any_model import evaluate
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
+from tokenweight.planning.graph import STAGES
 from tokenweight.recipes.schema import Execution
-from tokenweight.stages import STAGE_VERSIONS
 from tokenweight.tasks import publish
 from tokenweight.tasks.stages import Batch, task_of
 
@@ -54,7 +54,7 @@ def test_evaluate_runs_what_is_missing_and_writes_the_table(monkeypatch: pytest.
             models=[model], scale="smoke", benchmarks=["mmlu"], limit=1, store=tmp_path / "s", out=tmp_path
         )
     (graph, execution) = ran[0]
-    assert {node.work.unit.benchmark for nodes in graph.evaluations.values() for node in nodes} == {"mmlu"}
+    assert {node.stage.unit.benchmark for nodes in graph.evaluations.values() for node in nodes} == {"mmlu"}
     assert execution.evaluation_processes == 1
     assert "smoke-base" in Path(written["md"]).read_text()
 
@@ -88,7 +88,7 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
 
 def test_the_store_decides_what_is_made_and_the_tasks_state_says_it(tmp_path: Path) -> None:
     """Prefect's own cache never does: its keys differ between runs, and it does not look into the store."""
-    tasks = [task_of(stage) for stage in STAGE_VERSIONS]
+    tasks = [task_of(stage.name) for stage in STAGES]
     assert all(task.cache_policy is NO_CACHE for task in tasks)
     assert not any(task.persist_result for task in tasks)
     node = SimpleNamespace(identity=Identity("chunk", 1, "novel", {"seed": 1}))

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.make import made as make
 from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for
 from tokenweight.tasks.evaluate import evaluate_units
-from tokenweight.tasks.work import maker
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 5000, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6,
@@ -33,10 +33,10 @@ def test_a_random_base_goes_through_every_stage(tmp_path: Path) -> None:
     recipes = ["table-3/no-train-8k", "table-3/frozen-sparse"]
     graph = Planner(store).graph(load_all(recipes, "smoke", inputs), ["perplexity"])
     made = []
-    for node in graph.nodes:
-        if node.stage != "evaluate":
-            store.get_or_build(node.identity, maker(node, store, execution, no_progress))
-            made.append(node.stage)
+    for node in graph.artifacts:
+        if node.stage.name != "evaluate":
+            make(node, store, execution, no_progress, print)
+            made.append(node.stage.name)
     assert made == ["initialize", "chunk", "score", "extend", "train"]
     weights = {path.relative_to(store.root).parts[0] for path in store.root.rglob("*.safetensors")}
     assert weights == {"train"}

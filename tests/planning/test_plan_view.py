@@ -13,13 +13,13 @@ import pytest
 
 from tokenweight.model_configs import LLAMA3_8B_ID, config_of
 from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.plan import schedule
 from tokenweight.planning.requirements import needs
 from tokenweight.planning.view import PlanView, TargetPart, plan_json, print_plan
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, planned_execution
 from tokenweight.recipes.schema import Scale
-from tokenweight.stages import Node
 from tokenweight.tasks.collect import plan_target
 
 RunCommand = Callable[..., tuple[int, str, str]]
@@ -34,7 +34,7 @@ def view(store: Path, *targets: str, scale: Scale = "paper", settings: tuple[str
     return PlanView.of("targets", scale, parts, [], place, default_execution(scale))
 
 
-def trained(shown: PlanView, recipe: str) -> Node:
+def trained(shown: PlanView, recipe: str) -> Artifact:
     return shown.graph.trained[recipe]
 
 
@@ -77,7 +77,7 @@ def test_costs_have_a_basis_or_are_absent(tmp_path: Path) -> None:
     assert uniform.disk_bytes == pytest.approx(2 * 8.03e9, rel=1e-3)
     assert uniform.passing_bytes == pytest.approx(3 * 14 * 8.03e9, rel=1e-3)
     assert uniform.memory_bytes is not None
-    by_stage = {step.node.stage: paper.costs[step.node] for step in paper.steps}
+    by_stage = {step.artifact.stage.name: paper.costs[step.artifact] for step in paper.steps}
     assert by_stage["score"].disk_bytes == 30_720 * 32_767 * 4
     assert (by_stage["evaluate"].flops, by_stage["evaluate"].gpu_hours, by_stage["evaluate"].disk_bytes) == (
         None,

@@ -8,14 +8,16 @@ import pytest
 from tokenweight.assets import shipped_config
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
-from tokenweight.stages import EvaluateWork, Node, ScoreWork, TrainWork
 from tokenweight.tasks.collect import plan_target
 from tokenweight.training.checkpoints import mark_whole
+from tokenweight.training.stages import Score, Train
 
 TABLE_3 = ("mmlu", "longbench", "ruler")
 TABLE_3_RECIPES = [name for name in names() if name.startswith("table-3/")]
@@ -28,8 +30,8 @@ def graph(store: Store, *settings: str, recipes: list[str] | None = None, **path
 
 def stages(planned: Graph) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for node in planned.nodes:
-        counts[node.stage] = counts.get(node.stage, 0) + 1
+    for node in planned.artifacts:
+        counts[node.stage.name] = counts.get(node.stage.name, 0) + 1
     return counts
 
 
@@ -41,15 +43,15 @@ def test_the_planted_judge_is_scored_once_by_the_base_and_read_by_every_model(tm
     recipes = ["table-3/uniform", "table-3/uniform/seed-1", "table-3/frozen-sparse", "table-4/ppmi"]
     planned = Planner(Store(tmp_path)).graph(load_all(recipes, "smoke"), ["planted"])
     assert stages(planned) == {"chunk": 3, "score": 2, "extend": 1, "train": 4, "evaluate": 4 * 19}
-    judged = [node for node in planned.nodes if node.stage == "score" and "novel777" in node.identity.name]
+    judged = [node for node in planned.artifacts if node.stage.name == "score" and "novel777" in node.identity.name]
     assert len(judged) == 1
     leaves = [leaf for nodes in planned.evaluations.values() for leaf in nodes]
-    assert all(judged[0] in leaf.inputs for leaf in leaves)
+    assert all(judged[0] in leaf.parents for leaf in leaves)
     trained = [planned.trained[name].identity.name for name in recipes]
     assert [name.endswith("-seed1") for name in trained] == [False, True, False, False]
 
 
-def pmi_units(store: Store, *settings: str) -> list[Node]:
+def pmi_units(store: Store, *settings: str) -> list[Artifact]:
     recipes = load_all(["table-3/uniform"], "smoke", Inputs(settings=settings))
     return Planner(store).graph(recipes, ["pmi"]).evaluations["table-3/uniform"]
 
@@ -80,10 +82,8 @@ def test_other_benchmarks_settings_are_no_part_of_the_pmi(tmp_path: Path) -> Non
 def test_a_frozen_scorer_of_the_pmi_is_the_base_or_another_model(tmp_path: Path) -> None:
     frozen = "evaluation.pmi.scorer=frozen"
     (base,) = pmi_units(Store(tmp_path), frozen)
-    assert isinstance(base.work, EvaluateWork)
-    assert base.work.scorer
-    assert base.work.scorer.path == smoke_base_dir()
-    assert base.identity.inputs["scorer"] == base.work.scorer.fingerprint
+    assert isinstance(base.stage, Evaluate)
+    assert base.inputs["scorer"].sources["sha256"] == str(smoke_base_dir())
     for file in smoke_base_dir().iterdir():
         (tmp_path / "other").mkdir(exist_ok=True)
         (tmp_path / "other" / file.name).write_bytes(file.read_bytes() + b" " * (file.name == "config.json"))
@@ -128,10 +128,10 @@ def test_where_a_corpus_lies_is_not_its_identity(tmp_path: Path) -> None:
     planned.append(graph(Store(tmp_path / "other"), corpus=str(tmp_path / "b")))
     (tmp_path / "b" / "0.txt").write_text("Another book.")
     planned.append(graph(Store(tmp_path / "s"), corpus=str(tmp_path / "b")))
-    same, moved, changed = ({node.identity.fingerprint for node in plan.nodes} for plan in planned)
+    same, moved, changed = ({node.identity.fingerprint for node in plan.artifacts} for plan in planned)
     assert same == moved
-    assert not {node.identity.fingerprint for node in planned[2].nodes if node.stage == "train"} & same
-    assert str(tmp_path) not in "".join(str(node.identity) for plan in planned for node in plan.nodes)
+    assert not {node.identity.fingerprint for node in planned[2].artifacts if node.stage.name == "train"} & same
+    assert str(tmp_path) not in "".join(str(node.identity) for plan in planned for node in plan.artifacts)
     assert changed != same
 
 
@@ -151,7 +151,7 @@ def test_a_setting_changes_what_depends_on_it_and_nothing_else(
     recipe = ["table-3/frozen-sparse"]
     before, after = graph(Store(tmp_path), recipes=recipe), graph(Store(tmp_path), setting, recipes=recipe)
     of_stage = [
-        {stage: {n.identity.fingerprint for n in plan.nodes if n.stage == stage} for stage in changes | keeps}
+        {stage: {n.identity.fingerprint for n in plan.artifacts if n.stage.name == stage} for stage in changes | keeps}
         for plan in (before, after)
     ]
     assert {stage for stage in changes | keeps if of_stage[0][stage] != of_stage[1][stage]} == changes
@@ -168,7 +168,7 @@ def test_what_nothing_needs_is_left_alone(tmp_path: Path) -> None:
     planned = graph(store, recipes=["table-3/uniform"])
     for node in planned.evaluations["table-3/uniform"][1:]:
         store.get_or_build(node.identity, write)
-    actions = {step.node.stage: step.action for step in schedule(planned, store) if step.action == "run"}
+    actions = {step.artifact.stage.name: step.action for step in schedule(planned, store) if step.action == "run"}
     assert set(actions) == {"chunk", "extend", "train", "evaluate"}  # the first unit is of MMLU: no prompts to prepare
     store.get_or_build(planned.evaluations["table-3/uniform"][0].identity, write)
     assert {step.action for step in schedule(planned, store)} == {"reuse"}
@@ -188,7 +188,7 @@ def test_parity_is_the_identity_of_what_it_changes(tmp_path: Path) -> None:
     paper, authors = graph(Store(tmp_path), recipes=rows), graph(Store(tmp_path), "parity=authors", recipes=rows)
 
     def fingerprints(planned: Graph, stage: str) -> set[str]:
-        return {node.identity.fingerprint for node in planned.nodes if node.stage == stage}
+        return {node.identity.fingerprint for node in planned.artifacts if node.stage.name == stage}
 
     for stage in ("extend", "prepare"):
         assert fingerprints(paper, stage) == fingerprints(authors, stage)
@@ -199,11 +199,7 @@ def test_parity_is_the_identity_of_what_it_changes(tmp_path: Path) -> None:
     for name in rows:
         same = paper.evaluations[name] == authors.evaluations[name]
         assert same == name.startswith("table-3/no-train"), name
-    assert all("parity" not in node.identity.config for node in paper.nodes)
-    assert {node.identity.config.get("parity") for node in authors.nodes if node.stage == "train"} == {"authors"}
-    assert {work.parity for node in authors.nodes if isinstance(work := node.work, TrainWork | ScoreWork)} == {
-        "authors"
-    }
+    assert {work.parity for node in authors.artifacts if isinstance(work := node.stage, Train | Score)} == {"authors"}
 
 
 def test_fp8_scoring_is_another_model_and_its_absence_is_no_identity(tmp_path: Path) -> None:
@@ -213,7 +209,6 @@ def test_fp8_scoring_is_another_model_and_its_absence_is_no_identity(tmp_path: P
         for settings in ((), ("scorer.precision=training",), ("scorer.precision=fp8",))
     )
     assert usual == named
-    assert "precision" not in usual.config["scorer"]
     assert fp8.config["scorer"]["precision"] == "fp8"
     assert fp8.fingerprint != usual.fingerprint
     assert fp8.name == usual.name.replace("unfrozen-sparse-0.2", "unfrozen-sparse-0.2-fp8-scoring")
@@ -222,17 +217,19 @@ def test_fp8_scoring_is_another_model_and_its_absence_is_no_identity(tmp_path: P
 def test_a_random_base_is_made_once_and_its_configuration_is_its_identity(tmp_path: Path) -> None:
     recipes = ["table-3/no-train-8k", "table-3/frozen-sparse", "table-3/uniform"]
     planned = graph(Store(tmp_path), "base.layers=2", recipes=recipes, base="random:llama3-8b")
-    made = [node for node in planned.nodes if node.stage == "initialize"]
-    assert [node.identity.name for node in made] == ["llama3-8b-2-layers-random"]
+    made = [node for node in planned.artifacts if node.stage.name == "initialize"]
+    assert [node.identity.name for node in made] == ["llama-2x4096-random"]
     assert made[0].identity.config["config"]["num_hidden_layers"] == 2
-    extended = next(node for node in planned.nodes if node.stage == "extend")
-    assert extended.inputs == (made[0],)
-    score = next(node for node in planned.nodes if node.stage == "score")
-    assert made[0] in score.inputs
+    extended = next(node for node in planned.artifacts if node.stage.name == "extend")
+    assert extended.parents == (made[0],)
+    score = next(node for node in planned.artifacts if node.stage.name == "score")
+    assert made[0] in score.parents
     own = tmp_path / "config.json"
     own.write_text(shipped_config("llama3-8b").read_text())
     same = graph(Store(tmp_path), "base.layers=2", recipes=recipes, base=f"random:{own}")
-    assert made[0].identity.config in [node.identity.config for node in same.nodes if node.stage == "initialize"]
+    assert made[0].identity.config in [
+        node.identity.config for node in same.artifacts if node.stage.name == "initialize"
+    ]
     for base, message in {"random": "of which model", "random:llama4": "does not exist"}.items():
         with pytest.raises(UserError, match=message):
             graph(Store(tmp_path), base=base)

@@ -33,18 +33,18 @@ def test_each_recipe_is_trained_once_however_many_targets_need_it(scale: Scale, 
     trained = {node.identity.fingerprint for node in planned.trained.values()}
     assert list(planned.trained) == wanted
     assert len(trained) == len(wanted) == 38
-    scored = [node.identity.fingerprint for node in planned.nodes if node.stage == "score"]
+    scored = [node.identity.fingerprint for node in planned.artifacts if node.stage.name == "score"]
     assert len(scored) == len(set(scored)) == 6  # base; three weak ones; Phi-2; FineWeb
 
 
 def test_targets_share_the_artifacts_of_shared_recipes(tmp_path: Path) -> None:
     graphs = [plan_target(name, "smoke", Inputs(), Store(tmp_path)).graph for name in ("table-3", "table-5")]
-    first, second = ({node.identity.fingerprint for node in graph.nodes} for graph in graphs)
+    first, second = ({node.identity.fingerprint for node in graph.artifacts} for graph in graphs)
     shared = {node.identity.fingerprint for node in graphs[0].evaluations["table-3/uniform"]}
     assert shared <= first & second
     both = union(graphs)
-    assert {node.identity.fingerprint for node in both.nodes} == first | second
-    assert len(both.nodes) == len(first | second)
+    assert {node.identity.fingerprint for node in both.artifacts} == first | second
+    assert len(both.artifacts) == len(first | second)
     assert set(both.wanted_by(graphs[0].trained["table-3/uniform"])) == {"table-3/uniform"}
 
 

@@ -222,13 +222,13 @@ def test_weights_that_were_put_back_are_whole_again(store: Store) -> None:
 
 
 def test_a_plan_says_that_the_weights_are_gone(store: Store) -> None:
+    from tokenweight.pipeline.stage import Artifact
     from tokenweight.planning.graph import Graph
     from tokenweight.planning.plan import schedule
-    from tokenweight.stages import Node
 
-    model = Node(MODEL, None)  # type: ignore[arg-type]
-    unit = Node(UNIT, None, (model,))  # type: ignore[arg-type]
-    again = Node(Identity("evaluate", 1, "u", {"unit": "planted/x"}, UNIT.inputs), None, (model,))  # type: ignore[arg-type]
+    model = Artifact(MODEL, None)  # type: ignore[arg-type]
+    unit = Artifact(UNIT, None, (model,))  # type: ignore[arg-type]
+    again = Artifact(Identity("evaluate", 1, "u", {"unit": "planted/x"}, UNIT.inputs), None, (model,))  # type: ignore[arg-type]
     (found,) = weights(inventory(store.root), needed=())
     remove(store.root, found)
     finished, more = (Graph(nodes=[model, *leaves], evaluations={"r": leaves}) for leaves in ([unit], [unit, again]))
@@ -323,7 +323,7 @@ def test_gc_keeps_what_the_targets_need(
     from tokenweight.tasks.collect import plan_target
 
     graph = plan_target("table-9", "smoke", Inputs(), store).graph
-    kept = next(node.identity for node in graph.nodes if node.stage == "chunk")
+    kept = next(node.identity for node in graph.artifacts if node.stage.name == "chunk")
     make(store, kept)
     options = ("store", "gc", "--store", store.root, "--keep-targets", "table-9", "--yes")
     with in_use(store.root):
@@ -343,7 +343,7 @@ def test_ls_names_states_and_targets(
     from tokenweight.tasks.collect import plan_target
 
     graph = plan_target("table-9", "smoke", Inputs(), store).graph
-    make(store, *[node.identity for node in graph.nodes if node.stage in ("chunk", "evaluate")][:4])
+    make(store, *[node.identity for node in graph.artifacts if node.stage.name in ("chunk", "evaluate")][:4])
     only = ("store", "ls", "--store", store.root, "--target", "table-9")
     code, told = run(capsys, monkeypatch, *only, "--json")
     rows = json.loads(told)

@@ -41,8 +41,8 @@ def books(tmp_path: Path) -> Path:
 def _fingerprints(corpus: Path, mmlu: Path, store: Path) -> list[str]:
     recipe = load("table-3/uniform", "mini", Inputs(corpus=str(corpus), mmlu=str(mmlu)))
     graph = Planner(Store(store)).graph([recipe], ["perplexity", "mmlu"])
-    assert len(graph.nodes) > 10
-    return [node.identity.fingerprint for node in graph.nodes]
+    assert len(graph.artifacts) > 10
+    return [node.identity.fingerprint for node in graph.artifacts]
 
 
 def test_a_run_has_the_same_fingerprints_by_its_data_and_by_their_digests(tmp_path: Path, books: Path) -> None:

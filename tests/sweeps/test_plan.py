@@ -140,7 +140,7 @@ def test_shared_stages_are_there_once_and_made_first(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), planned(tmp_path, "weighting.kappa=0.2,0.4,0.6")
     shared = plan.shared_to_make(store)
     assert [node.stage for node in shared] == ["chunk", "score", "extend"]
-    assert [node.stage for node in plan.graph.nodes if node.stage in ("chunk", "score", "extend")] == [
+    assert [node.stage.name for node in plan.graph.artifacts if node.stage.name in ("chunk", "score", "extend")] == [
         "chunk", "score", "extend",
     ]  # fmt: skip
     put(store, plan, "kappa=0.2")

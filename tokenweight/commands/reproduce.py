@@ -46,7 +46,7 @@ def reproduce(
         check_inputs(planned.graph)
     plans = [schedule(planned.graph, place) for planned in wanted]
     if all(step.action == "reuse" for steps in plans for step in steps):
-        artifacts = {node for planned in wanted for node in planned.graph.nodes}
+        artifacts = {node for planned in wanted for node in planned.graph.artifacts}
         print(f"All {len(artifacts)} artifacts of {experiment} ({scale}) are in the store: nothing to run.")
         for planned in wanted:
             show(*collect(planned, place, directory, figures=figures))

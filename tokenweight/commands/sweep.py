@@ -96,6 +96,6 @@ def sweep(
                 raise
             show_files(files)
             return
-        print(f"All {len(planned.graph.nodes)} artifacts of {planned.sweep.name} are in the store: nothing to run.")
+        print(f"All {len(planned.graph.artifacts)} artifacts of {planned.sweep.name} are in the store: nothing to run.")
     report, files = collect_sweep(planned, place, directory, figures=figures)
     show(report, files)

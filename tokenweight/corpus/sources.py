@@ -40,6 +40,17 @@ def corpus_files(corpus: Corpus) -> list[Path]:
     return files.list_files(corpus) if isinstance(corpus, FilesCorpus) else []
 
 
+def files_by_field(corpus: Corpus, prefix: str = "") -> dict[str, list[Path]]:
+    """The raw files of a corpus by the dotted field of the path that names them; none where seed or revision identify it."""
+    if isinstance(corpus, MixtureCorpus):
+        return {
+            field: paths
+            for number, part in enumerate(corpus.parts)
+            for field, paths in files_by_field(part.corpus, f"{prefix}.parts.{number}.corpus").items()
+        }
+    return {f"{prefix}.path": files.list_files(corpus)} if isinstance(corpus, FilesCorpus) else {}
+
+
 def check(corpus: Corpus) -> None:
     """Raise UserError where files cannot be read as documents (one pass over them, no tokenising)."""
     if isinstance(corpus, MixtureCorpus):

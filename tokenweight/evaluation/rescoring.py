@@ -15,15 +15,13 @@ from typing import Any
 from tokenweight.errors import StageError
 from tokenweight.evaluation import bbh, mmlu
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
+from tokenweight.evaluation.prepare import WITHOUT_OUTPUTS
 from tokenweight.evaluation.prompted import read_prompts, scored
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
 from tokenweight.evaluation.units import Unit
 from tokenweight.pipeline import Identity, Store
 from tokenweight.pipeline.store import read_record
 from tokenweight.recipes.schema import Evaluation
-
-SCORING = ("metric", "metric_version", "metric_packages", "first_line")  # of a protocol: outputs do not depend on it
-WITHOUT_OUTPUTS = ("perplexity", "pmi", "phrase", "planted")
 
 
 class StoredOutputs:
@@ -37,7 +35,7 @@ class StoredOutputs:
 
     def of(self, identity: Identity) -> Path | None:
         """The artifact of the same unit under another scoring, whole; None if there is none."""
-        if identity.config["unit"].partition("/")[0] in WITHOUT_OUTPUTS:
+        if identity.config["unit"]["benchmark"] in WITHOUT_OUTPUTS:
             return None
         return next((path for path in self._by_name.get(identity.name, ()) if self._holds(path, identity)), None)
 
@@ -51,8 +49,12 @@ class StoredOutputs:
 
 
 def _unscored(identity: Identity) -> dict[str, Any]:
-    protocol = {key: value for key, value in identity.config["protocol"].items() if key not in SCORING}
-    return {**identity.config, "protocol": protocol}
+    """A unit's configuration without what its outputs do not depend on: metric, LongBench's first-line rule."""
+    config = {key: value for key, value in identity.config.items() if key != "scoring"}
+    if "longbench" in config["evaluation"]:
+        settings = {key: value for key, value in config["evaluation"]["longbench"].items() if key != "first_line"}
+        config["evaluation"] = {**config["evaluation"], "longbench": settings}
+    return config
 
 
 def rescore_unit(

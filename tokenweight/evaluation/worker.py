@@ -33,7 +33,7 @@ def main(order_file: Path) -> int:
 
     from tokenweight.evaluation.loaded_model import load
 
-    evaluation = Evaluation.model_validate(order["evaluation"])
+    evaluation = Evaluation.part(order["evaluation"])
     execution = Execution.model_validate(order["execution"])
     try:
         harness = load(

@@ -12,19 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from tokenweight.corpus.stages import Chunk
+from tokenweight.evaluation.stages import UnitStage
+from tokenweight.pipeline.stage import HubModel, Stage
 from tokenweight.planning.graph import Graph
-from tokenweight.planning.plan import Step, shortened
+from tokenweight.planning.plan import PlanEntry, shortened
 from tokenweight.recipes.schema import Corpus, Execution, FilesCorpus, HubCorpus
-from tokenweight.stages import (
-    Checkpoint,
-    ChunkWork,
-    EvaluateWork,
-    ExtendWork,
-    PrepareWork,
-    PretrainWork,
-    ScoreWork,
-    TrainWork,
-)
+from tokenweight.training.stages import Pretrain, Train
 
 _GATED = ("meta-llama/",)  # owners who ask for consent and a token
 # Data sets of benchmarks that are read from the hub, where evaluation.*.data is "hub".
@@ -41,48 +35,38 @@ class Need:
     detail: str
 
 
-def needs(graph: Graph, steps: Iterable[Step], execution: Execution) -> list[Need]:
-    """What making the steps that run needs, each thing once, what is missing first."""
-    works = [step.node.work for step in steps if step.action == "run"]
+def needs(graph: Graph, entries: Iterable[PlanEntry], execution: Execution) -> list[Need]:
+    """What making the entries that run needs, each thing once, what is missing first."""
+    running = [entry.artifact for entry in entries if entry.action == "run"]
     models: dict[tuple[str, str], None] = {}
     corpora: dict[str, Corpus] = {}
     benchmarks: dict[str, None] = {}
-    for work in works:
-        for model in _models(work):
-            if model.hub:
-                models[model.hub] = None
-        if isinstance(work, ChunkWork):
-            corpora[work.corpus.model_dump_json()] = work.corpus
-        if isinstance(work, EvaluateWork) and work.unit.benchmark in ("perplexity", "pmi"):
-            corpora[work.evaluation.perplexity.corpus.model_dump_json()] = work.evaluation.perplexity.corpus
-        if isinstance(work, EvaluateWork | PrepareWork) and _reads_the_hub(work):
-            benchmarks[work.unit.benchmark] = None
+    for artifact in running:
+        for one in artifact.inputs.values():
+            if isinstance(one.stage, HubModel):
+                models[one.stage.repo_id, one.stage.revision] = None
+        stage = artifact.stage.placed(artifact.sources)
+        if isinstance(stage, Chunk):
+            corpora[stage.corpus.model_dump_json()] = stage.corpus
+        if isinstance(stage, UnitStage) and stage.unit.benchmark in ("perplexity", "pmi"):
+            corpora[stage.evaluation.perplexity.corpus.model_dump_json()] = stage.evaluation.perplexity.corpus
+        if isinstance(stage, UnitStage) and _reads_the_hub(stage):
+            benchmarks[stage.unit.benchmark] = None
     found = [
         *(Need("data", note.partition(":")[0], "missing", note) for note in shortened(graph.missing)),
         *_credential(models),
         *(_model(*hub) for hub in models),
         *(need for corpus in corpora.values() if (need := _corpus(corpus))),
         *(Need("data", name, *_from_hub("the data set of the hub")) for name in benchmarks),
-        *_packages(works, execution),
+        *_packages([artifact.stage for artifact in running], execution),
     ]
     order = ("missing", "fetch", "ok")
     return sorted(found, key=lambda need: order.index(need.status))
 
 
-def _reads_the_hub(work: EvaluateWork | PrepareWork) -> bool:
-    name = work.unit.benchmark
-    return name in _ON_THE_HUB and getattr(work.evaluation, name).data == "hub"
-
-
-def _models(work: object) -> list[Checkpoint]:
-    match work:
-        case ExtendWork() | TrainWork() | ScoreWork():
-            return [work.model]
-        case EvaluateWork():
-            return [work.checkpoint, *([work.scorer] if work.scorer else [])]
-        case ChunkWork() | PrepareWork() | PretrainWork():
-            return [work.tokenizer]
-    return []
+def _reads_the_hub(stage: UnitStage) -> bool:
+    name = stage.unit.benchmark
+    return name in _ON_THE_HUB and getattr(stage.evaluation, name).data == "hub"
 
 
 def _credential(models: Iterable[tuple[str, str]]) -> list[Need]:
@@ -126,8 +110,8 @@ def _from_hub(what: str) -> tuple[Literal["fetch", "missing"], str]:
     return "fetch", what
 
 
-def _packages(works: Iterable[object], execution: Execution) -> list[Need]:
-    trains = any(isinstance(work, TrainWork | PretrainWork) for work in works)
+def _packages(stages: Iterable[Stage], execution: Execution) -> list[Need]:
+    trains = any(isinstance(stage, Train | Pretrain) for stage in stages)
     if not trains or not execution.deepspeed_stage:
         return []
     there = find_spec("deepspeed") is not None

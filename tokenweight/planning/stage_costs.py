@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tokenweight.context.stages import Extend
+from tokenweight.corpus.stages import Chunk
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.model_configs import config_of, parameters
+from tokenweight.pipeline.stage import Artifact, HubModel
 from tokenweight.planning.cost_model import gpu_hours, scoring_flops, training_flops, training_memory
 from tokenweight.planning.costs import LONG_TOKENS, PG19_SEQUENCES
 from tokenweight.recipes.corpora import PG19
-from tokenweight.recipes.schema import Execution, NovelCorpus, Weighting
-from tokenweight.stages import (
-    Checkpoint,
-    ChunkWork,
-    EvaluateWork,
-    ExtendWork,
-    Node,
-    PretrainWork,
-    ScoreWork,
-    TrainWork,
-)
+from tokenweight.recipes.schema import Execution, NovelCorpus, Scorer, Weighting
+from tokenweight.training.stages import Pretrain, Score, Train
 
 _TOKEN_BYTES = 4  # uint32; the novel's kind (1) and distance (4) beside it
 _NOVEL_BYTES = 5
@@ -42,22 +37,24 @@ class StageCost:
     lacks: str = ""  # why there are no GPU-hours, where a GPU works
 
 
-def stage_cost(node: Node, execution: Execution) -> StageCost:
+def stage_cost(artifact: Artifact, execution: Execution) -> StageCost:
     """The cost of making one artifact."""
-    match node.work:
-        case ChunkWork() as work:
-            return StageCost(flops=0.0, disk_bytes=_chunk_bytes(work))
-        case ScoreWork() as work:
-            return _score(work)
-        case ExtendWork() as work:
-            config = config_of(work.model)
+    match artifact.stage:
+        case Chunk() as stage:
+            return StageCost(flops=0.0, disk_bytes=_chunk_bytes(stage))
+        case Score() as stage:
+            return _score(stage, artifact)
+        case Extend():
+            model = artifact.inputs["model"]
+            config = config_of(model)
             size = parameters(config) if config else None
-            return StageCost(flops=0.0, disk_bytes=_WEIGHT_BYTES["bf16"] * size if size and work.model.hub else 0.0)
-        case TrainWork() as work:
-            return _train(work, execution)
-        case PretrainWork() as work:
-            return _pretrain(node, work, execution)
-        case EvaluateWork():
+            fetched = isinstance(model.stage, HubModel)
+            return StageCost(flops=0.0, disk_bytes=_WEIGHT_BYTES["bf16"] * size if size and fetched else 0.0)
+        case Train() as stage:
+            return _train(stage, artifact, execution)
+        case Pretrain() as stage:
+            return _pretrain(stage, artifact, execution)
+        case Evaluate():
             return StageCost(lacks="evaluation")
     return StageCost(flops=0.0)
 
@@ -75,12 +72,12 @@ class Sum:
     no_disk: dict[str, int]
 
 
-def summed(costs: Iterable[tuple[Node, StageCost]]) -> Sum:
+def summed(costs: Iterable[tuple[Artifact, StageCost]]) -> Sum:
     """The sum, over what is known."""
     hours, lacks, no_disk = dict[str, float](), dict[str, int](), dict[str, int]()
     flops = disk = passing = 0.0
     memory: float | None = None
-    for node, cost in costs:
+    for artifact, cost in costs:
         flops += cost.flops or 0.0
         passing = max(passing, cost.passing_bytes)
         for gpu, value in cost.gpu_hours.items():
@@ -88,56 +85,57 @@ def summed(costs: Iterable[tuple[Node, StageCost]]) -> Sum:
         if cost.lacks:
             lacks[cost.lacks] = lacks.get(cost.lacks, 0) + 1
         if cost.disk_bytes is None:
-            no_disk[node.stage] = no_disk.get(node.stage, 0) + 1
+            no_disk[artifact.stage.name] = no_disk.get(artifact.stage.name, 0) + 1
         disk += cost.disk_bytes or 0.0
         if cost.memory_bytes is not None:
             memory = max(memory or 0.0, cost.memory_bytes)
     return Sum(flops, hours, disk, passing, memory, lacks, no_disk)
 
 
-def _chunk_bytes(work: ChunkWork) -> float | None:
-    chunking = work.chunking
+def _chunk_bytes(stage: Chunk) -> float | None:
+    chunking = stage.chunking
     sequences = chunking.sequences
-    if sequences is None and work.corpus == PG19 and chunking.long_tokens == LONG_TOKENS:
+    if sequences is None and stage.corpus == PG19 and chunking.long_tokens == LONG_TOKENS:
         sequences = PG19_SEQUENCES  # other corpora that are chunked whole are not known beforehand
     if sequences is None:
         return None
-    beside = _NOVEL_BYTES if isinstance(work.corpus, NovelCorpus) else 0
+    beside = _NOVEL_BYTES if isinstance(stage.corpus, NovelCorpus) else 0
     return float(sequences * chunking.long_tokens * (_TOKEN_BYTES + beside))
 
 
-def _long_tokens(chunks: Node) -> int:
-    if not isinstance(chunks.work, ChunkWork):
-        raise TypeError(f"{chunks.identity.address} holds no sequences")
-    return chunks.work.chunking.long_tokens
+def _long_tokens(artifact: Artifact) -> int:
+    chunks = artifact.inputs["chunks"].stage
+    assert isinstance(chunks, Chunk)
+    return chunks.chunking.long_tokens
 
 
-def _score(work: ScoreWork) -> StageCost:
-    tokens = _long_tokens(work.chunks)
-    disk = float(work.sequences * (tokens - 1) * _SCORE_BYTES)
-    config = config_of(work.model)
-    size, each = (parameters(config), scoring_flops(config, tokens, work.scorer)) if config else (None, None)
+def _score(stage: Score, artifact: Artifact) -> StageCost:
+    tokens, model = _long_tokens(artifact), artifact.inputs["model"]
+    disk = float(stage.sequences * (tokens - 1) * _SCORE_BYTES)
+    config = config_of(model)
+    scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
+    size, each = (parameters(config), scoring_flops(config, tokens, scorer)) if config else (None, None)
     if size is None or each is None:
-        return StageCost(disk_bytes=disk, lacks=_unknown(work.model))
-    flops = each * work.sequences
-    hours = gpu_hours(flops, config, size) if work.precision == "bf16" else {}
+        return StageCost(disk_bytes=disk, lacks=_unknown(model))
+    flops = each * stage.sequences
+    hours = gpu_hours(flops, config, size) if stage.precision == "bf16" else {}
     return StageCost(flops, hours, disk, lacks="" if hours else "models smaller than any timed")
 
 
-def _train(work: TrainWork, execution: Execution) -> StageCost:
-    config, tokens = config_of(work.model), _long_tokens(work.chunks)
+def _train(stage: Train, artifact: Artifact, execution: Execution) -> StageCost:
+    config, tokens = config_of(artifact.inputs["model"]), _long_tokens(artifact)
     if config is None:
-        return StageCost(lacks=_unknown(work.model))
-    sequences = work.training.steps * work.training.sequences_per_step
-    each = training_flops(config, tokens, work.weighting, work.scorer, execution.checkpointing)
-    return _trained(config, tokens, sequences, each, work.training.precision, execution)
+        return StageCost(lacks=_unknown(artifact.inputs["model"]))
+    sequences = stage.training.steps * stage.training.sequences_per_step
+    each = training_flops(config, tokens, stage.weighting, stage.scorer, execution.checkpointing)
+    return _trained(config, tokens, sequences, each, stage.training.precision, execution)
 
 
-def _pretrain(node: Node, work: PretrainWork, execution: Execution) -> StageCost:
-    config = config_of(Checkpoint("", "", node=node))
+def _pretrain(stage: Pretrain, artifact: Artifact, execution: Execution) -> StageCost:
+    config = config_of(artifact)
     if config is None:
         return StageCost(lacks="models of unknown size")
-    tokens, training = work.base.context_tokens, work.base.training
+    tokens, training = stage.context_tokens, stage.training
     each = training_flops(config, tokens, Weighting(), None, execution.checkpointing)
     return _trained(config, tokens, training.steps * training.sequences_per_step, each, training.precision, execution)
 
@@ -165,5 +163,6 @@ def _trained(
     )
 
 
-def _unknown(model: Checkpoint) -> str:
-    return f"{model.hub[0]}, whose size is not known here" if model.hub else "models of unknown size"
+def _unknown(model: Artifact) -> str:
+    stage = model.stage
+    return f"{stage.repo_id}, whose size is not known here" if isinstance(stage, HubModel) else "models of unknown size"

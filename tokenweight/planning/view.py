@@ -8,16 +8,17 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
+from tokenweight.evaluation.stages import UnitStage
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.cost_model import GPUS
 from tokenweight.planning.costs import against_the_paper
 from tokenweight.planning.costs import gpu_hours as papers_hours
 from tokenweight.planning.graph import Graph, union
-from tokenweight.planning.plan import Step, schedule
+from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.planning.requirements import Need, needs
 from tokenweight.planning.stage_costs import StageCost, Sum, stage_cost, summed
 from tokenweight.recipes.schema import Execution, Recipe
-from tokenweight.stages import EvaluateWork, Node, PrepareWork
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class PlanView:
     execution: Execution
     parts: tuple[TargetPart, ...]
     graph: Graph
-    steps: tuple[Step, ...]
-    costs: dict[Node, StageCost]
+    steps: tuple[PlanEntry, ...]
+    costs: dict[Artifact, StageCost]
 
     @classmethod
     def of(
@@ -51,15 +52,15 @@ class PlanView:
         graph = union(part.graph for part in parts)
         graph.missing += left_out
         steps = tuple(schedule(graph, store))
-        costs = {step.node: stage_cost(step.node, how) for step in steps}
+        costs = {step.artifact: stage_cost(step.artifact, how) for step in steps}
         return cls(target, scale, store, how, tuple(parts), graph, steps, costs)
 
     @property
-    def to_run(self) -> list[Node]:
+    def to_run(self) -> list[Artifact]:
         """What would be made."""
-        return [step.node for step in self.steps if step.action == "run"]
+        return [step.artifact for step in self.steps if step.action == "run"]
 
-    def sum_of(self, nodes: Sequence[Node]) -> Sum:
+    def sum_of(self, nodes: Sequence[Artifact]) -> Sum:
         """Their costs together."""
         return summed((node, self.costs[node]) for node in nodes)
 
@@ -73,13 +74,13 @@ def plan_json(view: PlanView, rate: float | None) -> dict[str, Any]:
     wanted_by = _recipes_by_node(view.graph)
     artifacts = [
         {
-            "stage": step.node.stage,
-            "address": step.node.identity.address,
-            "fingerprint": step.node.identity.fingerprint,
+            "stage": step.artifact.stage.name,
+            "address": step.artifact.identity.address,
+            "fingerprint": step.artifact.identity.fingerprint,
             "action": step.action,
             "reason": step.reason,
-            "recipes": wanted_by.get(step.node, []),
-            "cost": asdict(view.costs[step.node]),
+            "recipes": wanted_by.get(step.artifact, []),
+            "cost": asdict(view.costs[step.artifact]),
         }
         for step in view.steps
     ]
@@ -151,19 +152,19 @@ def _told(view: PlanView, rate: float | None) -> list[str]:
 
 def _targets(view: PlanView) -> list[dict[str, Any]]:
     """One entry a target: alone, what it adds to those before it, and the paper's own GPU-hours."""
-    runs, seen, entries = set(view.to_run), set[Node](), []
+    runs, seen, entries = set(view.to_run), set[Artifact](), []
     for part in view.parts:
-        wanted = set(part.graph.nodes)
-        mine = [node for node in part.graph.nodes if node in runs]
+        wanted = set(part.graph.artifacts)
+        mine = [node for node in part.graph.artifacts if node in runs]
         added = [node for node in mine if node not in seen]
         seen.update(mine)
         entries.append(
             {
                 "target": part.name,
                 "run": len(mine),
-                "reuse": sum(step.action == "reuse" for step in view.steps if step.node in wanted),
-                "trained": sum(node.stage == "train" for node in mine),
-                "trained_added": sum(node.stage == "train" for node in added),
+                "reuse": sum(step.action == "reuse" for step in view.steps if step.artifact in wanted),
+                "trained": sum(node.stage.name == "train" for node in mine),
+                "trained_added": sum(node.stage.name == "train" for node in added),
                 "to_run": asdict(view.sum_of(mine)),
                 "added": asdict(view.sum_of(added)),
                 "gpu_hours_paper": _papers(part.recipes, part.seeds) if view.scale == "paper" else None,
@@ -205,7 +206,7 @@ def _summary(view: PlanView) -> Any:
         counts = (str(entry["run"]), str(entry["reuse"]), trained)
         row(entry["target"], counts, entry["to_run"], entry["gpu_hours_paper"])
     actions = [step.action for step in view.steps]
-    trained = str(sum(node.stage == "train" for node in view.to_run))
+    trained = str(sum(node.stage.name == "train" for node in view.to_run))
     recipes = [recipe for part in view.parts for recipe in part.recipes]
     papers = _papers(recipes, max(part.seeds for part in view.parts)) if paper else None
     table.add_section()
@@ -238,30 +239,30 @@ def _artifacts(view: PlanView) -> Any:
         named = len(group) == 1 and stage not in ("prepare", "evaluate")
         for action, reason in dict.fromkeys((step.action, step.reason) for step in group):
             same = [step for step in group if (step.action, step.reason) == (action, reason)]
-            what = group[0].node.identity.address.partition("/")[2] if named else f"{len(same)} {_benchmarks(same)}"
-            hours = costs[same[0].node].gpu_hours.get(GPUS[0]) if named else None
+            what = group[0].artifact.identity.address.partition("/")[2] if named else f"{len(same)} {_benchmarks(same)}"
+            hours = costs[same[0].artifact].gpu_hours.get(GPUS[0]) if named else None
             told = [f"{hours:,.0f}" if hours is not None else "-"] if timed else []
-            table.add_row(stage, what, action, reason, *told, _short(wanted_by.get(same[0].node, []), view.graph))
+            table.add_row(stage, what, action, reason, *told, _short(wanted_by.get(same[0].artifact, []), view.graph))
     return table
 
 
-def _summary_key(step: Step) -> tuple[str, str]:
-    if step.node.stage == "evaluate":
-        return "evaluate", step.node.identity.name.partition("--")[0]
-    if step.node.stage == "prepare":
-        return "prepare", step.node.identity.name.partition("-")[0]
-    return step.node.stage, step.node.identity.fingerprint
+def _summary_key(step: PlanEntry) -> tuple[str, str]:
+    if step.artifact.stage.name == "evaluate":
+        return "evaluate", step.artifact.identity.name.partition("--")[0]
+    if step.artifact.stage.name == "prepare":
+        return "prepare", step.artifact.identity.name.partition("-")[0]
+    return step.artifact.stage.name, step.artifact.identity.fingerprint
 
 
-def _benchmarks(steps: list[Step]) -> str:
-    works = [step.node.work for step in steps]
-    counts = Counter(work.unit.benchmark for work in works if isinstance(work, PrepareWork | EvaluateWork))
+def _benchmarks(steps: list[PlanEntry]) -> str:
+    stages = [step.artifact.stage for step in steps]
+    counts = Counter(stage.unit.benchmark for stage in stages if isinstance(stage, UnitStage))
     return "units (" + ", ".join(f"{name} {count}" for name, count in counts.items()) + ")"
 
 
-def _recipes_by_node(graph: Graph) -> dict[Node, list[str]]:
+def _recipes_by_node(graph: Graph) -> dict[Artifact, list[str]]:
     """The recipes that need each artifact, as Graph.wanted_by names them, for all at once."""
-    return {node: graph.wanted_by(node) for node in graph.nodes}
+    return {node: graph.wanted_by(node) for node in graph.artifacts}
 
 
 def _short(names: list[str], graph: Graph) -> str:

@@ -6,9 +6,9 @@ in :class:`Execution` and never enter a fingerprint (architecture: identity and 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
 
 Scale = Literal["smoke", "mini", "paper"]
 Parity = Literal["paper", "authors"]
@@ -393,8 +393,15 @@ class Evaluation(Frozen):
     bbh: Bbh
     perplexity: Perplexity
     pmi: Pmi
-    phrase: Phrase = Phrase()
+    phrase: Phrase
     planted: Planted
+
+    @classmethod
+    def part(cls, values: dict[str, Any]) -> Evaluation:
+        """From the dump of one that holds some benchmarks alone; reading another is an AttributeError."""
+        types: dict[str, Any] = {name: info.annotation for name, info in cls.model_fields.items()}
+        known = {name: TypeAdapter(types[name]).validate_python(value) for name, value in values.items()}
+        return cls.model_construct(**known)
 
 
 # --- Recipe and execution ----------------------------------------------------------------------

@@ -10,16 +10,17 @@ from typing import Any
 from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import PHI_ROTATED_SHARE, Execution, PretrainBase
+from tokenweight.recipes.schema import PHI_ROTATED_SHARE, Execution
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.request import TrainRequest
 from tokenweight.training.run import train
 from tokenweight.training.sequences import open_tokens
+from tokenweight.training.stages import Pretrain
 from tokenweight.training.vocabulary import load_tokenizer
 
 
 def pretrain(
-    base: PretrainBase,
+    base: Pretrain,
     tokenizer_dir: Path,
     chunk_dir: Path,
     out_dir: Path,
@@ -47,7 +48,7 @@ def pretrain(
     return {**summary, "parameters": parameters, "passes": request.rows / len(tokens)}
 
 
-def initial_checkpoint(base: PretrainBase, tokenizer_dir: Path, target: Path) -> int:
+def initial_checkpoint(base: Pretrain, tokenizer_dir: Path, target: Path) -> int:
     """Write the randomly initialised model (seed base.seed) and its tokenizer; returns its number of parameters."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -65,7 +66,7 @@ def initial_checkpoint(base: PretrainBase, tokenizer_dir: Path, target: Path) ->
     return int(model.num_parameters())
 
 
-def _config(base: PretrainBase, tokenizer: Any) -> Any:
+def _config(base: Pretrain, tokenizer: Any) -> Any:
     """The transformers configuration of `base.architecture`; a Phi rotates a part of each head, as Phi-2 does."""
     from transformers import LlamaConfig, PhiConfig
 

@@ -30,13 +30,7 @@ def config_values(base: RandomBase) -> dict[str, Any]:
     return {**values, **layers, "max_position_embeddings": base.context_tokens}
 
 
-def config_label(base: RandomBase) -> str:
-    """Readable name, e.g. llama3-8b-4-layers-random."""
-    name = base.config if base.config in SHIPPED_CONFIGS else "own-config"
-    return f"{name}-random" if base.layers is None else f"{name}-{base.layers}-layers-random"
-
-
-def initialize(base: RandomBase, tokenizer_dir: Path, out_dir: Path) -> dict[str, Any]:
+def initialize(values: dict[str, Any], seed: int, tokenizer_dir: Path, out_dir: Path) -> dict[str, Any]:
     """Write out_dir/model: configuration, tokenizer and the seed of the weights; returns the number of parameters.
 
     Raises UserError for a configuration that transformers cannot build and for a tokenizer that it has no room for.
@@ -48,20 +42,20 @@ def initialize(base: RandomBase, tokenizer_dir: Path, out_dir: Path) -> dict[str
     from tokenweight.training.models import write_random_base
     from tokenweight.training.vocabulary import load_tokenizer
 
-    tokenizer, values = load_tokenizer(tokenizer_dir), config_values(base)
+    tokenizer = load_tokenizer(tokenizer_dir)
     try:
         config = AutoConfig.for_model(**values)
         with torch.device("meta"):  # nothing is held
             parameters = AutoModelForCausalLM.from_config(config).num_parameters()
     except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"base.config {base.config}: no causal language model can be built of it ({reason})") from error
+        raise UserError(f"base.config: no causal language model can be built of it ({reason})") from error
     if len(tokenizer) > config.vocab_size:
         raise UserError(
-            f"base.tokenizer: has {len(tokenizer)} tokens, {base.config} room for {config.vocab_size}; give another"
+            f"base.tokenizer: has {len(tokenizer)} tokens, base.config room for {config.vocab_size}; give another"
         )
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
     shutil.rmtree(out_dir / "model", ignore_errors=True)
-    write_random_base(config, tokenizer_dir, out_dir / "model", base.seed)
+    write_random_base(config, tokenizer_dir, out_dir / "model", seed)
     return {"parameters": int(parameters)}

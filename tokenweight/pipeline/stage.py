@@ -1,0 +1,191 @@
+"""Stage and Artifact: a stage's configuration is its identity (architecture: idea 1).
+
+A stage's fields say what it computes, up to rounding; the fingerprint of its artifact is made of exactly these, the
+stage's version and the fingerprints of the inputs. Devices, workers, batches and paths are never among them: they are
+in `Execution`, and where raw files lie is `Artifact.sources`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel
+
+from tokenweight.pipeline.identity import Identity, canonical_json
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution, Frozen
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Stage(Frozen):
+    """What one stage computes. Subclasses add fields (their configuration), `label` and `run`.
+
+    `name` is the stage's directory in the store; `version` is raised when a change of code changes what it writes;
+    `folder` is the part of the artifact that stages downstream read ("model" of checkpoints).
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    folder: ClassVar[str] = ""
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        """Readable part of the artifact's address; a function of the configuration and the inputs."""
+        raise NotImplementedError
+
+    def short_label(self, inputs: Mapping[str, Artifact]) -> str:
+        """What the labels of artifacts made from this one call it."""
+        return self.label(inputs)
+
+    def run(
+        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
+    ) -> dict[str, Any]:
+        """Write the artifact's files into `out_dir`, which may hold what an interrupted run left; facts for the record."""
+        raise NotImplementedError
+
+    def placed(self, sources: Mapping[str, str | None]) -> Self:
+        """The stage with the paths of its raw files in place of their digests."""
+        return replaced(self, sources)
+
+
+class Source(Stage):
+    """Something from outside: never made, never in the store."""
+
+    name = "source"
+
+
+class LocalModel(Source):
+    """A checkpoint directory by the digests of its files."""
+
+    sha256: str
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        return f"local-{self.sha256[:6]}"
+
+
+class LocalTokenizer(LocalModel):
+    """A directory with a tokenizer by the digests of the tokenizer's files, which outlive training."""
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        return f"tokenizer-{self.sha256[:6]}"
+
+
+class HubModel(Source):
+    """A model of the Hugging Face hub at a pinned revision."""
+
+    repo_id: str
+    revision: str
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        return self.repo_id.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input of a stage where it lies on this machine."""
+
+    path: Path
+    fingerprint: str
+
+
+@dataclass(frozen=True, eq=False)
+class Artifact:
+    """One artifact to be: the stage that makes it and the artifacts that it is made from, by role.
+
+    `sources`: where the raw files lie whose digests stand in the stage's fields, by dotted field ("corpus.path"); None
+    for a file that the package ships. Not part of the identity.
+    """
+
+    stage: Stage
+    inputs: Mapping[str, Artifact] = field(default_factory=dict)
+    sources: Mapping[str, str | None] = field(default_factory=dict)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """Stage, version, configuration and the fingerprints of the inputs."""
+        return Identity(
+            stage=self.stage.name,
+            version=self.stage.version,
+            name=self.stage.label(self.inputs),
+            config=self.stage.model_dump(mode="json", by_alias=True, warnings=False),
+            inputs={role: artifact.fingerprint for role, artifact in self.inputs.items()},
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the identity, 64 hex digits."""
+        return self.identity.fingerprint
+
+    @property
+    def name(self) -> str:
+        """Readable part of the address."""
+        return self.identity.name
+
+    @property
+    def short_name(self) -> str:
+        """What the names of artifacts made from this one call it."""
+        return self.stage.short_label(self.inputs)
+
+    @property
+    def address(self) -> str:
+        """Where the artifact lies, relative to the store."""
+        return self.identity.address
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it comes from outside and is never made."""
+        return isinstance(self.stage, Source)
+
+    @property
+    def parents(self) -> tuple[Artifact, ...]:
+        """The inputs that the pipeline makes."""
+        return tuple(artifact for artifact in self.inputs.values() if not artifact.is_source)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Artifact) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+def with_ancestors(artifacts: Iterable[Artifact]) -> set[Artifact]:
+    """The artifacts and all that the pipeline makes them from."""
+    found, waiting = set[Artifact](), list(artifacts)
+    while waiting:
+        artifact = waiting.pop()
+        if artifact not in found:
+            found.add(artifact)
+            waiting.extend(artifact.parents)
+    return found
+
+
+def content_digest(content: Any) -> str:
+    """SHA-256 of the canonical JSON of digests or configurations, 64 hex digits."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def reference(digests: Mapping[str, str]) -> str:
+    """What stands in a stage's field in place of a path: the digest of the files that are read there."""
+    return f"sha256:{content_digest(dict(digests))}"
+
+
+def replaced(model: Model, values: Mapping[str, Any]) -> Model:
+    """A frozen model with other values at dotted fields, e.g. {"corpus.parts.1.corpus.path": ...}."""
+    for dotted, value in values.items():
+        model = _replaced(model, dotted.split("."), value)
+    return model
+
+
+def _replaced(place: Any, keys: list[str], value: Any) -> Any:
+    if not keys:
+        return value
+    first, *rest = keys
+    if isinstance(place, tuple):
+        index = int(first)
+        return (*place[:index], _replaced(place[index], rest, value), *place[index + 1 :])
+    return place.model_copy(update={first: _replaced(getattr(place, first), rest, value)})
