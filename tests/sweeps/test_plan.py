@@ -32,7 +32,7 @@ def put(store: Store, plan: PlannedSweep, label: str) -> None:
     def build(work: Build) -> None:
         (work.directory / "made").write_text("x")
 
-    for node in plan.graph_of(label, store).nodes:
+    for node in plan.graph_of(label, store).artifacts:
         store.get_or_build(node.identity, build)
 
 
@@ -139,7 +139,7 @@ def test_a_member_is_the_recipe_of_a_target_that_it_equals(tmp_path: Path) -> No
 def test_shared_stages_are_there_once_and_made_first(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), planned(tmp_path, "weighting.kappa=0.2,0.4,0.6")
     shared = plan.shared_to_make(store)
-    assert [node.stage for node in shared] == ["chunk", "score", "extend"]
+    assert [node.stage.name for node in shared] == ["chunk", "score", "extend"]
     assert [node.stage.name for node in plan.graph.artifacts if node.stage.name in ("chunk", "score", "extend")] == [
         "chunk", "score", "extend",
     ]  # fmt: skip
@@ -156,5 +156,5 @@ def test_a_rerun_touches_only_what_is_missing(tmp_path: Path) -> None:
         put(store, plan, label)
     assert [label for label in plan.runs if plan.to_make(label, store)] == ["kappa=0.4"]
     lacking = check(plan, store, planned_execution("smoke"))
-    assert {step.node.stage for step in lacking} == {"train", "evaluate"}
-    assert {tuple(plan.graph.wanted_by(step.node)) for step in lacking} == {(f"{SPARSE} kappa=0.4",)}
+    assert {step.artifact.stage.name for step in lacking} == {"train", "evaluate"}
+    assert {tuple(plan.graph.wanted_by(step.artifact)) for step in lacking} == {(f"{SPARSE} kappa=0.4",)}
