@@ -54,7 +54,7 @@ def test_the_command_runs_the_flow_and_prints_its_table(
     code, out, err = run_command(tmp_path, "reproduce", "table-9", "--no-figures", "--set", "training.steps=3")
     assert (code, err) == (0, "")
     assert len(ran) == 1
-    steps = {node.work.training.steps for node in ran[0].nodes if node.stage == "train"}
+    steps = {node.stage.training.steps for node in ran[0].artifacts if isinstance(node.stage, Train)}
     assert steps == {3}
     assert (tmp_path / "results/table-9.md").read_text() in out
     assert out.splitlines()[-1] == str(tmp_path / "results/table-9.json")
