@@ -14,6 +14,7 @@ from tokenweight.errors import UserError
 from tokenweight.flows import reproduce as flows
 from tokenweight.planning.graph import Graph
 from tokenweight.tasks import collect
+from tokenweight.training.stages import Train
 
 
 class Told:
