@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from tokenweight.pipeline import Store
-from tokenweight.planning.costs import ASSUMPTIONS, Hours, gpu_hours
+from tokenweight.planning.costs import stage_cost, summed
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes import load_all
+from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import TARGETS
 from tokenweight.tasks.collect import ALL, ready_targets, targets_of
 
+ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
 # Table 6 is measured, not trained.
 TABLE_6 = {
     "name": "table-6",
@@ -30,10 +32,14 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     loaded = load_all(sorted(everything), scale)
     trained = Planner(store).graph(loaded, ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "whole"}
-    at_paper = {each.recipe.name: each.recipe for each in load_all(sorted(everything), "paper")}
+    at_paper = {each.recipe.name: each for each in load_all(sorted(everything), "paper")}
+    execution = default_execution("paper")
+
+    def hours_of(recipes: tuple[str, ...]) -> float:
+        nodes = Planner(store).graph([at_paper[recipe] for recipe in recipes], ()).artifacts
+        return summed((node, stage_cost(node, execution)) for node in nodes).gpu_hours or 0.0
 
     def entry(name: str, place: str, shows: str, recipes: tuple[str, ...], seeds: int = 1) -> dict[str, Any]:
-        hours: Hours = gpu_hours((at_paper[recipe] for recipe in recipes), seeds)
         return {
             "name": name,
             "place": place,
@@ -42,9 +48,7 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
             "seeds": seeds,
             "trained": sum(recipe in trained for recipe in recipes),
             "in_store": sum(recipe in there for recipe in recipes),
-            "gpu_hours_paper": round(hours.paper, 1),
-            "gpu_hours_ours": round(hours.ours, 1),
-            "not_counted": list(hours.left_out),
+            "gpu_hours": round(seeds * hours_of(recipes), 1),
         }
 
     targets = [(name, TARGETS[name]) for name in ready_targets()]
@@ -64,7 +68,7 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     entries.append(
         entry(ALL, "all of the paper but Table 6", "All of the paper but Table 6, each recipe trained once", whole)
     )
-    return {"scale": scale, "targets": entries, "assumptions": list(ASSUMPTIONS)}
+    return {"scale": scale, "targets": entries, "assumptions": [ASSUMPTION]}
 
 
 def _order(name: str) -> tuple[bool, str, int]:
@@ -83,22 +87,17 @@ def print_overview(content: dict[str, Any]) -> None:
     )
     for heading, justify in (
         ("target", "left"), ("shows", "left"), ("models", "right"), ("trained", "right"), ("stored", "right"),
-        ("A100 h, paper", "right"), ("H200 h, ours", "right"),
+        ("H200 hours", "right"),
     ):  # fmt: skip
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
-    notes = list(content["assumptions"])
     for row in content["targets"]:
         if "recipes" not in row:
-            table.add_row(row["name"], row["shows"], *("-",) * 5)
+            table.add_row(row["name"], row["shows"], *("-",) * 4)
             continue
         seeds = f" x {row['seeds']}" if row["seeds"] > 1 else ""
-        more = "+" if row["not_counted"] else ""
         counts = (f"{len(row['recipes'])}{seeds}", f"{row['trained']}{seeds}", f"{row['in_store']}")
-        hours = (f"{row['gpu_hours_paper']:,.0f}{more}", f"{row['gpu_hours_ours']:,.0f}")
-        table.add_row(row["name"], row["shows"], *counts, *hours)
-        if row["not_counted"]:
-            notes.append(f"+: without scoring by {', '.join(row['not_counted'])}, which the paper did not time.")
+        table.add_row(row["name"], row["shows"], *counts, f"{row['gpu_hours']:,.0f}")
     console = Console()
     console.print(table)
-    for note in dict.fromkeys(notes):
+    for note in content["assumptions"]:
         console.print(note, markup=False, highlight=False)

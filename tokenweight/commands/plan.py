@@ -46,18 +46,14 @@ def plan(
 
     place = open_store(store)
     wanted, left_out = plan_targets(experiment, scale, inputs, place, seeds)
-    parts = [
-        TargetPart(each.target.name, each.graph, [loaded.recipe for loaded in each.recipes[: len(each.target.recipes)]],
-                   each.seeds)
-        for each in wanted
-    ]  # fmt: skip
+    parts = [TargetPart(each.target.name, each.graph) for each in wanted]
     given = choices or execution  # else the scale's own, which need not run on this machine
     chosen = planned_execution(scale, execution, **choices) if given else default_execution(scale)
     view = PlanView.of(experiment, scale, parts, left_out, place, chosen)
     if given:
         check_execution(view.steps, chosen)
     if as_json:
-        print_json(plan_json(view, None))
+        print_json(plan_json(view))
     else:
-        print_plan(view, None, everything)
+        print_plan(view, everything)
     check_checkpoints(view.steps, place, chosen)

@@ -63,9 +63,8 @@ def sweep(
         from tokenweight.planning.view import PlanView, TargetPart, print_plan
 
         chosen, named = planned_execution(scale, execution, **choices), planned.sweep.name
-        recipes_run = [members[0].loaded.recipe for members in planned.runs.values()]
-        part = TargetPart(named, planned.graph, recipes_run, seeds=1)
-        print_plan(PlanView.of(named, scale, [part], [], place, chosen), None, everything=False)
+        part = TargetPart(named, planned.graph)
+        print_plan(PlanView.of(named, scale, [part], [], place, chosen), everything=False)
         check(planned, place, chosen)
         return
     if not report_only:
