@@ -1,79 +1,158 @@
-"""The arrows of the house: flows -> tasks -> tokenweight, tasks -> reports -> store and recipes. No room looks back."""
+"""The arrows of the house: flows -> tasks -> tokenweight, reports -> pipeline and recipes. No room looks back."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROOMS = {
-    "flows": ROOT / "flows",
-    "tasks": ROOT / "tasks",
-    "reports": ROOT / "reports",
-    "tokenweight": ROOT / "tokenweight",
+TOP = ("flows", "tasks", "reports")  # at the top of the repository, and links in the package
+
+# What each room may import of ours: one way only. Rooms that are absent here import none of the others.
+SMALL = {"errors", "progress", "flat", "console_progress", "embedded", "latex_escapes", "webpage", "assets"}
+BASE = SMALL | {"recipes", "pipeline"}
+MAKING = BASE | {"corpus", "context", "weighting"}
+LIBRARY = MAKING | {"training", "evaluation", "inspection", "stages", "model_configs", "planning"}
+ARROWS = {
+    "console_progress": SMALL,
+    "recipes": SMALL,
+    "pipeline": SMALL | {"recipes"},
+    "gpus": BASE,
+    "context": BASE,
+    "corpus": BASE,
+    "training": MAKING,
+    "evaluation": MAKING | {"training"},
+    "inspection": MAKING | {"training"},
+    "stages": BASE | {"evaluation"},  # the graph's own, until each room defines its stages on pipeline
+    "model_configs": BASE | {"stages", "training"},
+    "planning": LIBRARY,
+    "reports": BASE,
+    "tasks": LIBRARY | {"gpus", "reports"},
+    "flows": LIBRARY | {"gpus", "daemons", "tasks", "reports"},
 }
-ENTRY_POINTS = ROOT / "tokenweight" / "commands"  # the commands start flows and render reports
+COMMANDS = {"commands", "cli", "doctor"}  # the top room, although its folder lies in the package: may import everything
+
+# Arrows that are broken today, each with what mends it. This list only shrinks: an entry that holds again is an error.
+BROKEN = {
+    "weighting -> recipes": "the literals of the schema move into weighting, and the schema imports them",
+    "recipes -> training": "launch_check: what a launcher needs moves beside Execution",
+    "recipes -> pipeline": "a list of digests becomes a source of the pipeline, which inputs no longer read",
+    "corpus -> training": "generation uses training's parent_death, which belongs to neither",
+    "embedded -> training": "the signals of training.stopping",
+    "evaluation -> inspection": "phrase reads tokens and spans from an optional room",
+}
 
 
-def imports(file: Path) -> set[str]:
-    """Dotted names that a file imports, wherever in the file."""
-    found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+def room(module: str) -> str:
+    """`tokenweight.corpus.novel` -> `corpus`; the package itself is the empty room."""
+    return [*module.split("."), ""][1]
+
+
+@cache
+def files() -> dict[str, Path]:
+    """Every module of the product by its dotted name."""
+    found = {}
+    for top, prefix in [*((name, f"tokenweight.{name}") for name in TOP), ("tokenweight", "tokenweight")]:
+        for file in sorted((ROOT / top).rglob("*.py")):
+            parts = file.relative_to(ROOT / top).with_suffix("").parts
+            if top != "tokenweight" or parts[0] not in TOP:
+                found[".".join([prefix, *(part for part in parts if part != "__init__")])] = file
     return found
 
 
-def offences(room: str, forbidden: tuple[str, ...], but: tuple[str, ...] = ()) -> list[str]:
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Dotted names that a module imports, wherever in its file, but for those of the type checker alone."""
+    found, tree = set[str](), ast.parse(files()[module].read_text("utf-8"))
+    unseen = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if id(node) in unseen:
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+def arrows() -> dict[str, list[str]]:
+    """`room -> room`: the imports behind it."""
+    found: dict[str, list[str]] = {}
+    for module in files():
+        for name in sorted(imports(module)):
+            source, target = room(module), room(name)
+            if name.startswith("tokenweight.") and source != target and source not in COMMANDS:
+                found.setdefault(f"{source} -> {target}", []).append(f"{module} imports {name}")
+    return found
+
+
+def circles(edges: dict[str, set[str]]) -> list[set[str]]:
+    """Groups of more than one room of which each can be reached from each."""
+
+    def reached(start: str) -> set[str]:
+        seen, ahead = set[str](), [start]
+        while ahead:
+            for follower in edges.get(ahead.pop(), ()):
+                if follower not in seen:
+                    seen.add(follower)
+                    ahead.append(follower)
+        return seen
+
+    after = {one: reached(one) for one in edges}
+    groups = {frozenset({one, *(other for other in after[one] if one in after.get(other, ()))}) for one in edges}
+    return [set(group) for group in groups if len(group) > 1]
+
+
+def test_rooms_import_one_way_only() -> None:
+    wrong = {
+        arrow: lines
+        for arrow, lines in arrows().items()
+        if arrow.partition(" -> ")[2] not in ARROWS.get(arrow.partition(" -> ")[0], set())
+    }
+    assert {arrow: lines for arrow, lines in wrong.items() if arrow not in BROKEN} == {}
+    assert BROKEN.keys() - wrong.keys() == set(), "mended: take it off the list"
+
+
+def test_no_circle_is_left() -> None:
+    edges: dict[str, set[str]] = {}
+    for arrow in arrows().keys() - BROKEN.keys():
+        source, _, target = arrow.partition(" -> ")
+        edges.setdefault(source, set()).add(target)
+    assert circles(edges) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
+
+
+def outside(modules: Iterable[str], packages: tuple[str, ...]) -> list[str]:
+    """Imports of other people's packages."""
     return [
-        f"{file.relative_to(ROOT)}: {name}"
-        for file in sorted(ROOMS[room].rglob("*.py"))
-        if ENTRY_POINTS not in file.parents
-        for name in sorted(imports(file))
-        if any(f"{name}.".startswith(f"{prefix}.") for prefix in forbidden)
-        and not any(f"{name}.".startswith(f"{prefix}.") for prefix in but)
+        f"{module}: {name}"
+        for module in modules
+        for name in sorted(imports(module))
+        if any(f"{name}.".startswith(f"{package}.") for package in packages)
     ]
 
 
-def test_the_library_knows_no_prefect_and_no_other_room() -> None:
-    assert offences("tokenweight", ("prefect", "tokenweight.flows", "tokenweight.tasks", "tokenweight.reports")) == []
-
-
-def test_reports_knows_only_store_and_recipes() -> None:
-    rooms = ("tokenweight.reports", "tokenweight.pipeline", "tokenweight.recipes")
-    allowed = (*rooms, "tokenweight.errors", "tokenweight.webpage", "tokenweight.latex_escapes")
-    heavy = ("torch", "transformers", "prefect", "lm_eval", "datasets", "deepspeed", "tokenweight")
-    assert offences("reports", heavy, but=allowed) == []
-
-
-def test_tasks_know_no_flows() -> None:
-    assert offences("tasks", ("tokenweight.flows",)) == []
-
-
-def test_flows_only_wire() -> None:
-    assert (
-        offences(
-            "flows", ("torch", "transformers", "lm_eval", "datasets", "tokenweight.training", "tokenweight.reports")
-        )
-        == []
-    )
-
-
-def test_nothing_but_the_command_line_imports_a_command() -> None:
-    rooms = [line for room in ROOMS for line in offences(room, ("tokenweight.commands", "tokenweight.cli"))]
-    assert [line for line in rooms if not line.startswith("tokenweight/cli.py")] == []
-
-
-def test_weighting_is_pure_torch() -> None:
-    heavy = ("transformers", "datasets", "lm_eval", "tokenweight")
-    allowed = ("tokenweight.weighting", "tokenweight.recipes.schema", "tokenweight.errors")
-    found = [line for line in offences("tokenweight", heavy, but=allowed) if line.startswith("tokenweight/weighting/")]
-    assert found == []
+def test_heavy_packages_stay_where_they_belong() -> None:
+    by_room: dict[str, list[str]] = {}
+    for module in files():
+        by_room.setdefault(room(module), []).append(module)
+    library = [module for name in by_room.keys() - {*TOP, *COMMANDS} for module in by_room[name]]
+    heavy = ("torch", "transformers", "lm_eval", "datasets", "deepspeed")
+    assert outside(library, ("prefect",)) == []
+    assert outside(by_room["reports"], (*heavy, "prefect")) == []
+    assert outside(by_room["flows"], heavy) == []
+    assert outside(by_room["weighting"], ("transformers", "datasets", "lm_eval")) == []
 
 
 @pytest.mark.parametrize(
