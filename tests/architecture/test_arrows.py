@@ -16,7 +16,7 @@ TOP = ("flows", "tasks", "reports")  # at the top of the repository, and links i
 SMALL = {"errors", "progress", "flat", "console_progress", "embedded", "latex_escapes", "webpage", "assets"}
 BASE = SMALL | {"recipes", "pipeline"}
 MAKING = BASE | {"corpus", "context", "weighting"}
-LIBRARY = MAKING | {"training", "evaluation", "inspection", "stages", "model_configs", "planning"}
+LIBRARY = MAKING | {"training", "evaluation", "inspection", "model_configs", "planning"}
 ARROWS = {
     "console_progress": SMALL,
     "recipes": SMALL,
@@ -27,8 +27,7 @@ ARROWS = {
     "training": MAKING,
     "evaluation": MAKING | {"training"},
     "inspection": MAKING | {"training"},
-    "stages": BASE | {"evaluation"},  # the graph's own, until each room defines its stages on pipeline
-    "model_configs": BASE | {"stages", "training"},
+    "model_configs": MAKING | {"training"},
     "planning": LIBRARY,
     "reports": BASE,
     "tasks": LIBRARY | {"gpus", "reports"},
