@@ -64,7 +64,8 @@ def write_texts(directory: Path, documents: int, tokens: int) -> int:
 def evaluate_at(benchmark: str, documents: int, folder: Path, out_dir: Path) -> None:
     """Evaluate the shipped base on the texts."""
     from tokenweight.corpus.assets import smoke_base_dir
-    from tokenweight.evaluation.run import Job, evaluate
+    from tokenweight.evaluation.benchmark import UnitRun
+    from tokenweight.evaluation.run import evaluate_checkpoint
     from tokenweight.evaluation.units import units
     from tokenweight.recipes import load
     from tokenweight.recipes.schema import Execution, FilesCorpus, Perplexity, Pmi
@@ -76,8 +77,8 @@ def evaluate_at(benchmark: str, documents: int, folder: Path, out_dir: Path) -> 
             "pmi": Pmi(short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS),
         }
     )
-    jobs = [Job(unit, (), out_dir / unit.id) for unit in units(benchmark, settings, CONTEXT_TOKENS)]
-    for _ in evaluate(smoke_base_dir(), jobs, settings, CONTEXT_TOKENS, Execution(device="cpu")):
+    jobs = [UnitRun(unit, (), out_dir / unit.id) for unit in units(benchmark, settings, CONTEXT_TOKENS)]
+    for _ in evaluate_checkpoint(smoke_base_dir(), jobs, settings, CONTEXT_TOKENS, Execution(device="cpu")):
         pass
 
 

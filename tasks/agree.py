@@ -9,7 +9,11 @@ from math import ceil
 from typing import Any, Literal, get_args
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.backend_agreement import (
+from tokenweight.evaluation.model_spec import ModelSpec
+from tokenweight.evaluation.rows import read_rows
+from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.vllm.agreement import (
     BOUNDS,
     Agreement,
     Bounds,
@@ -17,10 +21,6 @@ from tokenweight.evaluation.backend_agreement import (
     compare,
     disagreements,
 )
-from tokenweight.evaluation.rows import read_rows
-from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.subject import Subject
-from tokenweight.evaluation.units import Unit
 from tokenweight.pipeline import Store, read_record
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.recipes.any_model import AnyModelScale
@@ -57,7 +57,7 @@ def chosen_backends(text: str) -> Backends:
 
 
 def plan_both(
-    subject: Subject,
+    subject: ModelSpec,
     scale: AnyModelScale,
     inputs: Inputs,
     stores: tuple[Store, Store],

@@ -11,12 +11,12 @@ from typing import Literal
 from tokenweight import embedded
 from tokenweight.console_progress import console_progress
 from tokenweight.errors import UserError
+from tokenweight.evaluation.backends import check_backend
 from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.hub_data import unreachable
+from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.subject import Subject, find
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.evaluation.vllm_check import OWN_HEAD, check_vllm
 from tokenweight.pipeline import Store
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import schedule, shortened
@@ -42,7 +42,7 @@ DEFAULT = tuple(name for name in OFFERED if name != "pmi")  # reads whole docume
 class PlannedModels:
     """Models to evaluate: their recipes, by label, and the artifacts that they need."""
 
-    subjects: dict[str, Subject]
+    subjects: dict[str, ModelSpec]
     recipes: dict[str, Loaded]
     graph: Graph
     scale: AnyModelScale
@@ -58,7 +58,9 @@ def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, .
     None: all but pmi, as far as the backend runs them.
     """
     if text is None:
-        return tuple(name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or name not in OWN_HEAD))
+        return tuple(
+            name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or not BENCHMARKS[name].one_pass)
+        )
     return chosen_names("--benchmarks", text, [name for name in BENCHMARKS if name in OFFERED])
 
 
@@ -74,7 +76,7 @@ def chosen_lengths(text: str | None) -> tuple[int, ...]:
 
 def subjects(
     names: Sequence[str], revision: str | None, context_tokens: int | None, benchmarks: tuple[str, ...]
-) -> list[Subject]:
+) -> list[ModelSpec]:
     """The models by name. Raises UserError for one that cannot be evaluated on these benchmarks."""
     found = [find(name, revision, context_tokens) for name in names]
     for subject in found:
@@ -88,7 +90,7 @@ def subjects(
 
 
 def plan_models(
-    subjects: Sequence[Subject],
+    subjects: Sequence[ModelSpec],
     scale: AnyModelScale,
     inputs: Inputs,
     store: Store,
@@ -154,8 +156,7 @@ def execution_of(
     if not stages:
         return None
     evaluation = next(iter(planned.recipes.values())).recipe.evaluation
-    if evaluation.backend == "vllm":
-        check_vllm()
+    check_backend(evaluation.backend)
     benchmarks = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
     missing = [*shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
     if missing:
@@ -167,9 +168,9 @@ def _say(message: str) -> None:
     print(message, file=sys.stderr)
 
 
-def _labelled(subjects: Sequence[Subject]) -> dict[str, Subject]:
+def _labelled(subjects: Sequence[ModelSpec]) -> dict[str, ModelSpec]:
     """Each model by a label of its own; UserError for a model given twice."""
-    labelled: dict[str, Subject] = {}
+    labelled: dict[str, ModelSpec] = {}
     for subject in subjects:
         if any(subject.base == other.base for other in labelled.values()):
             raise UserError(f"--model {subject.name}: given twice; give it once")

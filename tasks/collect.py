@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.planted import planted_distances
 from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import BENCHMARKS, planted_distances
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner

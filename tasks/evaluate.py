@@ -25,11 +25,13 @@ def evaluate_units(
 
     Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked.
     """
+    from tokenweight.evaluation.benchmark import UnitRun
     from tokenweight.evaluation.rescoring import StoredOutputs, rescore_unit
-    from tokenweight.evaluation.run import Job, evaluate
+    from tokenweight.evaluation.run import evaluate_checkpoint
+    from tokenweight.evaluation.units import benchmark_of
 
     held: dict[str, Held] = {}
-    jobs: list[Job] = []
+    jobs: list[UnitRun] = []
     outputs, made = StoredOutputs(store), 0
     try:
         for artifact in artifacts:
@@ -45,15 +47,17 @@ def evaluate_units(
             made += 1
             prepared = tuple(locate(one, store) for role, one in artifact.inputs.items() if role != "checkpoint")
             if scored := outputs.of(artifact.identity):
-                classes = prepared[0] if stage.unit.benchmark == "longbench" else None
+                classes = prepared[0] if benchmark_of(stage.unit).classes_in_prompts else None
                 rescore_unit(scored, stage.unit, stage.evaluation, classes, build.directory)
                 _publish(held.pop(stage.unit.id))
                 continue
-            jobs.append(Job(unit=stage.unit, prepared_dirs=prepared, out_dir=build.directory))
+            jobs.append(UnitRun(unit=stage.unit, prepared_dirs=prepared, out_dir=build.directory))
         if jobs:
             stage = _stage(artifacts[0])
             checkpoint_dir = locate(artifacts[0].inputs["checkpoint"], store)
-            for unit in evaluate(checkpoint_dir, jobs, stage.evaluation, stage.context_tokens, execution, progress):
+            for unit in evaluate_checkpoint(
+                checkpoint_dir, jobs, stage.evaluation, stage.context_tokens, execution, progress
+            ):
                 _publish(held.pop(unit.id))
     except BaseException as error:
         _abandon(held, error)

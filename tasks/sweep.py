@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.units import BENCHMARKS, planted_distances
+from tokenweight.evaluation.planted import planted_distances
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner

@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.ruler.benchmark import string_match_all, string_match_part
 from tokenweight.evaluation.ruler.generator import generate_samples
-from tokenweight.evaluation.ruler.score import string_match_all, string_match_part
 from tokenweight.evaluation.ruler.sources import Sources, questions
 from tokenweight.evaluation.ruler.tasks import CWE_TEMPLATE, TASKS
 from tokenweight.evaluation.tokens import TokenCounter, token_counter

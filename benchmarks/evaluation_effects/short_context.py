@@ -7,10 +7,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenweight.evaluation.bbh import read_examples, strict_answer, task_file, tolerant_score
-from tokenweight.evaluation.mmlu import read_split, subject_files
-from tokenweight.evaluation.units import BBH_TASKS, MMLU_SUBJECTS
-from tokenweight.recipes.schema import Bbh, Mmlu
+from tokenweight.evaluation.bbh import BBH_TASKS, read_examples, strict_answer, tolerant_score
+from tokenweight.evaluation.mmlu import MMLU_SUBJECTS, read_split
+from tokenweight.evaluation.smoke_data import smoke_eval_dir
 
 FORMS = {
     "with full stop": "So the answer is {}.",
@@ -24,8 +23,8 @@ FORMS = {
 
 def bbh(directory: Path | None) -> dict[str, Any]:
     """Share of right answers that each extraction keeps, by the form they are given in; all official targets."""
-    settings = Bbh(data=str(directory) if directory else None)
-    by_task = [[row["target"] for row in read_examples(task_file(settings, task)[0])] for task in BBH_TASKS]
+    root = directory or smoke_eval_dir() / "bbh"
+    by_task = [[row["target"] for row in read_examples(root / f"{task}.json")] for task in BBH_TASKS]
     targets = [target for task in by_task for target in task]
     return {
         "targets": len(targets),
@@ -44,8 +43,8 @@ def bbh(directory: Path | None) -> dict[str, Any]:
 
 def mmlu(directory: Path | None) -> dict[str, Any]:
     """Questions of the subjects: their weight in the micro-average (in the macro-average all weigh the same)."""
-    settings = Mmlu(data=str(directory) if directory else None)
-    sizes = {name: len(read_split(subject_files(settings, name)[1])) for name in MMLU_SUBJECTS}
+    root = (directory or smoke_eval_dir() / "mmlu") / "test"
+    sizes = {name: len(read_split(root / f"{name}_test.csv")) for name in MMLU_SUBJECTS}
     total = sum(sizes.values())
     largest, smallest = max(sizes, key=sizes.__getitem__), min(sizes, key=sizes.__getitem__)
     return {

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.corpus.assets import smoke_base_dir
-from tokenweight.evaluation import vllm_check
+from tokenweight.evaluation.vllm import check as vllm_check
 
 STAND_IN = Path(__file__).parents[1] / "evaluation" / "stand_in"
 ARGUMENTS = ("--model", str(smoke_base_dir()), "--scale", "smoke", "--device", "cpu", "--benchmarks", "mmlu")

@@ -17,7 +17,8 @@ import pytest
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.units import BBH_TASKS, Unit
+from tokenweight.evaluation.bbh import BBH_TASKS
+from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline import Store
 from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import schedule
@@ -131,7 +132,7 @@ def test_a_run_that_was_cut_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -
     from tokenweight.evaluation import run as evaluation
 
     arguments = ("--model", SHIPPED, *SMOKE, "--benchmarks", "bbh", "--store", "cut", "--json")
-    original = evaluation.evaluate
+    original = evaluation.evaluate_checkpoint
     evaluated: list[str] = []
 
     def cut_at_the_fourth(*given: Any) -> Iterator[Unit]:
@@ -152,7 +153,7 @@ def test_a_run_that_was_cut_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -
         asked.extend(job.unit.id for job in jobs)
         yield from original(checkpoint, jobs, *given)
 
-    monkeypatch.setattr(evaluation, "evaluate", noted)
+    monkeypatch.setattr(evaluation, "evaluate_checkpoint", noted)
     code, out, _ = run(*arguments)
     assert code == 0
     assert sorted(asked + evaluated) == sorted(f"bbh/{task}" for task in BBH_TASKS)
@@ -214,10 +215,10 @@ def test_a_mistake_is_one_line(
 ) -> None:
     import torch
 
-    from tokenweight.evaluation.harness import Harness
+    from tokenweight.evaluation.hf_model import HFModel
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(Harness, "__init__", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(HFModel, "__init__", lambda *_: pytest.fail("a model was loaded"))
     code, out, err = run("--model", SHIPPED, "--scale", "smoke", "--store", "mistakes", *arguments)
     lines = [line for line in err.splitlines() if line]
     assert (code, out, len(lines)) == (2, "", 1)
@@ -307,7 +308,7 @@ def with_tokenizer(directory: Path) -> Path:
     ],
 )
 def test_what_cannot_be_evaluated(tmp_path: Path, changes: dict[str, Any], tokenizer: bool, told: str) -> None:
-    from tokenweight.evaluation.subject import find
+    from tokenweight.evaluation.model_spec import find
 
     directory = config_only(tmp_path / "model", **changes)
     if tokenizer:
@@ -317,7 +318,7 @@ def test_what_cannot_be_evaluated(tmp_path: Path, changes: dict[str, Any], token
 
 
 def test_an_adapter_and_a_broken_configuration(tmp_path: Path) -> None:
-    from tokenweight.evaluation.subject import find
+    from tokenweight.evaluation.model_spec import find
 
     (tmp_path / "adapter_config.json").write_text("{}")
     with pytest.raises(UserError, match="merge it into its base"):
@@ -339,7 +340,7 @@ def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
     """From the local cache, as without network; an id that is not there is one line."""
     from huggingface_hub import constants
 
-    from tokenweight.evaluation.subject import find
+    from tokenweight.evaluation.model_spec import find
     from tokenweight.recipes.schema import HubBase
 
     commit = "0123456789abcdef0123456789abcdef01234567"
@@ -360,7 +361,7 @@ def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
 def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
     from transformers import GPT2Config
 
-    from tokenweight.evaluation.subject import find
+    from tokenweight.evaluation.model_spec import find
 
     directory = tmp_path / "gpt2"
     config = GPT2Config(n_positions=64, n_embd=8, n_layer=1, n_head=1, architectures=["GPT2LMHeadModel"])

@@ -1,8 +1,7 @@
-"""docs/evaluation.md: its figures are the record's, its tests exist; the measurement by hand on a small run."""
+"""docs/evaluation.md: its figures are the record's; the measurement by hand on a small run."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import re
@@ -17,7 +16,7 @@ from tokenweight.evaluation.longbench.tasks import TASKS
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
 SCRIPTS = ROOT / "benchmarks" / "evaluation_effects"
-COLUMNS = ["topic", "the paper", "official code", "lm-eval", "here", "effect", "held by"]
+COLUMNS = ["topic", "here", "official code", "lm-eval", "effect"]
 
 
 def script(name: str) -> ModuleType:
@@ -44,19 +43,13 @@ def test_every_figure_is_the_records() -> None:
     assert all(run["published_equal"] == 16 for run in record["longbench"].values())
 
 
-def test_each_difference_names_tests_that_exist() -> None:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in DOCUMENT.splitlines() if "::" in line]
-    assert len(rows) > 30
-    for row in (row for row in rows if len(row) > 1):
-        assert len(row) == len(COLUMNS), row
-        assert all(row), row[0]
-        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row[-1])
-        assert named, row[0]
-        for file, test in named:
-            tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-            assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, f"{row[0]}: {test}"
-    headers = [line for line in DOCUMENT.splitlines() if line.startswith("| topic")]
-    assert headers == ["| " + " | ".join(COLUMNS) + " |"] * 5
+def test_each_difference_says_what_is_done_here_and_elsewhere() -> None:
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in DOCUMENT.splitlines() if "|" in line]
+    headers = [number for number, row in enumerate(rows) if row[0] == "topic"]
+    assert [rows[number] for number in headers] == [COLUMNS] * 3
+    differences = [row for row in rows if len(row) == len(COLUMNS)]
+    assert len(differences) > 25
+    assert all(all(row) for row in differences)
 
 
 @pytest.fixture

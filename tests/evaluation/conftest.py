@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tokenweight.evaluation.units import BBH_TASKS, MMLU_SUBJECTS
+from tokenweight.evaluation.bbh import BBH_TASKS
+from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
 from tokenweight.recipes.schema import (
     Bbh,
     Evaluation,

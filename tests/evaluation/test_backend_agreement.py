@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tokenweight.evaluation.backend_agreement import BOUNDS, Agreement, Pair, compare, disagreements
 from tokenweight.evaluation.rows import Row
 from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.vllm.agreement import BOUNDS, Agreement, Pair, compare, disagreements
 
 VT = Unit("ruler", "vt", 1024)
 ROW = Row(

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from tokenweight.evaluation.guards import echoes, flags, summary
-from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation.benchmark import UnitRun
+from tokenweight.evaluation.guards import flags, summary
+from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.evaluation.samples import echoes
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -22,6 +24,11 @@ ROW = Row(
     output="seven", filtered="seven", reference='["7"]', metric="exact_match", score=0.5, bos_tokens=1,
     left_truncated=False, echoed=False,
 )  # fmt: skip
+
+
+def unit(text: str) -> Unit:
+    benchmark, task, *length = text.split("/")
+    return Unit(benchmark, task, int(length[0]) if length else None)
 
 
 def rows(*changes: dict[str, Any]) -> list[Row]:
@@ -42,38 +49,38 @@ def answering(*references: str) -> list[Row]:
 
 
 TRIPPED = [  # flag, unit, rows that trip it, rows that narrowly do not
-    ("prompt_echoed", "ruler/vt/4096", mixed(2, 10, echoed=True), mixed(1, 10, echoed=True)),
-    ("missing_bos", "mmlu/anatomy", mixed(1, 10, bos_tokens=0), mixed(10, 10, bos_tokens=None)),
-    ("double_bos", "mmlu/anatomy", mixed(1, 10, bos_tokens=2), mixed(10, 10, bos_tokens=1)),
-    ("all_zero", "bbh/snarks", scored(*[0.0] * 8), scored(*[0.0] * 7, 1.0)),
-    ("all_equal", "bbh/snarks", scored(*[0.5] * 8), scored(*[0.5] * 7, 0.4)),
-    ("all_empty", "bbh/snarks", mixed(8, 8, output=" \n"), mixed(7, 8, output=" \n")),
-    ("implausibly_perfect", "longbench/trec", scored(*[1.0] * 39, 0.0), scored(*[1.0] * 38, 0.0, 0.0)),
-    ("implausibly_perfect", "ruler/qa_1/4096", scored(*[1.0] * 8), scored(*[1.0] * 7, 0.0)),
-    ("left_truncated", "bbh/snarks", mixed(1, 10, left_truncated=True), mixed(10, 10, truncated=False)),
-    ("mostly_truncated", "longbench/trec", mixed(6, 10, truncated=True), mixed(5, 10, truncated=True)),
-    ("one_answer_to_everything", "mmlu/virology", answering(*"ABABABAB"), answering(*"AAAAAAAA")),
+    ("prompt_echoed", unit("ruler/vt/4096"), mixed(2, 10, echoed=True), mixed(1, 10, echoed=True)),
+    ("missing_bos", unit("mmlu/anatomy"), mixed(1, 10, bos_tokens=0), mixed(10, 10, bos_tokens=None)),
+    ("double_bos", unit("mmlu/anatomy"), mixed(1, 10, bos_tokens=2), mixed(10, 10, bos_tokens=1)),
+    ("all_zero", unit("bbh/snarks"), scored(*[0.0] * 8), scored(*[0.0] * 7, 1.0)),
+    ("all_equal", unit("bbh/snarks"), scored(*[0.5] * 8), scored(*[0.5] * 7, 0.4)),
+    ("all_empty", unit("bbh/snarks"), mixed(8, 8, output=" \n"), mixed(7, 8, output=" \n")),
+    ("implausibly_perfect", unit("longbench/trec"), scored(*[1.0] * 39, 0.0), scored(*[1.0] * 38, 0.0, 0.0)),
+    ("implausibly_perfect", unit("ruler/qa_1/4096"), scored(*[1.0] * 8), scored(*[1.0] * 7, 0.0)),
+    ("left_truncated", unit("bbh/snarks"), mixed(1, 10, left_truncated=True), mixed(10, 10, truncated=False)),
+    ("mostly_truncated", unit("longbench/trec"), mixed(6, 10, truncated=True), mixed(5, 10, truncated=True)),
+    ("one_answer_to_everything", unit("mmlu/virology"), answering(*"ABABABAB"), answering(*"AAAAAAAA")),
 ]
 
 
-@pytest.mark.parametrize(("flag", "unit", "tripping", "narrowly_not"), TRIPPED)
+@pytest.mark.parametrize(("flag", "which", "tripping", "narrowly_not"), TRIPPED)
 def test_each_flag_is_raised_and_is_not_raised_for_less(
-    flag: str, unit: str, tripping: list[Row], narrowly_not: list[Row]
+    flag: str, which: Unit, tripping: list[Row], narrowly_not: list[Row]
 ) -> None:
-    assert summary(tripping, unit, n_expected=len(tripping), seconds=0.0)["flags"] == [flag]
-    assert flag not in flags(narrowly_not, unit)
+    assert summary(tripping, which, n_expected=len(tripping), seconds=0.0)["flags"] == [flag]
+    assert flag not in flags(narrowly_not, which)
 
 
 def test_what_a_few_samples_can_and_cannot_tell() -> None:
-    assert flags(scored(*[0.0] * 7), "bbh/snarks") == []
-    assert flags(mixed(2, 2, output=""), "bbh/snarks") == ["all_empty"]
-    assert flags([], "bbh/snarks") == ["no_samples"]
+    assert flags(scored(*[0.0] * 7), unit("bbh/snarks")) == []
+    assert flags(mixed(2, 2, output=""), unit("bbh/snarks")) == ["all_empty"]
+    assert flags([], unit("bbh/snarks")) == ["no_samples"]
 
 
 def test_what_is_really_solved_or_has_no_answers_is_not_suspected() -> None:
-    assert flags(scored(*[1.0] * 8), "ruler/vt/4096") == []
-    assert flags(rows(*[{"score": 3.5, "output": "", "metric": "nll"}] * 8), "perplexity/validation/4096") == []
-    assert flags(mixed(8, 8, output="[-1.0, -2.0]"), "mmlu/anatomy") == []
+    assert flags(scored(*[1.0] * 8), unit("ruler/vt/4096")) == []
+    assert flags(rows(*[{"score": 3.5, "output": "", "metric": "nll"}] * 8), unit("perplexity/validation/4096")) == []
+    assert flags(mixed(8, 8, output="[-1.0, -2.0]"), unit("mmlu/anatomy")) == []
 
 
 PROMPT = "Some special magic numbers are hidden within the following text. " + "The grass is green. " * 30 + "It is"
@@ -103,12 +110,12 @@ def test_short_prompts_are_not_judged() -> None:
 
 
 def test_summary_counts_what_is_missing_and_says_which_bos() -> None:
-    told = summary(scored(0.0, 1.0), "ruler/vt/4096", n_expected=3, seconds=1.5)
+    told = summary(scored(0.0, 1.0), unit("ruler/vt/4096"), n_expected=3, seconds=1.5)
     assert (told["n"], told["n_expected"], told["mean_score"], told["seconds"]) == (2, 3, 0.5, 1.5)
     assert (told["flags"], told["bos"], told["share_echoed"]) == (["missing_samples"], 1, 0.0)
 
     def bos(*counts: int | None) -> Any:
-        return summary(rows(*({"bos_tokens": n} for n in counts)), "bbh/snarks", n_expected=2, seconds=0.0)["bos"]
+        return summary(rows(*({"bos_tokens": n} for n in counts)), unit("bbh/snarks"), n_expected=2, seconds=0.0)["bos"]
 
     assert (bos(None, None), bos(0, 0), bos(1, 0)) == ("no BOS", 0, [0, 1])
 
@@ -117,10 +124,10 @@ def test_summary_counts_what_is_missing_and_says_which_bos() -> None:
 
 
 @pytest.fixture
-def ruler_job(prompt_record: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[[Path, str], Job]:
+def ruler_job(prompt_record: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[[Path, str], UnitRun]:
     """A RULER unit of two prompts, prepared for a checkpoint's tokenizer."""
 
-    def made(checkpoint: Path, prompt: str) -> Job:
+    def made(checkpoint: Path, prompt: str) -> UnitRun:
         from transformers import AutoTokenizer
 
         prepared = tmp_path / "prepared"
@@ -128,7 +135,7 @@ def ruler_job(prompt_record: Callable[..., dict[str, Any]], tmp_path: Path) -> C
         n_tokens = len(AutoTokenizer.from_pretrained(checkpoint)(prompt).input_ids)
         lines = [json.dumps(prompt_record(i, prompt, n_tokens)) + "\n" for i in range(2)]
         (prepared / "prompts.jsonl").write_text("".join(lines))
-        return Job(Unit("ruler", "vt", 512), (prepared,), tmp_path / "out")
+        return UnitRun(Unit("ruler", "vt", 512), (prepared,), tmp_path / "out")
 
     return made
 
@@ -152,22 +159,22 @@ def without_bos(checkpoint: Path, directory: Path, bos_token: str | None) -> Pat
 )
 def test_a_tokenizer_that_adds_no_bos_is_recorded(
     bos_token: str | None, bos: Any, found: list[str], checkpoint: Path, evaluation: Evaluation, execution: Execution,
-    ruler_job: Callable[[Path, str], Job], tmp_path: Path,
+    ruler_job: Callable[[Path, str], UnitRun], tmp_path: Path,
 ) -> None:  # fmt: skip
     copy = without_bos(checkpoint, tmp_path / "copy", bos_token)
     job = ruler_job(copy, "VAR A = 12345. Which variables have the value 12345?")
-    list(evaluate(copy, [job], evaluation, 512, execution))
+    list(evaluate_checkpoint(copy, [job], evaluation, 512, execution))
     told = json.loads((job.out_dir / "summary.json").read_text())
     assert (told["bos"], told["flags"]) == (bos, found)
 
 
 def test_one_bos_is_recorded_and_an_echo_is_seen_at_the_model(
-    checkpoint: Path, evaluation: Evaluation, execution: Execution, ruler_job: Callable[[Path, str], Job],
+    checkpoint: Path, evaluation: Evaluation, execution: Execution, ruler_job: Callable[[Path, str], UnitRun],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     job = ruler_job(checkpoint, PROMPT[:200])
-    monkeypatch.setattr(Harness, "generate", lambda self, instances: [i.args[0] + " 12345" for i in instances])
-    list(evaluate(checkpoint, [job], evaluation, 512, execution))
+    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [i.args[0] + " 12345" for i in instances])
+    list(evaluate_checkpoint(checkpoint, [job], evaluation, 512, execution))
     told = json.loads((job.out_dir / "summary.json").read_text())
     assert (told["bos"], told["flags"], told["share_echoed"]) == (1, ["prompt_echoed"], 1.0)
     assert all(row.echoed and row.bos_tokens == 1 for row in read_rows(job.out_dir))

@@ -11,18 +11,18 @@ import pytest
 import torch
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.harness import Harness
-from tokenweight.evaluation.prompted import unit_samples
+from tokenweight.evaluation.hf_model import HFModel
+from tokenweight.evaluation.prompts import unit_samples
 from tokenweight.evaluation.units import Unit
-from tokenweight.recipes.schema import Evaluation, Execution
+from tokenweight.recipes.schema import Execution
 
 CONTEXT_TOKENS = 512
 PROMPTS = ["What is 7 + 2?", "The lazy dog jumps over the quick brown fox. " * 3, "True and False is", "A" * 200]
 
 
 @pytest.fixture(scope="module")
-def harness(checkpoint: Path, execution: Execution) -> Harness:
-    return Harness(checkpoint, CONTEXT_TOKENS, execution)
+def harness(checkpoint: Path, execution: Execution) -> HFModel:
+    return HFModel(checkpoint, CONTEXT_TOKENS, execution)
 
 
 def _instances(prompts: list[str], new_tokens: int = 12) -> list[Any]:
@@ -32,7 +32,7 @@ def _instances(prompts: list[str], new_tokens: int = 12) -> list[Any]:
     return [Instance("generate_until", {}, (prompt, arguments), 0, (None, i, 1)) for i, prompt in enumerate(prompts)]
 
 
-def _alone(harness: Harness, prompt: str, new_tokens: int = 12) -> str:
+def _alone(harness: HFModel, prompt: str, new_tokens: int = 12) -> str:
     """Greedy decoding by plain forward passes, no cache, no padding."""
     ids = harness.encode(prompt)
     start = len(ids)
@@ -44,7 +44,7 @@ def _alone(harness: Harness, prompt: str, new_tokens: int = 12) -> str:
     return str(harness.lm.tokenizer.decode(ids[start:], skip_special_tokens=True))
 
 
-def test_batched_outputs_equal_each_prompt_decoded_alone(harness: Harness) -> None:
+def test_batched_outputs_equal_each_prompt_decoded_alone(harness: HFModel) -> None:
     expected = [_alone(harness, prompt) for prompt in PROMPTS]
     assert len(set(expected)) > 2, "the random model says the same to everything: nothing is tested"
     assert harness.generate(_instances(PROMPTS)) == expected
@@ -52,7 +52,7 @@ def test_batched_outputs_equal_each_prompt_decoded_alone(harness: Harness) -> No
     assert harness.generate(_instances(PROMPTS[1:2])) == expected[1:2]
 
 
-def test_the_model_reads_exactly_one_bos(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_reads_exactly_one_bos(harness: HFModel, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[int]] = []
     original = harness.lm._model_generate
 
@@ -66,16 +66,16 @@ def test_the_model_reads_exactly_one_bos(harness: Harness, monkeypatch: pytest.M
     assert all(ids[0] == 0 and ids.count(0) == 1 for ids in seen)
 
 
-def test_bos_missing_or_doubled_is_an_error(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bos_missing_or_doubled_is_an_error(harness: HFModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [0, 0, 5])
-    with pytest.raises(StageError, match="BOS stands twice"):
+    with pytest.raises(StageError, match="BOS is there twice"):
         harness.read("a")
     monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [5, 6])
     with pytest.raises(StageError, match="BOS is missing"):
         harness.read("a")
 
 
-def test_a_prompt_that_would_be_cut_is_refused(harness: Harness) -> None:
+def test_a_prompt_that_would_be_cut_is_refused(harness: HFModel) -> None:
     prompt = "A" * 300
     n = harness.read(prompt).n_tokens
     assert harness.checked(prompt, CONTEXT_TOKENS - n).n_tokens == n
@@ -83,7 +83,7 @@ def test_a_prompt_that_would_be_cut_is_refused(harness: Harness) -> None:
         harness.checked(prompt, CONTEXT_TOKENS - n + 1)
 
 
-def test_fewshot_examples_give_way_to_the_question(harness: Harness) -> None:
+def test_fewshot_examples_give_way_to_the_question(harness: HFModel) -> None:
     def prompt_with(shots: int) -> str:
         return "B" * 150 * shots + "Question"
 
@@ -100,11 +100,11 @@ def test_fewshot_examples_give_way_to_the_question(harness: Harness) -> None:
 
 
 def test_prompts_of_another_tokenizer_are_refused(
-    harness: Harness, evaluation: Evaluation, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
+    harness: HFModel, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text(json.dumps(prompt_record(0, "What is 7?", 999)))
     with pytest.raises(StageError, match="not the one it was prepared for"):
-        unit_samples(Unit("ruler", "vt", 512), tmp_path, evaluation, harness)
+        unit_samples(Unit("ruler", "vt", 512), tmp_path, harness)
 
 
 def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, executi
             {"do_sample": True, "temperature": 5.0, "repetition_penalty": 9.0, "bos_token_id": 0, "eos_token_id": 1}
         )
     )
-    outputs = [Harness(path, CONTEXT_TOKENS, execution).generate(_instances(PROMPTS)) for path in (checkpoint, copy)]
+    outputs = [HFModel(path, CONTEXT_TOKENS, execution).generate(_instances(PROMPTS)) for path in (checkpoint, copy)]
     assert outputs[0] == outputs[1]
 
 
@@ -126,17 +126,17 @@ def test_a_bare_tokenizer_gets_its_end_of_text_by_name(checkpoint: Path, executi
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     bare = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (copy / "tokenizer_config.json").write_text(json.dumps(bare))
-    found = Harness(copy, CONTEXT_TOKENS, execution)
+    found = HFModel(copy, CONTEXT_TOKENS, execution)
     assert found.lm.tokenizer.eos_token == "<eos>"
     assert len(found.generate(_instances(PROMPTS, 2))) == len(PROMPTS)
     text = (copy / "tokenizer.json").read_text().replace("<eos>", "<what>")
     (copy / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match="names no eos_token"):
-        Harness(copy, CONTEXT_TOKENS, execution)
+        HFModel(copy, CONTEXT_TOKENS, execution)
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
 def test_the_precision_is_the_evaluations_not_the_devices(
     precision: Any, dtype: torch.dtype, checkpoint: Path, execution: Execution
 ) -> None:
-    assert Harness(checkpoint, CONTEXT_TOKENS, execution, precision).lm.model.dtype == dtype
+    assert HFModel(checkpoint, CONTEXT_TOKENS, execution, precision).lm.model.dtype == dtype

@@ -10,18 +10,21 @@ import torch
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation import bbh, mmlu
-from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation.bbh import BBH_TASKS
+from tokenweight.evaluation.benchmark import Unit, UnitRun
+from tokenweight.evaluation.hf_model import HFModel
+from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
 from tokenweight.evaluation.prepare import data_files
 from tokenweight.evaluation.rescoring import rescore_rows
 from tokenweight.evaluation.rows import read_rows
-from tokenweight.evaluation.run import Job, evaluate
-from tokenweight.evaluation.units import BBH_TASKS, MMLU_SUBJECTS, Unit
+from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.recipes import schema as settings
 from tokenweight.recipes.schema import Evaluation, Execution
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 
-def _log_likelihood(harness: Harness, context: str, choice: str) -> float:
+def _log_likelihood(harness: HFModel, context: str, choice: str) -> float:
     ids, n_context = harness.encode(context + choice), len(harness.encode(context))
     with torch.no_grad():
         logs = harness.lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
@@ -32,9 +35,9 @@ def test_mmlu_by_hand(
     checkpoint: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path, context_tokens: int
 ) -> None:
     subject = "high_school_physics"
-    jobs = [Job(Unit("mmlu", name), None, tmp_path / name) for name in (subject, "anatomy")]
-    assert list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution)) != []
-    harness = Harness(checkpoint, context_tokens, execution)
+    jobs = [UnitRun(Unit("mmlu", name), None, tmp_path / name) for name in (subject, "anatomy")]
+    assert list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution)) != []
+    harness = HFModel(checkpoint, context_tokens, execution)
     dev, test = (mmlu.read_split(path) for path in data_files(Unit("mmlu", subject), evaluation))
 
     def shown(document: dict[str, object], answer: str = "") -> str:
@@ -66,22 +69,23 @@ def _dropped(harness, untruncated, used, head, dev, document, shown):  # type: i
     raise AssertionError("no number of examples gives the prompt's length")
 
 
-@pytest.fixture(scope="module")
-def bbh_samples(checkpoint: Path, data: Path, execution: Execution, context_tokens: int) -> dict[str, list[bbh.Sample]]:
-    from tokenweight.recipes.schema import Bbh
-
-    settings = Bbh(data=str(data / "bbh"), samples=1, max_new_tokens=8)
-    # A context that holds all three exemplars: these tests are about prompts and scores, not about fitting.
-    return bbh.tasks_samples(["boolean_expressions"], settings, Harness(checkpoint, 8192, execution))
+EXPRESSIONS = Unit("bbh", "boolean_expressions")
 
 
-def test_bbh_prompt_and_scores(bbh_samples: dict[str, list[bbh.Sample]]) -> None:
-    sample = bbh_samples["boolean_expressions"][0]
-    assert sample.prompt.startswith(
+@pytest.fixture
+def bbh_settings(evaluation: Evaluation, data: Path) -> Evaluation:
+    return evaluation.model_copy(update={"bbh": settings.Bbh(data=str(data / "bbh"), samples=1, max_new_tokens=8)})
+
+
+def test_bbh_prompt(bbh_settings: Evaluation, checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
+    # A context that holds all three exemplars: this test is about prompts, not about fitting.
+    model = HFModel(checkpoint, 8192, execution)
+    (sample,) = bbh.Bbh().samples([UnitRun(EXPRESSIONS, (), tmp_path)], bbh_settings, model)[EXPRESSIONS]
+    assert sample.text.startswith(
         "Evaluate the result of a random Boolean expression.\n\nQ: not ( ( not not True ) ) is\n"
     )
-    assert sample.prompt.endswith("\n\nQ: not ( True ) and 0 is\nA: Let's think step by step.\n")
-    assert sample.prompt.count("So the answer is ") == 3
+    assert sample.text.endswith("\n\nQ: not ( True ) and 0 is\nA: Let's think step by step.\n")
+    assert sample.text.count("So the answer is ") == 3
     arguments = sample.instances[0].args[1]
     assert (arguments["max_gen_toks"], arguments["do_sample"]) == (8, False)
     assert arguments["until"] == ["</s>", "Q", "\n\n"]
@@ -98,12 +102,17 @@ def test_bbh_prompt_and_scores(bbh_samples: dict[str, list[bbh.Sample]]) -> None
         ("I do not know.", 0.0, 0.0),
     ],
 )
-def test_bbh_strict_and_tolerant(
-    output: str, strict: float, tolerant: float, bbh_samples: dict[str, list[bbh.Sample]]
-) -> None:
-    row = bbh_samples["boolean_expressions"][0].row([output])
-    assert (row.score, row.tolerant_score) == (strict, tolerant)
-    assert row.filtered == bbh.strict_answer(output), "the stand-in for lm-eval's filter differs from it"
+def test_bbh_strict_and_tolerant(output: str, strict: float, tolerant: float, bbh_settings: Evaluation) -> None:
+    scored = bbh.Bbh().score("boolean_expressions", output, ["False"], None, bbh_settings)
+    assert (scored.score, scored.tolerant_score) == (strict, tolerant)
+    (task,) = bbh.Bbh().harness_tasks([EXPRESSIONS], bbh_settings).values()
+    document = {"input": "", "target": "False"}
+    instance = task.construct_requests(doc=document, ctx="", metadata=(task.config.task, 0, 1))
+    instance.resps = [output]
+    task._instances = [instance]
+    task.apply_filters()
+    filtered = instance.filtered_resps["get-answer"]
+    assert (scored.filtered, strict) == (filtered, task.process_results(document, [filtered])["exact_match"])
 
 
 @pytest.mark.parametrize(
@@ -118,8 +127,8 @@ def test_options(output: str, right: bool) -> None:
 def test_stored_outputs_score_the_same_again(
     checkpoint: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path, context_tokens: int
 ) -> None:
-    jobs = [Job(Unit(b, t), None, tmp_path / t) for b, t in (("mmlu", "virology"), ("bbh", "snarks"))]  # type: ignore[arg-type]
-    assert len(list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))) == 2
+    jobs = [UnitRun(Unit(b, t), None, tmp_path / t) for b, t in (("mmlu", "virology"), ("bbh", "snarks"))]  # type: ignore[arg-type]
+    assert len(list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))) == 2
     for job in jobs:
         rows = read_rows(job.out_dir)
         assert rescore_rows(rows, job.unit, evaluation) == rows
@@ -169,11 +178,15 @@ def test_hub_data_offline_is_one_clear_line(
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-    settings = getattr(evaluation, name).model_copy(update={"data": "hub"})
-    job = Job(Unit(name, {"mmlu": "anatomy", "bbh": "snarks"}[name]), None, tmp_path)  # type: ignore[arg-type]
-    assert data_files(job.unit, evaluation.model_copy(update={name: settings})) == []
+    part = getattr(evaluation, name).model_copy(update={"data": "hub"})
+    job = UnitRun(Unit(name, {"mmlu": "anatomy", "bbh": "snarks"}[name]), None, tmp_path)  # type: ignore[arg-type]
+    assert data_files(job.unit, evaluation.model_copy(update={name: part})) == []
     with pytest.raises(UserError, match=rf"evaluation\.{name}\.data: .* cannot be loaded"):
-        list(evaluate(checkpoint, [job], evaluation.model_copy(update={name: settings}), context_tokens, execution))
+        list(
+            evaluate_checkpoint(
+                checkpoint, [job], evaluation.model_copy(update={name: part}), context_tokens, execution
+            )
+        )
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="real data not here")
@@ -184,5 +197,5 @@ def test_official_bbh_files_hold_all_tasks() -> None:
 def test_lm_eval_knows_all_our_subjects_and_tasks() -> None:
     from tokenweight.evaluation.harness_tasks import _manager
 
-    assert set(_manager(mmlu.FOLDER).all_subtasks) == {f"mmlu_{s}" for s in MMLU_SUBJECTS}
-    assert set(_manager(bbh.FOLDER).all_subtasks) == {f"bbh_cot_fewshot_{t}" for t in BBH_TASKS}
+    assert set(_manager(mmlu.Mmlu.folder).all_subtasks) == {f"mmlu_{s}" for s in MMLU_SUBJECTS}
+    assert set(_manager(bbh.Bbh.folder).all_subtasks) == {f"bbh_cot_fewshot_{t}" for t in BBH_TASKS}

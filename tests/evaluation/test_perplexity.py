@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokenweight.corpus.encoding import encode_prefix
 from tokenweight.corpus.sources import documents
-from tokenweight.evaluation.perplexity import first_tokens
+from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.rows import Journal, read_rows
-from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -19,17 +20,17 @@ LENGTHS_TOKENS = (128, 256)
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> list[Job]:
-    return [Job(Unit("perplexity", "validation", n), (), tmp_path / str(n)) for n in LENGTHS_TOKENS]
+def jobs(tmp_path: Path) -> list[UnitRun]:
+    return [UnitRun(Unit("perplexity", "validation", n), (), tmp_path / str(n)) for n in LENGTHS_TOKENS]
 
 
 def test_equals_the_models_own_loss(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int
+    checkpoint: Path, jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model, tokenizer = AutoModelForCausalLM.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint)
-    assert len(list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))) == 2
+    assert len(list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))) == 2
     encoded = [tokenizer(d.text).input_ids for d in documents(evaluation.perplexity.corpus, "validation")]
     for job in jobs:
         n = job.unit.length_tokens or 0
@@ -53,22 +54,22 @@ def test_a_document_counts_only_at_lengths_that_it_fills(
     long = evaluation.model_copy(
         update={"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (128, 100_000)})}
     )
-    jobs = [Job(Unit("perplexity", "validation", n), (), tmp_path / str(n)) for n in (128, 100_000)]
-    list(evaluate(checkpoint, jobs, long, 100_000, execution))
+    jobs = [UnitRun(Unit("perplexity", "validation", n), (), tmp_path / str(n)) for n in (128, 100_000)]
+    list(evaluate_checkpoint(checkpoint, jobs, long, 100_000, execution))
     assert 0 < len(read_rows(jobs[0].out_dir)) < 4
     assert read_rows(jobs[1].out_dir) == []
     assert json.loads((jobs[1].out_dir / "summary.json").read_text())["flags"] == ["no_samples"]
 
 
 def test_resumes_behind_the_documents_that_are_done(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int
+    checkpoint: Path, jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int
 ) -> None:
-    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
     whole = {job.unit.id: read_rows(job.out_dir) for job in jobs}
     for job in jobs:
         (job.out_dir / "rows.parquet").unlink()
         Journal(job.out_dir).append(whole[job.unit.id][:1], 0.0)
-    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
     assert {job.unit.id: read_rows(job.out_dir) for job in jobs} == whole
 
 
@@ -83,6 +84,6 @@ def test_only_the_text_needed_is_tokenised(checkpoint: Path) -> None:
         longest.append(len(piece))
         return tokenizer(piece, **rest)
 
-    assert first_tokens(spy, text, 300) == tokenizer(text).input_ids[:300]
+    assert encode_prefix(spy, text, 300)["input_ids"][:300] == tokenizer(text).input_ids[:300]
     assert max(longest) < 5000
-    assert first_tokens(spy, "a b", 300) == tokenizer("a b").input_ids
+    assert encode_prefix(spy, "a b", 300)["input_ids"] == tokenizer("a b").input_ids

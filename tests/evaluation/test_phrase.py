@@ -14,10 +14,11 @@ from transformers import AutoTokenizer
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.phrase import read_sequence
 from tokenweight.evaluation.phrase_text import text_problem
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import units
 from tokenweight.recipes.schema import Evaluation, Execution, NovelCorpus, Phrase
 
@@ -34,8 +35,8 @@ def measured(
     checkpoint: Path, evaluation: Evaluation, execution: Execution, out_dir: Path, scorer: Path | None = None
 ) -> Told:
     prepared = (scorer,) if scorer else ()
-    jobs = [Job(unit, prepared, out_dir / unit.task) for unit in units("phrase", evaluation, CONTEXT)]
-    assert len(list(evaluate(checkpoint, jobs, evaluation, CONTEXT, execution))) == 3
+    jobs = [UnitRun(unit, prepared, out_dir / unit.task) for unit in units("phrase", evaluation, CONTEXT)]
+    assert len(list(evaluate_checkpoint(checkpoint, jobs, evaluation, CONTEXT, execution))) == 3
     summaries = [json.loads((job.out_dir / "summary.json").read_text()) for job in jobs]
     assert summaries[0]["tokens"] == summaries[1]["tokens"] == summaries[2]["tokens"]
     return {job.unit.task: read_rows(job.out_dir) for job in jobs}, summaries[0]

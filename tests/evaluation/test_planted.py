@@ -12,10 +12,12 @@ import torch
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Kind
+from tokenweight.evaluation.benchmark import Unit, UnitRun
+from tokenweight.evaluation.planted import TASKS as PLANTED_TASKS
 from tokenweight.evaluation.planted import measures, roc_auc
 from tokenweight.evaluation.rows import Journal, read_rows
-from tokenweight.evaluation.run import Job, evaluate
-from tokenweight.evaluation.units import PLANTED_TASKS, Unit, units
+from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.evaluation.units import units
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
 from tokenweight.recipes.schema import Chunking, Evaluation, Execution, NovelCorpus, Planted, Scorer
@@ -92,19 +94,19 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def judged(prepared: tuple[Path, Path], evaluation: Evaluation, tmp_path: Path) -> tuple[list[Job], Evaluation]:
+def judged(prepared: tuple[Path, Path], evaluation: Evaluation, tmp_path: Path) -> tuple[list[UnitRun], Evaluation]:
     settings = evaluation.model_copy(update={"planted": PLANTED})
-    jobs = [Job(u, prepared, tmp_path / u.id.replace("/", "-")) for u in units("planted", settings, 1024)]
+    jobs = [UnitRun(u, prepared, tmp_path / u.id.replace("/", "-")) for u in units("planted", settings, 1024)]
     return jobs, settings
 
 
 def test_rows_are_those_of_the_plain_model(
-    prepared: tuple[Path, Path], judged: tuple[list[Job], Evaluation], execution: Execution
+    prepared: tuple[Path, Path], judged: tuple[list[UnitRun], Evaluation], execution: Execution
 ) -> None:
     from transformers import AutoModelForCausalLM
 
     jobs, settings = judged
-    done = list(evaluate(smoke_base_dir(), jobs, settings, 1024, execution))
+    done = list(evaluate_checkpoint(smoke_base_dir(), jobs, settings, 1024, execution))
     assert sorted(done) == sorted(job.unit for job in jobs)
     scores = {job.unit: {row.doc_id: row.score for row in read_rows(job.out_dir)} for job in jobs}
 
@@ -133,7 +135,7 @@ def test_rows_are_those_of_the_plain_model(
 
 
 def test_a_killed_judge_goes_on_where_it_was(
-    judged: tuple[list[Job], Evaluation], execution: Execution, monkeypatch: pytest.MonkeyPatch
+    judged: tuple[list[UnitRun], Evaluation], execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tokenweight.evaluation import planted
 
@@ -149,9 +151,9 @@ def test_a_killed_judge_goes_on_where_it_was(
 
     monkeypatch.setattr(planted, "_read", counted)
     with pytest.raises(KeyboardInterrupt):
-        list(evaluate(smoke_base_dir(), jobs, settings, 1024, execution))
+        list(evaluate_checkpoint(smoke_base_dir(), jobs, settings, 1024, execution))
     nll = next(job for job in jobs if job.unit == unit("nll"))
     assert len(Journal(nll.out_dir).rows) == 2
-    list(evaluate(smoke_base_dir(), jobs, settings, 1024, execution))
+    list(evaluate_checkpoint(smoke_base_dir(), jobs, settings, 1024, execution))
     assert len(read_rows(nll.out_dir)) == 3
     assert len(seen) == 4, "only what was missing was read again"

@@ -16,10 +16,11 @@ from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation import pmi as pmi_module
+from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.pmi import document_chunks
 from tokenweight.evaluation.pmi_histogram import EDGES, HISTOGRAM_NAME, ChunkValues, Histogram, resume, tally
-from tokenweight.evaluation.rows import Journal, read_rows
-from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.rows import Journal, Row, read_rows
+from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit, units
 from tokenweight.recipes.schema import Evaluation, Execution, Pmi
 
@@ -66,8 +67,8 @@ def obvious(checkpoint: Path, scorer: Path | None, evaluation: Evaluation) -> li
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(UNIT, (), tmp_path / "unit")
+def job(tmp_path: Path) -> UnitRun:
+    return UnitRun(UNIT, (), tmp_path / "unit")
 
 
 @pytest.mark.parametrize("kind", ["unfrozen", "frozen"])
@@ -75,8 +76,8 @@ def test_it_is_what_the_slow_way_gives(
     kind: str, checkpoint: Path, other: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path
 ) -> None:
     settings, scorer = with_pmi(evaluation, scorer=kind), other if kind == "frozen" else None
-    job = Job(UNIT, (scorer,) if scorer else (), tmp_path / "unit")
-    assert list(evaluate(checkpoint, [job], settings, LONG, execution)) == [UNIT]
+    job = UnitRun(UNIT, (scorer,) if scorer else (), tmp_path / "unit")
+    assert list(evaluate_checkpoint(checkpoint, [job], settings, LONG, execution)) == [UNIT]
     expected, rows = obvious(checkpoint, scorer, evaluation), read_rows(job.out_dir)
     assert len(rows) == len(expected) > 4
     for row, (values, first) in zip(rows, expected, strict=True):
@@ -105,11 +106,11 @@ def test_it_is_what_the_slow_way_gives(
 
 
 def test_a_cut_run_repeats_one_chunk_at_most(
-    checkpoint: Path, job: Job, evaluation: Evaluation, execution: Execution, tmp_path: Path,
+    checkpoint: Path, job: UnitRun, evaluation: Evaluation, execution: Execution, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    whole = Job(UNIT, (), tmp_path / "whole")
-    list(evaluate(checkpoint, [whole], evaluation, LONG, execution))
+    whole = UnitRun(UNIT, (), tmp_path / "whole")
+    list(evaluate_checkpoint(checkpoint, [whole], evaluation, LONG, execution))
     score, seen = pmi_module.score, []
     cut_at = [3, 5]
 
@@ -122,10 +123,10 @@ def test_a_cut_run_repeats_one_chunk_at_most(
     write = Histogram.write
     monkeypatch.setattr(pmi_module, "score", counted)
     with pytest.raises(KeyboardInterrupt):
-        list(evaluate(checkpoint, [job], evaluation, LONG, execution))
+        list(evaluate_checkpoint(checkpoint, [job], evaluation, LONG, execution))
     assert (len(Journal(job.out_dir).rows), Histogram.read(job.out_dir).chunks) == (2, 2)
     with pytest.raises(KeyboardInterrupt):
-        list(evaluate(checkpoint, [job], evaluation, LONG, execution))
+        list(evaluate_checkpoint(checkpoint, [job], evaluation, LONG, execution))
     assert Histogram.read(job.out_dir).chunks == 3
 
     def killed(self: Histogram, out_dir: Path) -> None:  # between the row and the histogram
@@ -134,12 +135,12 @@ def test_a_cut_run_repeats_one_chunk_at_most(
 
     monkeypatch.setattr(Histogram, "write", killed)
     with pytest.raises(KeyboardInterrupt):
-        list(evaluate(checkpoint, [job], evaluation, LONG, execution))
+        list(evaluate_checkpoint(checkpoint, [job], evaluation, LONG, execution))
     assert (len(Journal(job.out_dir).rows), Histogram.read(job.out_dir).chunks) == (4, 3)
-    assert list(evaluate(checkpoint, [job], evaluation, LONG, execution)) == [UNIT]
+    assert list(evaluate_checkpoint(checkpoint, [job], evaluation, LONG, execution)) == [UNIT]
     assert read_rows(job.out_dir) == read_rows(whole.out_dir)
     assert (job.out_dir / HISTOGRAM_NAME).read_bytes() == (whole.out_dir / HISTOGRAM_NAME).read_bytes()
-    assert not Journal.is_open(job.out_dir)
+    assert sorted(path.name for path in job.out_dir.iterdir()) == [HISTOGRAM_NAME, "rows.parquet", "summary.json"]
     chunks = len(read_rows(whole.out_dir))
     assert len(seen) == chunks + 3, "what was cut was read again, and nothing else"
 
@@ -148,10 +149,11 @@ def test_rows_and_histogram_that_do_not_fit_are_made_anew(tmp_path: Path) -> Non
     histogram = Histogram()
     histogram.add(ChunkValues(np.zeros(3, np.float32), np.ones(3, np.float32), 1))
     histogram.write(tmp_path)
-    again, rows = resume(tmp_path, {})
+    rows = {7: Row(doc_id=7, prompt_sha256="", n_prompt_tokens=1, metric="pmi", score=0.0)}
+    again = resume(tmp_path, rows)
     assert (again.chunks, again.counts.sum(), rows) == (0, 0, {})
     (tmp_path / HISTOGRAM_NAME).write_bytes(b"half")
-    assert resume(tmp_path, {})[0].chunks == 0
+    assert resume(tmp_path, {}).chunks == 0
 
 
 def test_what_is_stored_does_not_grow_with_the_text(tmp_path: Path) -> None:
@@ -201,21 +203,25 @@ def test_a_scorer_must_fit(
 ) -> None:
     long = with_pmi(evaluation, scorer="frozen", short_tokens=600, stride_tokens=500)
     with pytest.raises(UserError, match="short_tokens: 600 exceeds the scorer's context"):
-        list(evaluate(checkpoint, [Job(UNIT, (other,), tmp_path / "a")], long, 1024, execution))
+        list(evaluate_checkpoint(checkpoint, [UnitRun(UNIT, (other,), tmp_path / "a")], long, 1024, execution))
     from tokenweight.corpus.assets import smoke_base_dir
 
     foreign = with_pmi(evaluation, scorer="frozen")
     with pytest.raises(UserError, match="another vocabulary"):
-        list(evaluate(checkpoint, [Job(UNIT, (smoke_base_dir(),), tmp_path / "b")], foreign, LONG, execution))
+        list(
+            evaluate_checkpoint(
+                checkpoint, [UnitRun(UNIT, (smoke_base_dir(),), tmp_path / "b")], foreign, LONG, execution
+            )
+        )
 
 
 def test_a_model_that_gives_no_numbers_is_named(
-    checkpoint: Path, job: Job, evaluation: Evaluation, execution: Execution, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, job: UnitRun, evaluation: Evaluation, execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nan = np.full(20, np.nan, np.float32)
     monkeypatch.setattr(pmi_module, "score", lambda *_: ChunkValues(nan, nan, 5))
     with pytest.raises(StageError, match="document 0 from token 0"):
-        list(evaluate(checkpoint, [job], evaluation, LONG, execution))
+        list(evaluate_checkpoint(checkpoint, [job], evaluation, LONG, execution))
 
 
 def test_there_is_no_unit_without_far_context(evaluation: Evaluation) -> None:

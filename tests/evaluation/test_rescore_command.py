@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,12 @@ def test_bad_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
         run(capsys, "longbench", tmp_path)
 
 
+ROW = Row(
+    doc_id=0, prompt_sha256="ff", n_prompt_tokens=9, output="", filtered="?", reference='["Yes"]', metric="exact_match",
+    score=0.5, tolerant_score=0.5,
+)  # fmt: skip
+
+
 def logged(doc_id: int, output: str, target: str, name: str = "get-answer") -> dict[str, Any]:
     return {"doc_id": doc_id, "target": target, "resps": [[output]], "filtered_resps": ["?"], "filter": name}
 
@@ -173,7 +180,7 @@ def test_bbh_rows_of_a_store_are_scored_by_checkpoint(tmp_path: Path, capsys: py
         folder = tmp_path / "evaluate" / f"{label}--bbh-web_of_lies-0a1b2c3d"
         folder.mkdir(parents=True)
         # Stored scores are not looked at: they may be of an older metric.
-        write_rows([Row(0, "ff", 9, 9, False, None, output, "?", '["Yes"]', "exact_match", 0.5, 0.5)], folder)
+        write_rows([replace(ROW, output=output)], folder)
     content = json.loads(run(capsys, "bbh", tmp_path, "--json"))
     assert {name: found["micro_average"]["strict"] for name, found in content.items()} == {
         "frozen-dense": 0.0,

@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.devices import evaluation_execution
-from tokenweight.evaluation.harness import EvaluatedModel, Harness
+from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.rows import read_rows
-from tokenweight.evaluation.run import Job, evaluate
+from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit
 from tokenweight.evaluation.workers import grouped, visible_devices
 from tokenweight.recipes.schema import Evaluation, Execution
@@ -33,14 +34,14 @@ PROMPTS = {
 @pytest.fixture
 def jobs(
     checkpoint: Path, context_tokens: int, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
-) -> list[Job]:
+) -> list[UnitRun]:
     """Prepared RULER and LongBench units, and two that lm-eval prepares itself."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     made = [
-        Job(Unit("mmlu", "anatomy"), (), tmp_path / "out/mmlu"),
-        Job(Unit("bbh", "snarks"), (), tmp_path / "out/bbh"),
+        UnitRun(Unit("mmlu", "anatomy"), (), tmp_path / "out/mmlu"),
+        UnitRun(Unit("bbh", "snarks"), (), tmp_path / "out/bbh"),
     ]
     for unit, prompts in PROMPTS.items():
         prepared = tmp_path / "prepared" / unit.id
@@ -52,19 +53,21 @@ def jobs(
             for i, prompt in enumerate(prompts)
         ]
         (prepared / "prompts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        made.append(Job(unit, (prepared,), tmp_path / "out" / unit.id))
+        made.append(UnitRun(unit, (prepared,), tmp_path / "out" / unit.id))
     return made
 
 
-def _all_rows(jobs: list[Job]) -> dict[str, Any]:
+def _all_rows(jobs: list[UnitRun]) -> dict[str, Any]:
     return {job.unit.id: read_rows(job.out_dir) for job in jobs}
 
 
 def test_every_unit_is_yielded_with_rows_and_summary(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int
+    checkpoint: Path, jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int
 ) -> None:
     seen: list[tuple[int, int, str]] = []
-    done = list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution, lambda *told: seen.append(told)))
+    done = list(
+        evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution, lambda *told: seen.append(told))
+    )
     assert sorted(unit.id for unit in done) == sorted(job.unit.id for job in jobs)
     for job in jobs:
         told = json.loads((job.out_dir / "summary.json").read_text())
@@ -77,28 +80,33 @@ def test_every_unit_is_yielded_with_rows_and_summary(
 
 
 def test_a_units_rows_do_not_depend_on_the_others(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+    checkpoint: Path,
+    jobs: list[UnitRun],
+    evaluation: Evaluation,
+    execution: Execution,
+    context_tokens: int,
+    tmp_path: Path,
 ) -> None:
-    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
     alone = [replace(job, out_dir=tmp_path / "alone" / job.unit.id) for job in jobs]
     for job in alone[2:]:
-        list(evaluate(checkpoint, [job], evaluation, context_tokens, execution))
+        list(evaluate_checkpoint(checkpoint, [job], evaluation, context_tokens, execution))
     assert _all_rows(jobs[2:]) == _all_rows(alone[2:])
 
 
 def test_killed_run_repeats_at_most_one_batch(
     checkpoint: Path,
-    jobs: list[Job],
+    jobs: list[UnitRun],
     evaluation: Evaluation,
     context_tokens: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one_by_one = Execution(device="cpu", eval_batch_sequences=1)
-    monkeypatch.setattr(Harness, "batch_size", lambda self, *sizes: 1)
+    monkeypatch.setattr(HFModel, "batch_size", lambda self, *sizes: 1)
     asked: list[str] = []
-    original = Harness.generate
+    original = HFModel.generate
 
-    def dies_at_the_fourth(self: Harness, instances: list[Any]) -> list[str]:
+    def dies_at_the_fourth(self: HFModel, instances: list[Any]) -> list[str]:
         if len(asked) == 3:
             raise KeyboardInterrupt
         asked.extend(instance.args[0] for instance in instances)
@@ -106,45 +114,57 @@ def test_killed_run_repeats_at_most_one_batch(
 
     ruler = jobs[2:4]
     with monkeypatch.context() as killed:
-        killed.setattr(Harness, "generate", dies_at_the_fourth)
+        killed.setattr(HFModel, "generate", dies_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
-            list(evaluate(checkpoint, ruler, evaluation, context_tokens, one_by_one))
+            list(evaluate_checkpoint(checkpoint, ruler, evaluation, context_tokens, one_by_one))
     again: list[str] = []
 
-    def counted(self: Harness, instances: list[Any]) -> list[str]:
+    def counted(self: HFModel, instances: list[Any]) -> list[str]:
         again.extend(instance.args[0] for instance in instances)
         return original(self, instances)
 
-    monkeypatch.setattr(Harness, "generate", counted)
-    assert len(list(evaluate(checkpoint, ruler, evaluation, context_tokens, one_by_one))) == 2
+    monkeypatch.setattr(HFModel, "generate", counted)
+    assert len(list(evaluate_checkpoint(checkpoint, ruler, evaluation, context_tokens, one_by_one))) == 2
     assert len(again) == 1
     assert sorted(again + asked) == sorted(PROMPTS[ruler[0].unit] + PROMPTS[ruler[1].unit])
 
 
 def test_complete_units_load_no_model(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+    checkpoint: Path,
+    jobs: list[UnitRun],
+    evaluation: Evaluation,
+    execution: Execution,
+    context_tokens: int,
+    tmp_path: Path,
 ) -> None:
-    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
     nowhere = tmp_path / "no-checkpoint"
-    assert list(evaluate(nowhere, jobs, evaluation, context_tokens, execution)) == [job.unit for job in jobs]
+    assert list(evaluate_checkpoint(nowhere, jobs, evaluation, context_tokens, execution)) == [job.unit for job in jobs]
 
 
 def test_missing_data_is_named_before_the_model_loads(
-    jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+    jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
 ) -> None:
     broken = evaluation.model_copy(update={"mmlu": evaluation.mmlu.model_copy(update={"data": str(tmp_path / "none")})})
     with pytest.raises(UserError, match=r"evaluation\.mmlu\.data"):
-        list(evaluate(tmp_path / "no-checkpoint", jobs, broken, context_tokens, execution))
+        list(evaluate_checkpoint(tmp_path / "no-checkpoint", jobs, broken, context_tokens, execution))
 
 
 def test_two_processes_share_the_units(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+    checkpoint: Path,
+    jobs: list[UnitRun],
+    evaluation: Evaluation,
+    execution: Execution,
+    context_tokens: int,
+    tmp_path: Path,
 ) -> None:
-    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
     shared = [replace(job, out_dir=tmp_path / "shared" / job.unit.id) for job in jobs]
     two = execution.model_copy(update={"evaluation_processes": 2})
     told: list[tuple[int, int, str]] = []
-    done = list(evaluate(checkpoint, shared, evaluation, context_tokens, two, lambda *given: told.append(given)))
+    done = list(
+        evaluate_checkpoint(checkpoint, shared, evaluation, context_tokens, two, lambda *given: told.append(given))
+    )
     assert sorted(unit.id for unit in done) == sorted(job.unit.id for job in jobs)
     assert _all_rows(jobs) == _all_rows(shared)
     assert told[0] == (0, len(jobs), "units")
@@ -156,7 +176,7 @@ def test_the_longest_units_are_taken_first_and_one_pass_is_never_split(tmp_path:
     units = [Unit("bbh", "navigate"), Unit("ruler", "vt", 1024), Unit("longbench", "lcc"), Unit("ruler", "cwe", 2048)]
     units += [Unit("mmlu", "anatomy"), Unit("mmlu", "virology")]
     units += [Unit("perplexity", "validation", n) for n in (1024, 2048)]
-    groups = grouped([Job(unit, (), tmp_path) for unit in units], 1500)
+    groups = grouped([UnitRun(unit, (), tmp_path) for unit in units], 1500)
     assert [[job.unit.id for job in group] for group in groups] == [
         ["perplexity/validation/1024", "perplexity/validation/2048"],
         ["bbh/navigate"],
@@ -202,14 +222,14 @@ def test_what_a_machine_with_four_gpus_does(
 
 def test_a_batch_that_fills_the_gpu_is_asked_in_parts(
     checkpoint: Path,
-    jobs: list[Job],
+    jobs: list[UnitRun],
     evaluation: Evaluation,
     execution: Execution,
     context_tokens: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    list(evaluate(checkpoint, jobs, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
     sizes: list[int] = []
     original = EvaluatedModel._model_generate
 
@@ -221,13 +241,15 @@ def test_a_batch_that_fills_the_gpu_is_asked_in_parts(
 
     monkeypatch.setattr(EvaluatedModel, "_model_generate", full_from_two_on)
     parted = [replace(job, out_dir=tmp_path / "parted" / job.unit.id) for job in jobs]
-    list(evaluate(checkpoint, parted, evaluation, context_tokens, execution))
+    list(evaluate_checkpoint(checkpoint, parted, evaluation, context_tokens, execution))
     assert max(sizes) > 1
     assert _all_rows(jobs) == _all_rows(parted)
     monkeypatch.setattr(EvaluatedModel, "_model_generate", _full)
     with pytest.raises(StageError, match=r"a prompt of \d+ tokens does not fit the GPU's memory"):
         list(
-            evaluate(checkpoint, [replace(jobs[2], out_dir=tmp_path / "never")], evaluation, context_tokens, execution)
+            evaluate_checkpoint(
+                checkpoint, [replace(jobs[2], out_dir=tmp_path / "never")], evaluation, context_tokens, execution
+            )
         )
 
 
@@ -236,11 +258,11 @@ def _full(*_: Any, **__: Any) -> Any:
 
 
 def test_a_failing_process_says_why(
-    jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
+    jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
 ) -> None:
     alone = execution.model_copy(update={"evaluation_processes": 2})
     with pytest.raises(StageError, match="ruler/niah_single_1/256: its process ended with 1"):
-        list(evaluate(tmp_path / "no-checkpoint", jobs[2:3], evaluation, context_tokens, alone))
+        list(evaluate_checkpoint(tmp_path / "no-checkpoint", jobs[2:3], evaluation, context_tokens, alone))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
@@ -252,13 +274,13 @@ def test_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
 
 
 def test_a_process_tells_an_error_for_people_in_its_own_words(
-    checkpoint: Path, jobs: list[Job], evaluation: Evaluation, execution: Execution, context_tokens: int
+    checkpoint: Path, jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int
 ) -> None:
     too_long = jobs[2].prepared_dirs[0] / "prompts.jsonl"
     record = json.loads(too_long.read_text().splitlines()[0])
     too_long.write_text(json.dumps(record | {"prompt": "word " * context_tokens}) + "\n")
     two = execution.model_copy(update={"evaluation_processes": 2})
     with pytest.raises(StageError) as told:
-        list(evaluate(checkpoint, jobs[2:3], evaluation, context_tokens, two))
+        list(evaluate_checkpoint(checkpoint, jobs[2:3], evaluation, context_tokens, two))
     assert "process ended" not in str(told.value)
     assert "\n" not in str(told.value)

@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tokenweight.evaluation.bbh import BBH_TASKS
+from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
-from tokenweight.evaluation.units import BBH_TASKS, MMLU_SUBJECTS
 
 SCRIPT = """
 import sys

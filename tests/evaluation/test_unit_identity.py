@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokenweight.evaluation import prepare, units
-from tokenweight.evaluation.harness import Harness
+from tokenweight.evaluation import benchmark as benchmarks
+from tokenweight.evaluation import units
+from tokenweight.evaluation.bbh import Bbh
+from tokenweight.evaluation.hf_model import HFModel
+from tokenweight.evaluation.longbench import benchmark as longbench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.pipeline import Store
@@ -43,9 +47,11 @@ def model(checkpoint: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def planned(model: Path, data: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Planned:
     """The graph of one model and UNITS, as if the benchmarks had no other tasks, under settings."""
-    for names in ("RULER_TASKS", "LONGBENCH_TASKS", "MMLU_SUBJECTS", "BBH_TASKS"):
-        known = getattr(units, names)
-        monkeypatch.setattr(units, names, tuple(unit.split("/")[1] for unit in UNITS if unit.split("/")[1] in known))
+    for benchmark in units.BENCHMARKS.values():
+        every = type(benchmark).units
+        monkeypatch.setattr(
+            type(benchmark), "units", lambda *given, every=every: [u for u in every(*given) if u.id in UNITS]
+        )
 
     def plan(*settings: str, **paths: str) -> Graph:
         inputs = Inputs(**({"mmlu": str(data / "mmlu"), "bbh": str(data / "bbh")} | paths), settings=settings)  # type: ignore[arg-type]
@@ -101,7 +107,7 @@ def test_another_template_is_another_unit_with_new_prompts(
     benchmark: str, planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = planned()
-    monkeypatch.setitem(prepare.TEMPLATE_VERSION, benchmark, 7)
+    monkeypatch.setattr(type(units.BENCHMARKS[benchmark]), "template_version", 7)
     own = {name for name in ALL_EVALUATED | ALL_PREPARED if name.split()[1].startswith(benchmark)}
     assert changed(before, planned()) == own
 
@@ -109,8 +115,8 @@ def test_another_template_is_another_unit_with_new_prompts(
 def test_another_harness_is_another_unit_with_the_same_prompts(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, version = planned(), prepare.version
-    monkeypatch.setattr(prepare, "version", lambda name: "0.4.99" if name == "lm-eval" else version(name))
+    before, version = planned(), benchmarks.version
+    monkeypatch.setattr(benchmarks, "version", lambda name: "0.4.99" if name == "lm-eval" else version(name))
     assert changed(before, planned()) == ALL_EVALUATED
 
 
@@ -140,7 +146,8 @@ def test_other_longbench_data_is_other_prompts(planned: Planned, tmp_path: Path)
 
 def test_another_revision_of_hub_data_is_other_prompts(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned(longbench="hub")
-    monkeypatch.setattr("tokenweight.evaluation.longbench.data.HUB_REVISION", "f" * 40)
+    hub = replace(longbench.HUB, revision="f" * 40)
+    monkeypatch.setattr(longbench, "HUB", hub)
     own = {name for name in ALL_EVALUATED | ALL_PREPARED if "longbench" in name}
     assert changed(before, planned(longbench="hub")) == own
 
@@ -162,13 +169,12 @@ def no_model(*arguments: Any) -> None:
 
 
 def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Harness, "generate", lambda self, instances: [PREDICTED for _ in instances])
+    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [PREDICTED for _ in instances])
     before = planned()
     run(before, store)
-    monkeypatch.setattr(Harness, "__init__", no_model)
-    monkeypatch.setitem(prepare.METRIC_VERSION, "ruler", 2)
-    monkeypatch.setitem(prepare.METRIC_VERSION, "mmlu", 2)
-    monkeypatch.setitem(prepare.METRIC_VERSION, "bbh", 2)
+    monkeypatch.setattr(HFModel, "__init__", no_model)
+    for name in ("ruler", "mmlu", "bbh"):
+        monkeypatch.setattr(type(units.BENCHMARKS[name]), "metric_version", 2)
     monkeypatch.setattr("tokenweight.evaluation.mmlu.chosen", lambda log_likelihoods: "A")
     after = planned("evaluation.longbench.first_line=thudm")
     assert changed(before, after) == ALL_EVALUATED
@@ -190,7 +196,7 @@ def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeyp
 def test_what_asks_the_model_anew_is_not_scored_again(
     planned: Planned, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Harness, "generate", lambda self, instances: [PREDICTED for _ in instances])
+    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [PREDICTED for _ in instances])
     before = planned()
     run(before, store)
 
@@ -201,11 +207,11 @@ def test_what_asks_the_model_anew_is_not_scored_again(
             if step.artifact.stage.name == "evaluate"
         }
 
-    monkeypatch.setitem(prepare.METRIC_VERSION, "bbh", 2)
+    monkeypatch.setattr(Bbh, "metric_version", 2)
     assert reasons(planned())["bbh/snarks"] == SCORED_AGAIN
     assert reasons(planned("evaluation.bbh.max_new_tokens=9"))["bbh/snarks"] == "not in the store"
     with monkeypatch.context() as other:
-        other.setitem(prepare.TEMPLATE_VERSION, "bbh", 2)
+        other.setattr(Bbh, "template_version", 2)
         assert reasons(planned())["bbh/snarks"] == "not in the store"
     directory = told(before, store, "bbh/snarks")[0]
     (directory / "rows.parquet").write_bytes(b"cut short")
@@ -215,13 +221,13 @@ def test_what_asks_the_model_anew_is_not_scored_again(
 def test_flags_about_prompts_stay_and_a_lacking_sample_stays_lacking(
     planned: Planned, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Harness, "generate", lambda self, instances: [i.args[0] + " (A)" for i in instances])
+    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [i.args[0] + " (A)" for i in instances])
     before = planned()
     run(before, store)
     directory, facts = told(before, store, "bbh/snarks")
     assert facts["flags"] == ["mostly_truncated", "prompt_echoed"]  # three exemplars do not fit 512 tokens
-    monkeypatch.setattr(Harness, "__init__", no_model)
-    monkeypatch.setitem(prepare.METRIC_VERSION, "bbh", 2)
+    monkeypatch.setattr(HFModel, "__init__", no_model)
+    monkeypatch.setattr(Bbh, "metric_version", 2)
     summary = json.loads((directory / "summary.json").read_text())
     text = json.dumps(summary | {"n_expected": 3}, indent=2, sort_keys=True) + "\n"
     (directory / "summary.json").write_text(text)
@@ -239,16 +245,16 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     """Through the store: what an unfinished unit has is kept in its partial directory, whole units are published."""
     asked: list[str] = []
 
-    def dies_at_the_sixth(self: Harness, instances: list[Any]) -> list[str]:
+    def dies_at_the_sixth(self: HFModel, instances: list[Any]) -> list[str]:
         if len(asked) >= 5:
             raise KeyboardInterrupt
         asked.extend(instance.args[0] for instance in instances)
         return [PREDICTED for _ in instances]
 
-    monkeypatch.setattr(Harness, "batch_size", lambda self, *sizes: 1)
+    monkeypatch.setattr(HFModel, "batch_size", lambda self, *sizes: 1)
     graph = planned()
     with monkeypatch.context() as killed:
-        killed.setattr(Harness, "generate", dies_at_the_sixth)
+        killed.setattr(HFModel, "generate", dies_at_the_sixth)
         with pytest.raises(KeyboardInterrupt):
             run(graph, store)
     finished = {
@@ -257,11 +263,11 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     assert len(finished) == 2  # five prompts of two each
     again: list[str] = []
 
-    def counted(self: Harness, instances: list[Any]) -> list[str]:
+    def counted(self: HFModel, instances: list[Any]) -> list[str]:
         again.extend(instance.args[0] for instance in instances)
         return [PREDICTED for _ in instances]
 
-    monkeypatch.setattr(Harness, "generate", counted)
+    monkeypatch.setattr(HFModel, "generate", counted)
     run(graph, store)
     asking = [unit for unit in UNITS if not unit.startswith("mmlu")]
     assert len(asked) + len(again) == sum(told(graph, store, unit)[1]["n"] for unit in asking) == 7

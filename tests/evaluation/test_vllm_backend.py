@@ -19,13 +19,15 @@ import pytest
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation import vllm_check
+from tokenweight.evaluation.backends import load
+from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.devices import evaluation_execution
-from tokenweight.evaluation.loaded_model import LoadedModel, load
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.prepare import protocol
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import Job, evaluate, evaluate_with, is_complete
+from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete
 from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.vllm import check as vllm_check
 from tokenweight.evaluation.workers import visible_devices
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -62,12 +64,12 @@ def both(stand_in: None, checkpoint: Path, execution: Execution) -> tuple[Loaded
     return load("hf", checkpoint, CONTEXT_TOKENS, execution), load("vllm", checkpoint, CONTEXT_TOKENS, execution)
 
 
-def _jobs(out_dir: Path, checkpoint: Path, prompt_record: Callable[..., dict[str, Any]]) -> list[Job]:
+def _jobs(out_dir: Path, checkpoint: Path, prompt_record: Callable[..., dict[str, Any]]) -> list[UnitRun]:
     """A task of each benchmark that asks a model."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    made = [Job(Unit("mmlu", "anatomy"), (), out_dir / "mmlu"), Job(Unit("bbh", "snarks"), (), out_dir / "bbh")]
+    made = [UnitRun(Unit("mmlu", "anatomy"), (), out_dir / "mmlu"), UnitRun(Unit("bbh", "snarks"), (), out_dir / "bbh")]
     for unit in [*RULER, Unit("longbench", "trec")]:
         prepared = out_dir / "prepared" / unit.id
         prepared.mkdir(parents=True)
@@ -76,11 +78,11 @@ def _jobs(out_dir: Path, checkpoint: Path, prompt_record: Callable[..., dict[str
             for i, p in enumerate(f"{unit.task}: {text}" for text in PROMPTS[:3])
         ]
         (prepared / "prompts.jsonl").write_text("\n".join(lines))
-        made.append(Job(unit, (prepared,), out_dir / unit.id))
+        made.append(UnitRun(unit, (prepared,), out_dir / unit.id))
     return made
 
 
-def _elsewhere(jobs: list[Job], out_dir: Path) -> list[Job]:
+def _elsewhere(jobs: list[UnitRun], out_dir: Path) -> list[UnitRun]:
     moved = [replace(job, out_dir=out_dir / job.unit.id) for job in jobs]
     for job in moved:
         job.out_dir.mkdir(parents=True)
@@ -162,7 +164,7 @@ def test_ids_that_end_a_generation_are_those_of_hf(checkpoint: Path, tmp_path: P
 
     from transformers import AutoTokenizer
 
-    from tokenweight.evaluation.vllm_backend import stop_token_ids
+    from tokenweight.evaluation.vllm.model import stop_token_ids
 
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     tokenizer = AutoTokenizer.from_pretrained(copy)
@@ -184,7 +186,7 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
 ) -> None:
     hf, vllm = both
     jobs = _elsewhere(_jobs(tmp_path / "made", checkpoint, prompt_record), tmp_path / "hf")
-    assert len(list(evaluate_with(hf, jobs, by_vllm))) == len(jobs)
+    assert len(list(evaluate(hf, jobs, by_vllm))) == len(jobs)
     ours = _elsewhere(jobs, tmp_path / "vllm")
     monkeypatch.setattr(vllm, "batch_size", lambda *_: 2)
     original, batches = vllm.generate, []
@@ -198,9 +200,9 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
     with monkeypatch.context() as killed:
         killed.setattr(vllm, "generate", dies_at_the_third)
         with pytest.raises(KeyboardInterrupt):
-            list(evaluate_with(vllm, ours, by_vllm))
+            list(evaluate(vllm, ours, by_vllm))
     monkeypatch.setattr(vllm, "generate", lambda instances: batches.append(len(instances)) or original(instances))
-    list(evaluate_with(vllm, [job for job in ours if not is_complete(job.out_dir)], by_vllm))
+    list(evaluate(vllm, [job for job in ours if not is_complete(job.out_dir)], by_vllm))
     assert sum(batches) == 2 * 3 + 3 + 1  # each sample of RULER, LongBench and BBH was asked once
     for a, b in zip(jobs, ours, strict=True):
         _same(read_rows(a.out_dir), read_rows(b.out_dir))
@@ -216,18 +218,18 @@ def test_identities_of_hf_stay_and_those_of_vllm_are_others(evaluation: Evaluati
 
 
 def test_what_is_wrong_with_vllm_is_one_line(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    vllm_check.check_vllm()
+    vllm_check.check()
     assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
     vllm = importlib.import_module("vllm")
     monkeypatch.setattr(vllm, "__version__", "0.11.2")
     with pytest.raises(UserError, match=r"vllm 0\.11\.2 is too old, 0\.32 or later is needed; run the same command"):
-        vllm_check.check_vllm()
+        vllm_check.check()
     monkeypatch.delattr(vllm, "__version__")
     with pytest.raises(UserError, match="vllm cannot be imported here"):
-        vllm_check.check_vllm()
+        vllm_check.check()
     monkeypatch.setattr(vllm_check, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"vllm is not installed in this environment.*docs/evaluate\.md"):
-        vllm_check.check_vllm()
+        vllm_check.check()
 
 
 def test_what_vllm_cannot_run_is_one_line(
@@ -244,9 +246,11 @@ def test_what_vllm_cannot_run_is_one_line(
     (copy / "config.json").write_text(json.dumps(config | {RANDOM_SEED: 1}))
     with pytest.raises(UserError, match="has a seed in place of weights"):
         load("vllm", copy, CONTEXT_TOKENS, execution)
-    job = Job(Unit("mmlu", "anatomy"), (), tmp_path / "out")
+    job = UnitRun(Unit("mmlu", "anatomy"), (), tmp_path / "out")
     with pytest.raises(UserError, match="tensor_parallel: belongs to --backend vllm"):
-        list(evaluate(checkpoint, [job], evaluation, 512, execution.model_copy(update={"tensor_parallel": 2})))
+        list(
+            evaluate_checkpoint(checkpoint, [job], evaluation, 512, execution.model_copy(update={"tensor_parallel": 2}))
+        )
 
 
 def test_gpus_of_processes_that_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

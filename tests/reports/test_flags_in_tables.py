@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from reports_fake_store import FakeStore
 
+from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.rows import Row, write_rows
 from tokenweight.reports import latex, markdown
@@ -37,7 +38,7 @@ def add(store: FakeStore, unit: str, rows: list[Row]) -> None:
     """A unit as the evaluation leaves it."""
     directory = store.add("uniform", unit, [0.0])
     write_rows(rows, directory)
-    told = summary(rows, unit, n_expected=len(rows), seconds=1.0)
+    told = summary(rows, Unit(*unit.split("/")[:2]), n_expected=len(rows), seconds=1.0)
     (directory / "summary.json").write_text(json.dumps(told))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from reports_fake_store import FakeStore
 
-from tokenweight.evaluation.units import PLANTED_TASKS
+from tokenweight.evaluation.planted import TASKS as PLANTED_TASKS
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.display import finding_texts

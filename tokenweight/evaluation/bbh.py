@@ -8,41 +8,66 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.samples import Sample, Scored
+from tokenweight.evaluation.benchmark import HubData, Unit
+from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
+from tokenweight.evaluation.samples import Scored
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
-from tokenweight.recipes.schema import Bbh
+from tokenweight.recipes.schema import Evaluation
 
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
-
-HUB = {"repo_id": "SaylorTwift/bbh", "revision": "b5306be6f827cfafbb545ff5a51f96916029b0fd"}
-FOLDER = "bbh/cot_fewshot"
-METRIC = "exact_match"
-FILTER = "get-answer"
 NO_ANSWER = "[invalid]"  # lm-eval's word for "the pattern matched nothing"
-_STRICT = re.compile(r"(?<=the answer is )(.*)(?=.)")
+_STRICT = re.compile(r"(?<=the answer is )(.*)(?=.)")  # lm-eval's filter get-answer
 _TOLERANT = re.compile(r"the answer is[ \t:]*([^\n]*)", re.IGNORECASE)
 _OPTION = re.compile(r"\(?([A-Z])\)(?=\W|$)")
 
+BBH_TASKS = (
+    "boolean_expressions", "causal_judgement", "date_understanding", "disambiguation_qa", "dyck_languages",
+    "formal_fallacies", "geometric_shapes", "hyperbaton", "logical_deduction_five_objects",
+    "logical_deduction_seven_objects", "logical_deduction_three_objects", "movie_recommendation",
+    "multistep_arithmetic_two", "navigate", "object_counting", "penguins_in_a_table",
+    "reasoning_about_colored_objects", "ruin_names", "salient_translation_error_detection", "snarks",
+    "sports_understanding", "temporal_sequences", "tracking_shuffled_objects_five_objects",
+    "tracking_shuffled_objects_seven_objects", "tracking_shuffled_objects_three_objects", "web_of_lies",
+    "word_sorting",
+)  # fmt: skip
 
-def task_file(bbh: Bbh, task: str) -> list[Path]:
-    """The official JSON of a task; empty for hub data.
 
-    Raises:
-        UserError: the file is missing.
-    """
-    if bbh.data == "hub":
-        return []
-    path = (Path(bbh.data) if bbh.data else smoke_eval_dir() / "bbh") / f"{task}.json"
-    if not path.is_file():
-        raise UserError(f"evaluation.bbh.data: {path} missing; give a directory of the 27 official JSON files")
-    return [path]
+class Bbh(HarnessBenchmark):
+    name = "bbh"
+    folder = "bbh/cot_fewshot"
+    prefix = "bbh_cot_fewshot_"
+    tasks = BBH_TASKS
+    metric_name = "exact_match"
+    fewshot_order = "first_n of lm-eval's"
+    hub_data = HubData("SaylorTwift/bbh", "b5306be6f827cfafbb545ff5a51f96916029b0fd", "boolean_expressions", "--bbh")
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        """The official JSON of a task."""
+        data = evaluation.bbh.data
+        if data == "hub":
+            return []
+        path = (Path(data) if data else smoke_eval_dir() / "bbh") / f"{unit.task}.json"
+        if not path.is_file():
+            raise UserError(f"evaluation.bbh.data: {path} missing; give a directory of the 27 official JSON files")
+        return [path]
+
+    def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
+        return {"test": read_examples(files[0])}
+
+    def new_tokens(self, evaluation: Evaluation) -> int:
+        return evaluation.bbh.max_new_tokens
+
+    def score(
+        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
+    ) -> Scored:
+        answer = strict_answer(output)
+        return Scored(answer, float(answer == references[0]), tolerant_score(output, references[0]))
+
+    def implausible_mean(self, task: str) -> float:
+        return 0.98
 
 
 def read_examples(path: Path) -> list[dict[str, Any]]:
@@ -61,63 +86,6 @@ def read_examples(path: Path) -> list[dict[str, Any]]:
     if not documents:
         raise UserError(f"{path}: holds no example; give a complete file")
     return documents
-
-
-def tasks_samples(names: Sequence[str], bbh: Bbh, harness: LoadedModel) -> dict[str, list[Sample]]:
-    """Samples of each task, prompts and stop sequences by lm-eval's task."""
-    from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks, pinned
-
-    overrides: dict[str, dict[str, Any]] = {}
-    for name in names:
-        overrides[f"bbh_cot_fewshot_{name}"] = {"num_fewshot": bbh.fewshot}
-        if files := task_file(bbh, name):
-            overrides[f"bbh_cot_fewshot_{name}"]["custom_dataset"] = LocalSplits(test=read_examples(files[0]))
-        else:
-            overrides[f"bbh_cot_fewshot_{name}"] |= pinned(HUB)
-    tasks = load_tasks(FOLDER, overrides)
-    for task in tasks.values():
-        task.set_config("generation_kwargs", {"max_gen_toks": bbh.max_new_tokens}, update=True)
-    return {
-        name: [
-            _sample(tasks[f"bbh_cot_fewshot_{name}"], index, document, bbh, harness)
-            for index, document in enumerate(islice(tasks[f"bbh_cot_fewshot_{name}"].eval_docs, bbh.samples))
-        ]
-        for name in names
-    }
-
-
-def _sample(task: Any, doc_id: int, document: dict[str, Any], bbh: Bbh, harness: LoadedModel) -> Sample:
-    prompt = harness.fitting(
-        lambda k: str(task.fewshot_context(document, num_fewshot=k)), bbh.fewshot, new_tokens=bbh.max_new_tokens
-    )
-    instance = task.construct_requests(doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1))
-
-    def score(answers: list[str]) -> Scored:
-        instance.resps = list(answers)
-        task._instances = [instance]
-        task.apply_filters()
-        filtered = str(instance.filtered_resps[FILTER])
-        return Scored(
-            output=answers[0],
-            filtered=filtered,
-            reference=json.dumps([document["target"]]),
-            metric=METRIC,
-            score=float(task.process_results(document, [filtered])[METRIC]),
-            tolerant_score=tolerant_score(answers[0], document["target"]),
-        )
-
-    return Sample(
-        doc_id,
-        [instance],
-        prompt.n_tokens,
-        prompt.untruncated_tokens,
-        prompt.truncated,
-        None,
-        bbh.max_new_tokens,
-        score,
-        prompt.bos_tokens,
-        prompt.left_truncated,
-    )
 
 
 def strict_answer(output: str) -> str:

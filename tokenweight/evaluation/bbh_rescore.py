@@ -10,10 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.bbh import strict_answer, tolerant_score
+from tokenweight.evaluation.bbh import BBH_TASKS, strict_answer, tolerant_score
 from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
-from tokenweight.evaluation.units import BBH_TASKS
 
 _NAMES = "|".join(BBH_TASKS)
 # samples_<task>_<date>.jsonl, as lm-eval names them: bbh_cot_fewshot_navigate, leaderboard_bbh_navigate and so on.

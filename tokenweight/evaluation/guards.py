@@ -1,6 +1,6 @@
 """Guards: results that are more likely a broken protocol than a model are flagged, in the record and in the table.
 
-Everything is told from the rows alone, so that a stored evaluation that is scored again is judged again as well.
+Everything follows from the rows alone, so that a stored evaluation that is scored again is judged again as well.
 """
 
 from __future__ import annotations
@@ -9,35 +9,32 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.rows import Row
-from tokenweight.evaluation.units import ONE_PASS
+from tokenweight.evaluation.units import benchmark_of
 
 MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
-# By the beginning of a unit's id. Needles are really solved; questions about real text are not.
-IMPLAUSIBLE_MEAN = {"longbench/": 0.95, "mmlu/": 0.97, "bbh/": 0.98, "ruler/qa_": 0.95}
-ECHO_HEAD_CHARACTERS = 40
-ECHO_TAIL_CHARACTERS = 200
 ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
 # What is wrong with prompts, whatever the metric: it stays when outputs are scored again.
 PROMPT_FLAGS = ("double_bos", "left_truncated", "missing_bos", "prompt_echoed")
 NO_BOS = "no BOS"
 
 
-def flags(rows: Sequence[Row], unit_id: str) -> list[str]:
+def flags(rows: Sequence[Row], unit: Unit) -> list[str]:
     """Names of what looks wrong with a unit's rows, sorted.
 
     missing_samples is not among them: it needs the expected count (see :func:`summary`).
     """
     if not rows:
         return ["no_samples"]
-    benchmark = unit_id.split("/")[0]
+    benchmark = benchmark_of(unit)
     found = _prompt_flags(rows)
-    if benchmark in ONE_PASS:  # no answers, no task to solve by a trick
+    if benchmark.one_pass:  # no answers, no task to solve by a trick
         return sorted(found)
-    if benchmark != "mmlu" and all(not row.output.strip() for row in rows):
+    if all(not row.output.strip() for row in rows):
         found.add("all_empty")
     if len(rows) >= MIN_SAMPLES:
-        found |= _shape_flags(rows, unit_id)
+        found |= _shape_flags(rows, benchmark.implausible_mean(unit.task))
     return sorted(found)
 
 
@@ -56,7 +53,7 @@ def _prompt_flags(rows: Sequence[Row]) -> set[str]:
     return found
 
 
-def _shape_flags(rows: Sequence[Row], unit_id: str) -> set[str]:
+def _shape_flags(rows: Sequence[Row], implausible_mean: float | None) -> set[str]:
     found = set()
     scores = [row.score for row in rows]
     if max(scores) == 0:
@@ -67,25 +64,9 @@ def _shape_flags(rows: Sequence[Row], unit_id: str) -> set[str]:
     references = {row.reference for row in rows}
     if len(answers) == 1 and len(references) > 1:
         found.add("one_answer_to_everything")
-    if any(unit_id.startswith(start) and fmean(scores) > bound for start, bound in IMPLAUSIBLE_MEAN.items()):
+    if implausible_mean is not None and fmean(scores) > implausible_mean:
         found.add("implausibly_perfect")
     return found
-
-
-def echoes(output: str, prompt: str) -> bool:
-    """Whether an output repeats its prompt, white space aside.
-
-    It does if it begins as the prompt begins, if it begins with a piece of the prompt's end that is at least its last
-    200 characters, or if the whole prompt stands anywhere in it. Prompts under 40 characters are not judged.
-    """
-    asked, answered = " ".join(prompt.split()), " ".join(output.split())
-    if len(asked) < ECHO_HEAD_CHARACTERS:
-        return False
-    if answered.startswith(asked[:ECHO_HEAD_CHARACTERS]) or asked in answered:
-        return True
-    tail = asked[-ECHO_TAIL_CHARACTERS:]
-    place = answered.find(tail)
-    return place >= 0 and asked.endswith(answered[: place + len(tail)])
 
 
 def bos(rows: Sequence[Row]) -> int | list[int] | str:
@@ -100,14 +81,14 @@ def _share(values: Iterable[bool | None]) -> float:
 
 def summary(
     rows: Sequence[Row],
-    unit_id: str,
+    unit: Unit,
     *,
     n_expected: int,
     seconds: float,
     notes: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `summary.json` holds: n, n_expected, mean_score, shares, bos, flags, seconds, a benchmark's notes."""
-    found = flags(rows, unit_id)
+    found = flags(rows, unit)
     if len(rows) != n_expected:
         found = sorted({*found, "missing_samples"})
     return {

@@ -1,61 +1,155 @@
-"""lm-eval's own task definitions, read without the scan of its whole task library and fed with our local data."""
+"""Benchmarks by lm-eval's own task definitions, fed with our local data or with a pinned data set of the hub.
+
+The definitions are read without the scan of lm-eval's whole task library.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import lm_eval
-from datasets import Dataset
-from datasets.table import InMemoryTable
-from lm_eval.api.task import ConfigurableTask
-from lm_eval.tasks import TaskManager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import AskedBenchmark, HubData, Unit, UnitRun, greedy
 from tokenweight.evaluation.quiet import quiet_harness
+from tokenweight.evaluation.samples import Sample
+from tokenweight.recipes.schema import Bbh, Evaluation, Mmlu
+
+if TYPE_CHECKING:
+    from tokenweight.evaluation.loaded_model import LoadedModel
+
+Documents = list[dict[str, Any]]
+
+
+class HarnessBenchmark(AskedBenchmark):
+    """A benchmark that lm-eval defines: `folder` of its library, tasks named `prefix` and the unit's task."""
+
+    together = True
+    folder: ClassVar[str]
+    prefix: ClassVar[str]
+    tasks: ClassVar[tuple[str, ...]]
+    metric_name: ClassVar[str]
+    hub_data: ClassVar[HubData]
+    fewshot_order: ClassVar[str]
+
+    def settings(self, evaluation: Evaluation) -> Mmlu | Bbh:
+        """The benchmark's part of the evaluation's settings."""
+        settings: Mmlu | Bbh = getattr(evaluation, self.name)
+        return settings
+
+    @abstractmethod
+    def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
+        """Documents of local files by lm-eval's name of their split. UserError: not in their official layout."""
+
+    def references(self, document: dict[str, Any]) -> list[str]:
+        """The right answers of a document."""
+        return [str(document["target"])]
+
+    def new_tokens(self, evaluation: Evaluation) -> int:
+        """Tokens to generate; 0: log-likelihoods."""
+        return 0
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        return [Unit(self.name, task) for task in self.tasks]
+
+    def metric(self, task: str) -> str:
+        return self.metric_name
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        return self.hub_data if self.settings(evaluation).data == "hub" else None
+
+    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        hub, new_tokens = self.hub(evaluation), self.new_tokens(evaluation)
+        return {
+            "fewshot_order": self.fewshot_order,
+            "hub": hub.identity if hub else None,
+            **({"generation": greedy(new_tokens)} if new_tokens else {}),
+        }
+
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
+        """Prompts, stop sequences and choices by lm-eval's task, as many examples as fit."""
+        settings, units = self.settings(evaluation), [run.unit for run in runs]
+        tasks = self.harness_tasks(units, evaluation)
+        found: dict[Unit, list[Sample]] = {}
+        for unit in units:
+            task = tasks[self.prefix + unit.task]
+            documents = islice(task.eval_docs, settings.samples)
+            found[unit] = [self._sample(task, i, document, evaluation, model) for i, document in enumerate(documents)]
+        return found
+
+    def _sample(
+        self, task: Any, doc_id: int, document: dict[str, Any], evaluation: Evaluation, model: LoadedModel
+    ) -> Sample:
+        new_tokens = self.new_tokens(evaluation)
+        prompt = model.fitting(
+            lambda shots: str(task.fewshot_context(document, num_fewshot=shots)),
+            self.settings(evaluation).fewshot,
+            new_tokens=new_tokens or 2,  # a choice's letter
+        )
+        requests = task.construct_requests(doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1))
+        return Sample(
+            doc_id,
+            requests if isinstance(requests, list) else [requests],
+            prompt,
+            self.references(document),
+            new_tokens,
+        )
+
+    def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
+        """lm-eval's tasks by name, on our data.
+
+        Raises:
+            UserError: a data set of the hub cannot be loaded.
+        """
+        overrides: dict[str, dict[str, Any]] = {}
+        for unit in units:
+            keys: dict[str, Any] = {"num_fewshot": self.settings(evaluation).fewshot}
+            if files := self.data_files(unit, evaluation):
+                keys["custom_dataset"] = _LocalSplits(self.splits(files, evaluation))
+            else:
+                hub = self.hub_data
+                keys |= {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}}
+            overrides[self.prefix + unit.task] = keys
+        members = [{"task": name, **keys} for name, keys in overrides.items()]
+        try:
+            with quiet_harness():
+                tasks: dict[str, Any] = _manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
+        except OSError as error:  # local data are in memory by now: this is the hub
+            raise UserError(
+                f"evaluation.{self.name}.data: {self.hub_data.repo_id} cannot be loaded ({type(error).__name__}); "
+                "go online once, or give a local directory"
+            ) from error
+        if new_tokens := self.new_tokens(evaluation):
+            for task in tasks.values():
+                task.set_config("generation_kwargs", {"max_gen_toks": new_tokens}, update=True)
+        return tasks
 
 
 @lru_cache(maxsize=4)
-def _manager(folder: str) -> TaskManager:
+def _manager(folder: str) -> Any:
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
     return TaskManager(include_defaults=False, include_path=str(Path(lm_eval.__file__).parent / "tasks" / folder))
 
 
-def load_tasks(folder: str, overrides: dict[str, dict[str, Any]]) -> dict[str, ConfigurableTask]:
-    """lm-eval's tasks by name from one folder of its library, each with the given keys of its YAML replaced.
-
-    Raises:
-        UserError: a task's data set of the hub cannot be loaded.
-    """
-    members = [{"task": name, **keys} for name, keys in overrides.items()]
-    try:
-        with quiet_harness():
-            tasks: dict[str, ConfigurableTask] = _manager(folder).load([{"group": "units", "task": members}])["tasks"]
-    except OSError as error:  # local data are in memory by now: this is the hub
-        repositories = sorted({str(keys.get("dataset_path")) for keys in overrides.values()})
-        raise UserError(
-            f"evaluation.{folder.split('/')[0]}.data: {', '.join(repositories)} cannot be loaded "
-            f"({type(error).__name__}); go online once, or give a local directory"
-        ) from error
-    return tasks
-
-
-def pinned(hub: dict[str, str]) -> dict[str, Any]:
-    """Keys of a task's YAML that fix the data set of the hub and its revision."""
-    return {"dataset_path": hub["repo_id"], "dataset_kwargs": {"revision": hub["revision"]}}
-
-
-class LocalSplits:
+class _LocalSplits:
     """Documents in memory where lm-eval would load a data set (its `custom_dataset`).
 
     The fingerprint is given, since nothing is cached: to make one, `datasets` pickles the table, which fails beside some
     installations (Python 3.12 with jax).
     """
 
-    def __init__(self, **splits: list[dict[str, Any]]) -> None:
+    def __init__(self, splits: dict[str, Documents]) -> None:
         self._splits = splits
 
-    def __call__(self, **_: Any) -> dict[str, Dataset]:
+    def __call__(self, **_: Any) -> dict[str, Any]:
+        from datasets import Dataset
+        from datasets.table import InMemoryTable
+
         return {
             name: Dataset(InMemoryTable.from_pylist(documents), fingerprint=name)
             for name, documents in self._splits.items()

@@ -1,6 +1,6 @@
 """What a benchmark may ask of a model, whichever backend runs it; each prompt is checked here before a model reads it.
 
-Heavy backends are loaded by :func:`load`, where a model is about to run.
+Backends are loaded by :func:`tokenweight.evaluation.backends.load`, where a model is about to run.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.errors import StageError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.tokens import end_of_text
-from tokenweight.recipes.schema import Backend, Execution, Precision
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -63,6 +62,17 @@ class LoadedModel(ABC):
     def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
         """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ."""
 
+    def with_nll_head(self, benchmark: str) -> Any:
+        """The transformers model with the head that gives every token's NLL. UserError: it would change its logits."""
+        from tokenweight.weighting import install_head
+
+        model = self.lm.model
+        try:
+            install_head(model)
+        except ValueError as error:
+            raise UserError(f"{benchmark}: {error}; choose --benchmarks without {benchmark}") from None
+        return model
+
     def encode(self, text: str) -> list[int]:
         """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
         ids: list[int] = self.lm.tok_encode(text)
@@ -87,7 +97,7 @@ class LoadedModel(ABC):
                 "way; look at add_bos_token in tokenizer_config.json"
             )
         if self._bos is not None and ids[:2] == [self._bos] * 2:
-            raise StageError("BOS stands twice at the start of a prompt; the prompt text must not contain it")
+            raise StageError("BOS is there twice at the start of a prompt; the prompt text must not contain it")
         return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
 
     def checked(self, text: str, new_tokens: int) -> Prompt:
@@ -135,20 +145,3 @@ def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * width * element_bytes)
-
-
-def load(
-    backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
-) -> LoadedModel:
-    """The checkpoint by the backend, weights and activations in that precision.
-
-    Raises:
-        UserError: the backend cannot run here, or cannot run this checkpoint.
-    """
-    if backend == "vllm":
-        from tokenweight.evaluation.vllm_backend import VllmModel
-
-        return VllmModel(checkpoint_dir, context_tokens, execution, precision)
-    from tokenweight.evaluation.harness import Harness
-
-    return Harness(checkpoint_dir, context_tokens, execution, precision)

@@ -5,40 +5,77 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.samples import Sample, Scored
+from tokenweight.evaluation.benchmark import HubData, Unit
+from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
+from tokenweight.evaluation.samples import Scored
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.pipeline.listing import is_there, refuse_listing
-from tokenweight.recipes.schema import Mmlu
+from tokenweight.recipes.schema import Evaluation
 
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
-
-HUB = {"repo_id": "cais/mmlu", "revision": "c30699e8356da336a370243923dbaf21066bb9fe"}
-FOLDER = "mmlu/default"
-METRIC = "acc"
 LETTERS = "ABCD"
 _COLUMNS = ["question", "choice0", "choice1", "choice2", "choice3", "answer"]
 
+MMLU_SUBJECTS = (
+    "abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge", "college_biology",
+    "college_chemistry", "college_computer_science", "college_mathematics", "college_medicine", "college_physics",
+    "computer_security", "conceptual_physics", "econometrics", "electrical_engineering", "elementary_mathematics",
+    "formal_logic", "global_facts", "high_school_biology", "high_school_chemistry", "high_school_computer_science",
+    "high_school_european_history", "high_school_geography", "high_school_government_and_politics",
+    "high_school_macroeconomics", "high_school_mathematics", "high_school_microeconomics", "high_school_physics",
+    "high_school_psychology", "high_school_statistics", "high_school_us_history", "high_school_world_history",
+    "human_aging", "human_sexuality", "international_law", "jurisprudence", "logical_fallacies", "machine_learning",
+    "management", "marketing", "medical_genetics", "miscellaneous", "moral_disputes", "moral_scenarios", "nutrition",
+    "philosophy", "prehistory", "professional_accounting", "professional_law", "professional_medicine",
+    "professional_psychology", "public_relations", "security_studies", "sociology", "us_foreign_policy", "virology",
+    "world_religions",
+)  # fmt: skip
 
-def subject_files(mmlu: Mmlu, subject: str) -> list[Path]:
-    """The dev and test CSV of a subject; empty for hub data.
 
-    Raises:
-        UserError: a file is missing.
-    """
-    if mmlu.data == "hub":
-        return []
-    root = Path(mmlu.data) if mmlu.data else smoke_eval_dir() / "mmlu"
-    files = [root / split / f"{subject}_{split}.csv" for split in ("dev", "test")]
-    missing = [str(file) for file in files if not is_there(file)]
-    if missing:
-        raise UserError(f"evaluation.mmlu.data: {', '.join(missing)} missing; give a directory with dev/ and test/")
-    return files
+class Mmlu(HarnessBenchmark):
+    name = "mmlu"
+    folder = "mmlu/default"
+    prefix = "mmlu_"
+    tasks = MMLU_SUBJECTS
+    metric_name = "acc"
+    fewshot_order = "first_n of dev"
+    choices = True
+    hub_data = HubData("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "abstract_algebra", "--mmlu")
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        """The dev and test CSV of a subject."""
+        data = evaluation.mmlu.data
+        if data == "hub":
+            return []
+        root = Path(data) if data else smoke_eval_dir() / "mmlu"
+        files = [root / split / f"{unit.task}_{split}.csv" for split in ("dev", "test")]
+        missing = [str(file) for file in files if not is_there(file)]
+        if missing:
+            raise UserError(f"evaluation.mmlu.data: {', '.join(missing)} missing; give a directory with dev/ and test/")
+        return files
+
+    def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
+        settings = evaluation.mmlu
+        refuse_listing("evaluation.mmlu.data", Path(settings.data or ""))
+        dev, test = (read_split(file) for file in files)
+        if len(dev) < settings.fewshot:
+            raise UserError(f"{files[0]}: {len(dev)} examples for {settings.fewshot} shots; give more or lower fewshot")
+        return {"dev": dev, "test": test}
+
+    def references(self, document: dict[str, Any]) -> list[str]:
+        return [LETTERS[document["answer"]]]
+
+    def score(
+        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
+    ) -> Scored:
+        letter = chosen(json.loads(output))
+        return Scored(letter, float(letter == references[0]))
+
+    def implausible_mean(self, task: str) -> float:
+        return 0.97
 
 
 def read_split(path: Path) -> list[dict[str, Any]]:
@@ -69,60 +106,6 @@ def _read_split(path: Path) -> list[dict[str, Any]]:
     if not documents:
         raise UserError(f"{path}: holds no question; give a complete file")
     return documents
-
-
-def subjects_samples(subjects: Sequence[str], mmlu: Mmlu, harness: LoadedModel) -> dict[str, list[Sample]]:
-    """Samples of each subject, prompts by lm-eval's task."""
-    from tokenweight.evaluation.harness_tasks import LocalSplits, load_tasks, pinned
-
-    overrides: dict[str, dict[str, Any]] = {}
-    for subject in subjects:
-        overrides[f"mmlu_{subject}"] = {"num_fewshot": mmlu.fewshot}
-        if files := subject_files(mmlu, subject):
-            refuse_listing("evaluation.mmlu.data", Path(mmlu.data or ""))
-            dev, test = (read_split(file) for file in files)
-            if len(dev) < mmlu.fewshot:
-                raise UserError(f"{files[0]}: {len(dev)} examples for {mmlu.fewshot} shots; give more or lower fewshot")
-            overrides[f"mmlu_{subject}"]["custom_dataset"] = LocalSplits(dev=dev, test=test)
-        else:
-            overrides[f"mmlu_{subject}"] |= pinned(HUB)
-    tasks = load_tasks(FOLDER, overrides)
-    return {
-        subject: [
-            _sample(tasks[f"mmlu_{subject}"], index, document, mmlu.fewshot, harness)
-            for index, document in enumerate(islice(tasks[f"mmlu_{subject}"].eval_docs, mmlu.samples))
-        ]
-        for subject in subjects
-    }
-
-
-def _sample(task: Any, doc_id: int, document: dict[str, Any], shots: int, harness: LoadedModel) -> Sample:
-    prompt = harness.fitting(lambda k: str(task.fewshot_context(document, num_fewshot=k)), shots, new_tokens=2)
-    instances = task.construct_requests(doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1))
-
-    def score(answers: list[tuple[float, bool]]) -> Scored:
-        accuracy = task.process_results(document, answers)[METRIC]
-        log_likelihoods = [float(value) for value, _ in answers]
-        return Scored(
-            output=json.dumps(log_likelihoods),
-            filtered=chosen(log_likelihoods),
-            reference=json.dumps([LETTERS[document["answer"]]]),
-            metric=METRIC,
-            score=float(accuracy),
-        )
-
-    return Sample(
-        doc_id,
-        instances,
-        prompt.n_tokens,
-        prompt.untruncated_tokens,
-        prompt.truncated,
-        None,
-        0,
-        score,
-        prompt.bos_tokens,
-        prompt.left_truncated,
-    )
 
 
 def chosen(log_likelihoods: Sequence[float]) -> str:

@@ -5,82 +5,97 @@ One pass over the longest length serves all lengths: the NLL of a prefix is a pr
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from tokenweight.corpus.encoding import encode_prefix
-from tokenweight.corpus.sources import documents
-from tokenweight.errors import UserError
-from tokenweight.evaluation.rows import Row
-from tokenweight.recipes.schema import Perplexity
-from tokenweight.weighting import install_head, model_nll
+from tokenweight.corpus.sources import corpus_files, documents
+from tokenweight.evaluation.benchmark import (
+    HubData,
+    PassBenchmark,
+    Step,
+    Unit,
+    UnitRun,
+    corpus_by_field,
+    corpus_hub,
+    within,
+)
+from tokenweight.evaluation.rows import Row, sha256_ids
+from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
 
-METRIC = "nll"
+
+class Perplexity(PassBenchmark):
+    name = "perplexity"
+    texts = "documents"
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        lengths = within(evaluation.perplexity.lengths_tokens, context_tokens)
+        return [Unit(self.name, "validation", n) for n in lengths]
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        return corpus_files(evaluation.perplexity.corpus)
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        return corpus_by_field(evaluation)
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        return corpus_hub(evaluation.perplexity.corpus)
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        lengths = (unit.length_tokens,)
+        return {"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": lengths})}
+
+    def metric(self, task: str) -> str:
+        return "nll"
+
+    def total(self, evaluation: Evaluation) -> int:
+        return evaluation.perplexity.documents or 0
+
+    def steps(
+        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
+    ) -> Iterator[Step]:
+        """A row of each document at each length that it fills."""
+        from tokenweight.corpus.encoding import encode_prefix
+
+        nll_model = model.with_nll_head(self.name)
+        lengths = {run.unit: run.unit.length_tokens or 0 for run in runs}
+        known = set.intersection(*map(set, rows.values()))
+        done = len(known)
+        texts = islice(documents(evaluation.perplexity.corpus, "validation"), evaluation.perplexity.documents)
+        for doc_id, document in enumerate(texts):
+            if doc_id in known:
+                continue
+            longest = max(lengths.values())
+            ids: list[int] = encode_prefix(model.lm.tokenizer, document.text, longest)["input_ids"][:longest]
+            fitting = {unit: n for unit, n in lengths.items() if n <= len(ids)}
+            nll = _nll(nll_model, ids[: max(fitting.values())]) if fitting else []
+            done += 1
+            yield Step({unit: [_row(doc_id, ids[:n], nll, model)] for unit, n in fitting.items()}, done)
+
+    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
+        return {"documents": done, "documents_too_short": done - len(rows)}
 
 
-@dataclass(frozen=True)
-class DocumentRows:
-    """What one validation document gave: a row per length that it can fill, and the lengths that it cannot."""
-
-    doc_id: int
-    rows: dict[int, Row]
-    too_short_for: tuple[int, ...]
-
-
-def document_rows(
-    lengths_tokens: Sequence[int], perplexity: Perplexity, harness: LoadedModel, known: set[int]
-) -> Iterator[DocumentRows]:
-    """Rows of each validation document at each length; documents in `known` (doc_id) are passed over."""
-    model = harness.lm.model
-    try:
-        install_head(model)
-    except ValueError as error:
-        raise UserError(f"perplexity: {error}; choose --benchmarks without perplexity") from None
-    texts = (document.text for document in islice(documents(perplexity.corpus, "validation"), perplexity.documents))
-    for doc_id, text in enumerate(texts):
-        if doc_id in known:
-            continue
-        ids = first_tokens(harness.lm.tokenizer, text, max(lengths_tokens))
-        fitting = [n for n in lengths_tokens if n <= len(ids)]
-        rows = _rows(doc_id, ids[: max(fitting)], fitting, harness) if fitting else {}
-        yield DocumentRows(doc_id, rows, tuple(n for n in lengths_tokens if n > len(ids)))
-
-
-def _rows(doc_id: int, ids: list[int], lengths_tokens: list[int], harness: LoadedModel) -> dict[int, Row]:
-    model = harness.lm.model
-    with torch.no_grad():
-        nll = model_nll(model, torch.tensor([ids], device=model.device))[0].double().cpu().numpy()
-    bos_tokens = harness.bos_tokens(ids)
-    return {n: _row(doc_id, ids[:n], float(nll[: n - 1].mean()), bos_tokens) for n in lengths_tokens}
-
-
-def _row(doc_id: int, ids: list[int], mean_nll: float, bos_tokens: int | None) -> Row:
+def _row(doc_id: int, ids: list[int], nll: Any, model: LoadedModel) -> Row:
     return Row(
         doc_id=doc_id,
-        prompt_sha256=hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest(),
+        prompt_sha256=sha256_ids(ids),
         n_prompt_tokens=len(ids),
-        untruncated_tokens=None,
-        truncated=False,
-        length_words=None,
-        output="",
-        filtered="",
-        reference="[]",
-        metric=METRIC,
-        score=mean_nll,
-        bos_tokens=bos_tokens,
+        metric="nll",
+        score=float(nll[: len(ids) - 1].mean()),
+        bos_tokens=model.bos_tokens(ids),
     )
 
 
-def first_tokens(tokenizer: Any, text: str, n_tokens: int) -> list[int]:
-    """The first `n_tokens` ids of a text (BOS included where the tokenizer adds one), or all if there are fewer."""
-    ids: list[int] = encode_prefix(tokenizer, text, n_tokens)["input_ids"]
-    return ids[:n_tokens]
+def _nll(model: Any, ids: list[int]) -> Any:
+    """NLL of each token but the first in nats, float64 [M]."""
+    import torch
+
+    from tokenweight.weighting import model_nll
+
+    with torch.no_grad():
+        return model_nll(model, torch.tensor([ids], device=model.device))[0].double().cpu().numpy()

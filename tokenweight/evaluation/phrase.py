@@ -7,33 +7,102 @@ Where a phrase is given, the sequence ends with it if the text before is long en
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import label, resolve_kinds
-from tokenweight.corpus.sources import documents
+from tokenweight.corpus.sources import corpus_files, documents
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, corpus_by_field, corpus_hub
 from tokenweight.evaluation.phrase_text import SETTING, text_of, text_problem
 from tokenweight.evaluation.pmi import load_scorer, score
 from tokenweight.evaluation.rows import Row, sha256_text
 from tokenweight.inspection.span import MOST_TOKENS, highest_span, place_of, span_around
 from tokenweight.inspection.tokens import Tokens, first_tokens_with_text
 from tokenweight.recipes.schema import Evaluation
-from tokenweight.training.vocabulary import bos_token_id
-from tokenweight.weighting import install_head
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
 
+TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; difference: |long - short|
+
+
+class Phrase(PassBenchmark):
+    name = "phrase"
+    texts = "phrases"
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        return [Unit(self.name, task) for task in TASKS] if context_tokens > evaluation.pmi.short_tokens else []
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        file = evaluation.phrase.file
+        return [Path(file)] if file else corpus_files(evaluation.perplexity.corpus)
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        file = evaluation.phrase.file
+        return {"phrase.file": [Path(file)]} if file else corpus_by_field(evaluation)
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        return None if evaluation.phrase.file else corpus_hub(evaluation.perplexity.corpus)
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """Its own, the windows of the PMI, and the corpus of perplexity where no text is given."""
+        own = {"phrase": evaluation.phrase, "pmi": evaluation.pmi.model_copy(update={"scorer_model": None})}
+        if evaluation.phrase.file:
+            return own
+        return own | {"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (), "documents": None})}
+
+    def metric(self, task: str) -> str:
+        return task
+
+    def total(self, evaluation: Evaluation) -> int:
+        return 1
+
+    def steps(
+        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
+    ) -> Iterator[Step]:
+        """One step: a row of each token of the phrase for each unit.
+
+        Raises:
+            UserError: the text or its phrase cannot be used, the head changes its logits, or the scorer does not fit.
+        """
+        import torch
+
+        from tokenweight.training.vocabulary import bos_token_id
+
+        pmi, nll_model = evaluation.pmi, model.with_nll_head(self.name)
+        scorer = load_scorer(runs[0].prepared_dirs[0], pmi.short_tokens, model) if runs[0].prepared_dirs else None
+        sequence = read_sequence(evaluation, model.lm.tokenizer, model.context_tokens)
+        bos = bos_token_id(model.lm.tokenizer, (scorer or nll_model).config)
+        values = score(torch.tensor([sequence.ids], device=nll_model.device), pmi, nll_model, scorer, bos)
+        difference = np.abs(values.long_nll - values.short_nll)
+        if not np.isfinite(difference).all():
+            raise StageError(
+                "phrase: a token of its sequence has an NLL that is not finite; the checkpoint may be damaged"
+            )
+        phrase, why = sequence.phrase, sequence.why
+        if phrase is None:
+            far = np.arange(len(difference)) >= values.first_window
+            phrase, why = highest_span(np.where(far, difference, 0)), "round the largest difference of losses"
+        phrase = range(max(phrase.start, 1), phrase.stop)  # the first token is not predicted
+        measured = {"long_nll": values.long_nll, "short_nll": values.short_nll, "difference": difference}
+        for kept in rows.values():
+            kept.clear()  # one pass gives all: what an interrupted run left is from another one
+        notes = {
+            "tokens": [sequence.texts[token] for token in phrase],
+            "about": _about(phrase, len(sequence.ids), why, pmi.short_tokens),
+        }
+        yield Step({unit: _rows(unit.task, sequence, phrase, measured[unit.task]) for unit in rows}, 1, notes)
+
 
 @dataclass(frozen=True)
-class Sequence:
+class PhraseSequence:
     """What the long model reads: ids and the text of each token, both of length N; the phrase, if it is known by now."""
 
     ids: list[int]
@@ -42,48 +111,7 @@ class Sequence:
     why: str = ""  # of a phrase that a rule chose
 
 
-def phrase_rows(
-    evaluation: Evaluation, harness: LoadedModel, scorer_dir: Path | None
-) -> tuple[dict[str, list[Row]], dict[str, Any]]:
-    """Rows by task (units.PHRASE_TASKS), one row a token, and what the summary says of the phrase.
-
-    `scorer_dir`: a frozen scorer; None: the model itself.
-
-    Raises:
-        UserError: the text or its phrase cannot be used, the head changes its logits, or the scorer does not fit.
-    """
-    pmi, model = evaluation.pmi, harness.lm.model
-    try:
-        install_head(model)
-    except ValueError as error:
-        raise UserError(f"phrase: {error}; take another model") from None
-    scorer = load_scorer(scorer_dir, pmi.short_tokens, harness) if scorer_dir else None
-    sequence = read_sequence(evaluation, harness.lm.tokenizer, harness.context_tokens)
-    bos = bos_token_id(harness.lm.tokenizer, (scorer or model).config)
-    values = score(torch.tensor([sequence.ids], device=model.device), pmi, model, scorer, bos)
-    difference = np.abs(values.long_nll - values.short_nll)
-    if not np.isfinite(difference).all():
-        raise StageError("phrase: a token of its sequence has an NLL that is not finite; the checkpoint may be damaged")
-    phrase, why = sequence.phrase, sequence.why
-    if phrase is None:
-        far = np.arange(len(difference)) >= values.first_window
-        phrase, why = highest_span(np.where(far, difference, 0)), "round the largest difference of losses"
-    phrase = range(max(phrase.start, 1), phrase.stop)  # the first token is not predicted
-    measured = {"long_nll": values.long_nll, "short_nll": values.short_nll, "difference": difference}
-    digest = sha256_text(json.dumps(sequence.ids))
-    rows = {
-        task: [
-            _row(number, task, sequence, token, digest, float(nll[token - 1])) for number, token in enumerate(phrase)
-        ]
-        for task, nll in measured.items()
-    }
-    return rows, {
-        "tokens": [sequence.texts[token] for token in phrase],
-        "about": _about(phrase, len(sequence.ids), why, pmi.short_tokens),
-    }
-
-
-def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -> Sequence:
+def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -> PhraseSequence:
     """The sequence of the given text, or of the first validation document that has far context."""
     settings, short_tokens = evaluation.phrase, evaluation.pmi.short_tokens
     if settings.file:
@@ -102,7 +130,7 @@ def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -
     raise UserError(f"phrase: no text {wanted}; give one with {SETTING}.file=FILE")
 
 
-def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) -> Sequence:
+def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) -> PhraseSequence:
     """As much of the text as the context holds, up to the phrase; of a short text, what follows as well."""
     tokens = first_tokens_with_text(tokenizer, text, 4 * len(text) + 8)  # all: no token is less than a byte
     front = len(list(takewhile(lambda index: index in tokens.added, range(len(tokens.ids)))))
@@ -114,12 +142,12 @@ def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) ->
     start = max(0, body.index(last) + 1 - (context_tokens - front))
     kept = [*range(front), *body[start : start + context_tokens - front]]
     shown = range(kept.index(first), kept.index(last) + 1)
-    return Sequence([tokens.ids[i] for i in kept], [tokens.texts[i] for i in kept], shown)
+    return PhraseSequence([tokens.ids[i] for i in kept], [tokens.texts[i] for i in kept], shown)
 
 
-def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> Sequence:
+def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> PhraseSequence:
     """The synthetic novel: round the fact that was last stated farthest back; other texts have no labels."""
-    plain = Sequence(tokens.ids, tokens.texts, None)
+    plain = PhraseSequence(tokens.ids, tokens.texts, None)
     if not document.spans:
         return plain
     ends = np.cumsum([len(text) for text in tokens.texts])
@@ -133,7 +161,7 @@ def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> Sequence
     while token and far[token - 1] == far[token] - 1:  # to the first token of the fact: distances count on within it
         token -= 1
     why = f"round {tokens.texts[token].strip()!r}, the first token of a fact that was last stated {far[token]} tokens before"
-    return Sequence(tokens.ids, tokens.texts, span_around(token, len(tokens.ids)), why)
+    return PhraseSequence(tokens.ids, tokens.texts, span_around(token, len(tokens.ids)), why)
 
 
 def _about(phrase: range, n_tokens: int, why: str, short_tokens: int) -> str:
@@ -149,17 +177,16 @@ def _about(phrase: range, n_tokens: int, why: str, short_tokens: int) -> str:
     )
 
 
-def _row(number: int, task: str, sequence: Sequence, token: int, digest: str, nll: float) -> Row:
-    return Row(
-        doc_id=number,
-        prompt_sha256=digest,
-        n_prompt_tokens=token,  # what stands before it in the long pass
-        untruncated_tokens=None,
-        truncated=False,
-        length_words=None,
-        output="",
-        filtered="",
-        reference=json.dumps([sequence.texts[token]]),
-        metric=task,
-        score=nll,
-    )
+def _rows(task: str, sequence: PhraseSequence, phrase: range, nll: Any) -> list[Row]:
+    digest = sha256_text(json.dumps(sequence.ids))
+    return [
+        Row(
+            doc_id=number,
+            prompt_sha256=digest,
+            n_prompt_tokens=token,  # what is before it in the long pass
+            reference=json.dumps([sequence.texts[token]]),
+            metric=task,
+            score=float(nll[token - 1]),
+        )
+        for number, token in enumerate(phrase)
+    ]

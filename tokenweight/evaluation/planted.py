@@ -6,69 +6,106 @@ the first `short_tokens` tokens is the model's own short-context NLL (causal: a 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tokenweight.corpus.documents import Kind
 from tokenweight.errors import StageError
-from tokenweight.evaluation.rows import Row
-from tokenweight.evaluation.units import PLANTED_RECALL, Unit
-from tokenweight.recipes.schema import Planted
-from tokenweight.training.score_store import open_scores
-from tokenweight.training.sequences import open_tokens
-from tokenweight.training.vocabulary import vocabulary_sha256
-from tokenweight.weighting import install_head, per_token_nll, plan_windows
+from tokenweight.evaluation.benchmark import PassBenchmark, Step, Unit, UnitRun
+from tokenweight.evaluation.rows import Row, sha256_ids
+from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
+    import torch
+
     from tokenweight.evaluation.loaded_model import LoadedModel
 
+KINDS = ("long_recall", "short_recall", "name", "introduction", "hard", "easy")  # of corpus.documents.Kind
+RECALL = "recall"  # by distance: a unit's `length_tokens` is the farthest
+TASKS = (
+    *(f"abs_pmi-{kind}" for kind in KINDS), "auc", RECALL, *(f"nll-{kind}" for kind in KINDS), "nll", "nll-short_context",
+)  # fmt: skip
 LOGITS_ROWS = 512  # rows of logits that exist at a time where the greedy prediction is read
 RECALLS = (Kind.LONG_RECALL, Kind.SHORT_RECALL)
 Floats = NDArray[np.float64]
 
 
-def sequence_rows(
-    units: Sequence[Unit], planted: Planted, chunk_dir: Path, score_dir: Path, harness: LoadedModel, known: set[int]
-) -> Iterator[tuple[int, dict[Unit, Row]]]:
-    """(sequence, its row for each unit that it has tokens for); sequences in `known` are passed over."""
-    tokens = open_tokens(chunk_dir)
-    kinds, distances = (np.load(chunk_dir / f"{name}.npy", mmap_mode="r") for name in ("kinds", "distances"))
-    plan = plan_windows(tokens.shape[1], planted.short_tokens, planted.stride_tokens)
-    vocabulary = vocabulary_sha256(harness.lm.tokenizer)
-    scores = open_scores(score_dir, tokens, plan, sequences=planted.sequences, vocabulary_sha256=vocabulary)
-    model = harness.lm.model
-    install_head(model)
-    for sequence in range(planted.sequences):
-        if sequence in known:
-            continue
-        ids = np.asarray(tokens[sequence], dtype=np.int64)
-        long_nll, greedy = _read(model, torch.from_numpy(ids).to(model.device))
-        values = measures(
-            long_nll,
-            scores.row(sequence).astype(np.float64),
-            greedy == ids[1:],
-            np.asarray(kinds[sequence, 1:]),
-            np.asarray(distances[sequence, 1:]),
-            planted.short_tokens,
-            units,
-        )
-        bos_tokens = harness.bos_tokens(ids.tolist())
-        yield sequence, {unit: _row(sequence, ids, unit, value, bos_tokens) for unit, value in values.items()}
+def planted_distances(short_tokens: int, context_tokens: int) -> tuple[int, ...]:
+    """The farthest distance of each bin of recall by distance: multiples of the short context, up to the long one."""
+    return (*range(short_tokens, context_tokens, short_tokens), context_tokens)
 
 
-@torch.no_grad()
+class Planted(PassBenchmark):
+    name = "planted"
+    texts = "sequences"
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
+        plain = [Unit(self.name, task) for task in TASKS if task != RECALL]
+        return [*plain, *(Unit(self.name, RECALL, distance) for distance in distances)]
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        return []
+
+    def metric(self, task: str) -> str:
+        return task
+
+    def total(self, evaluation: Evaluation) -> int:
+        return evaluation.planted.sequences
+
+    def steps(
+        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
+    ) -> Iterator[Step]:
+        """A row of each sequence for each unit that the sequence has tokens for."""
+        import torch
+
+        from tokenweight.training.score_store import open_scores
+        from tokenweight.training.sequences import open_tokens
+        from tokenweight.training.vocabulary import vocabulary_sha256
+        from tokenweight.weighting import plan_windows
+
+        planted, (chunk_dir, score_dir) = evaluation.planted, runs[0].prepared_dirs
+        tokens = open_tokens(chunk_dir)
+        kinds, distances = (np.load(chunk_dir / f"{name}.npy", mmap_mode="r") for name in ("kinds", "distances"))
+        plan = plan_windows(tokens.shape[1], planted.short_tokens, planted.stride_tokens)
+        vocabulary = vocabulary_sha256(model.lm.tokenizer)
+        scores = open_scores(score_dir, tokens, plan, sequences=planted.sequences, vocabulary_sha256=vocabulary)
+        nll_model = model.with_nll_head(self.name)
+        known = set.intersection(*map(set, rows.values()))
+        for done, sequence in enumerate(sorted(set(range(planted.sequences)) - known), start=len(known) + 1):
+            ids = np.asarray(tokens[sequence], dtype=np.int64)
+            long_nll, greedy = _read(nll_model, torch.from_numpy(ids).to(nll_model.device))
+            values = measures(
+                long_nll,
+                scores.row(sequence).astype(np.float64),
+                greedy == ids[1:],
+                np.asarray(kinds[sequence, 1:]),
+                np.asarray(distances[sequence, 1:]),
+                planted.short_tokens,
+                list(rows),
+            )
+            bos_tokens = model.bos_tokens(ids.tolist())
+            yield Step({unit: [_row(sequence, ids, unit, value, bos_tokens)] for unit, value in values.items()}, done)
+
+    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
+        return {"sequences": done}
+
+
 def _read(model: Any, token_ids: torch.Tensor) -> tuple[Floats, NDArray[np.int64]]:
     """NLL (nats) and greedy prediction of each token but the first; token_ids [N] -> float64 [M], int64 [M]."""
-    hidden = model.base_model(input_ids=token_ids[None], use_cache=False).last_hidden_state[0, :-1]
-    head = model.get_output_embeddings()
-    nll = per_token_nll(hidden, head.weight, token_ids[1:], bias=head.bias)
-    greedy = torch.cat([head(rows).argmax(dim=-1) for rows in hidden.split(LOGITS_ROWS)])
+    import torch
+
+    from tokenweight.weighting import per_token_nll
+
+    with torch.no_grad():
+        hidden = model.base_model(input_ids=token_ids[None], use_cache=False).last_hidden_state[0, :-1]
+        head = model.get_output_embeddings()
+        nll = per_token_nll(hidden, head.weight, token_ids[1:], bias=head.bias)
+        greedy = torch.cat([head(rows).argmax(dim=-1) for rows in hidden.split(LOGITS_ROWS)])
     return nll.double().cpu().numpy(), greedy.cpu().numpy()
 
 
@@ -92,7 +129,7 @@ def measures(
     found: dict[Unit, float] = {}
     for unit in units:
         task, _, kind = unit.task.partition("-")
-        if task == PLANTED_RECALL:
+        if task == RECALL:
             farthest = unit.length_tokens or 0
             begin = (farthest - 1) // short_tokens * short_tokens
             chosen = np.isin(kinds, RECALLS) & (distances > begin) & (distances <= farthest)
@@ -132,14 +169,8 @@ def _row(sequence: int, ids: NDArray[np.int64], unit: Unit, value: float, bos_to
         raise StageError(f"{unit.id}: sequence {sequence} gives {value}; the model's NLL is not finite")
     return Row(
         doc_id=sequence,
-        prompt_sha256=hashlib.sha256(ids.astype("<u4").tobytes()).hexdigest(),
+        prompt_sha256=sha256_ids(ids),
         n_prompt_tokens=len(ids),
-        untruncated_tokens=None,
-        truncated=False,
-        length_words=None,
-        output="",
-        filtered="",
-        reference="[]",
         metric=unit.task.partition("-")[0],
         score=value,
         bos_tokens=bos_tokens,

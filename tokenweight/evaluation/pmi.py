@@ -8,34 +8,91 @@ chunk but a document's text.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tokenweight.corpus.encoding import Encoder
-from tokenweight.corpus.sources import documents
+from tokenweight.corpus.sources import corpus_files, document_count, documents
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.pmi_histogram import ChunkValues, tally
-from tokenweight.evaluation.rows import Row
-from tokenweight.recipes.schema import Evaluation, Pmi
-from tokenweight.training.models import load_model
-from tokenweight.training.scoring import windows_per_batch
-from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
-from tokenweight.weighting import install_head, model_nll, plan_windows, score_windows
+from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, corpus_by_field, corpus_hub
+from tokenweight.evaluation.pmi_histogram import ChunkValues, resume, tally, totals
+from tokenweight.evaluation.rows import Row, sha256_ids
+from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import Pmi as Settings
 
 if TYPE_CHECKING:
+    import torch
+
     from tokenweight.evaluation.loaded_model import LoadedModel
 
-METRIC = "pmi"
 Ids = NDArray[np.uint32]
+
+
+class Pmi(PassBenchmark):
+    name = "pmi"
+    texts = "documents"
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        """One unit; none where the model reads no more than a window, which leaves no far context."""
+        return [Unit(self.name, "validation")] if context_tokens > evaluation.pmi.short_tokens else []
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        return corpus_files(evaluation.perplexity.corpus)
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        return corpus_by_field(evaluation)
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        return corpus_hub(evaluation.perplexity.corpus)
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """Its own, without the scorer (an input), and the corpus of perplexity."""
+        return {
+            "pmi": evaluation.pmi.model_copy(update={"scorer_model": None}),
+            "perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (), "documents": None}),
+        }
+
+    def metric(self, task: str) -> str:
+        return "pmi"
+
+    def total(self, evaluation: Evaluation) -> int:
+        return evaluation.pmi.documents or document_count(evaluation.perplexity.corpus, "validation")
+
+    def steps(
+        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
+    ) -> Iterator[Step]:
+        """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again.
+
+        Raises:
+            UserError: the head changes its logits, or the scorer does not fit the model or the windows.
+        """
+        import torch
+
+        from tokenweight.training.vocabulary import bos_token_id
+
+        (run,) = runs
+        kept = rows[run.unit]
+        histogram = resume(run.out_dir, kept)
+        pmi, nll_model = evaluation.pmi, model.with_nll_head(self.name)
+        scorer = load_scorer(run.prepared_dirs[0], pmi.short_tokens, model) if run.prepared_dirs else None
+        bos = bos_token_id(model.lm.tokenizer, (scorer or nll_model).config)
+        for chunk in chunks(evaluation, Encoder(model.checkpoint_dir), model.context_tokens, kept):
+            ids = torch.from_numpy(chunk.ids.astype(np.int64)).to(nll_model.device)[None]
+            values = score(ids, pmi, nll_model, scorer, bos)
+            yield Step({run.unit: [_row(chunk, values, pmi.shift_k, model)]}, chunk.document + 1)
+            histogram.add(values)
+            histogram.write(run.out_dir)
+        histogram.write(run.out_dir)
+
+    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
+        return totals(rows)
 
 
 @dataclass(frozen=True)
@@ -48,37 +105,11 @@ class Chunk:
     ids: Ids  # [at most the context], BOS included
 
 
-def chunk_rows(
-    evaluation: Evaluation, harness: LoadedModel, scorer_dir: Path | None, known: Mapping[int, Row]
-) -> Iterator[tuple[int, Row, ChunkValues]]:
-    """(document, row, values) of each chunk, in order; `known`: rows of the first chunks, which are passed over.
-
-    `scorer_dir`: a frozen scorer; None: the model itself.
-
-    Raises:
-        UserError: the head changes its logits, or the scorer does not fit the model or the windows.
-    """
-    pmi, model = evaluation.pmi, harness.lm.model
-    try:
-        install_head(model)
-    except ValueError as error:
-        raise UserError(f"pmi: {error}; choose --benchmarks without pmi") from None
-    scorer = load_scorer(scorer_dir, pmi.short_tokens, harness) if scorer_dir else None
-    bos = bos_token_id(harness.lm.tokenizer, (scorer or model).config)
-    for chunk in chunks(evaluation, Encoder(harness.checkpoint_dir), harness.context_tokens, known):
-        ids = torch.from_numpy(chunk.ids.astype(np.int64)).to(model.device)[None]
-        values = score(ids, pmi, model, scorer, bos)
-        yield chunk.document, _row(chunk, values, pmi.shift_k, harness.bos_tokens(chunk.ids.tolist())), values
-
-
-def chunks(
-    evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Mapping[int, Row] | None = None
-) -> Iterator[Chunk]:
+def chunks(evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Mapping[int, Row]) -> Iterator[Chunk]:
     """All chunks of the validation documents in order; of the first ones, in `known`, no text is tokenised again but
     that of the last document among them."""
-    done = len(known or {})
-    last = json.loads(known[done - 1].output) if known else None
-    index = done
+    index = len(known)
+    last = json.loads(known[index - 1].output) if known else None
     texts = islice(documents(evaluation.perplexity.corpus, "validation"), evaluation.pmi.documents)
     for document, text in enumerate(texts):
         if last and document < last["document"]:
@@ -108,13 +139,14 @@ def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -
         yield first_token, np.concatenate([front, waiting])
 
 
-def load_scorer(scorer_dir: Path, short_tokens: int, harness: LoadedModel) -> Any:
+def load_scorer(scorer_dir: Path, short_tokens: int, model: LoadedModel) -> Any:
     """The frozen scorer beside the model, in its precision. UserError: another vocabulary, or a shorter context."""
-    tokenizer = load_tokenizer(scorer_dir)
-    if vocabulary_sha256(tokenizer) != vocabulary_sha256(harness.lm.tokenizer):
+    from tokenweight.training.models import load_model
+    from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
+
+    if vocabulary_sha256(load_tokenizer(scorer_dir)) != vocabulary_sha256(model.lm.tokenizer):
         raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
-    model = harness.lm.model
-    scorer = load_model(scorer_dir, model.dtype).to(model.device).eval()
+    scorer = load_model(scorer_dir, model.lm.model.dtype).to(model.lm.model.device).eval()
     if short_tokens > scorer.config.max_position_embeddings:
         raise UserError(
             f"evaluation.pmi.short_tokens: {short_tokens} exceeds the scorer's context "
@@ -123,45 +155,45 @@ def load_scorer(scorer_dir: Path, short_tokens: int, harness: LoadedModel) -> An
     return scorer
 
 
-@torch.no_grad()
-def score(ids: torch.Tensor, pmi: Pmi, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
+def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
     """Both NLLs of one chunk, ids int64 [1, tokens]. A chunk no longer than a window has no far context."""
+    import torch
+
+    from tokenweight.training.scoring import windows_per_batch
+    from tokenweight.weighting import model_nll, plan_windows, score_windows
+
     tokens = ids.shape[1]
-    long_nll = model_nll(model, ids)
     short_tokens = min(pmi.short_tokens, tokens)
     plan = plan_windows(tokens, short_tokens, min(pmi.stride_tokens, short_tokens - 1))
-    short_nll = score_windows(
-        scorer or model,
-        ids,
-        plan,
-        bos_token_id=bos,
-        windows_per_batch=windows_per_batch(plan, 1),
-        first_window=scorer is not None,
-    )
-    if scorer is None:
-        short_nll = plan.with_own_context(short_nll, long_nll)
+    with torch.no_grad():
+        long_nll = model_nll(model, ids)
+        short_nll = score_windows(
+            scorer or model,
+            ids,
+            plan,
+            bos_token_id=bos,
+            windows_per_batch=windows_per_batch(plan, 1),
+            first_window=scorer is not None,
+        )
+        if scorer is None:
+            short_nll = plan.with_own_context(short_nll, long_nll)
     long, short = (nll[0].float().cpu().numpy() for nll in (long_nll, short_nll))
     return ChunkValues(long, short, plan.fills[0][1])
 
 
-def _row(chunk: Chunk, values: ChunkValues, shift_k: float, bos_tokens: int | None) -> Row:
+def _row(chunk: Chunk, values: ChunkValues, shift_k: float, model: LoadedModel) -> Row:
     mean = float(values.pmi.mean(dtype=np.float64))
     if not np.isfinite(mean):
         raise StageError(
             f"pmi: document {chunk.document} from token {chunk.first_token} gives an NLL that is not finite"
         )
-    told = {"document": chunk.document, "first_token": chunk.first_token, **tally(values, shift_k)}
+    counts = {"document": chunk.document, "first_token": chunk.first_token, **tally(values, shift_k)}
     return Row(
         doc_id=chunk.index,
-        prompt_sha256=hashlib.sha256(chunk.ids.astype("<u4").tobytes()).hexdigest(),
+        prompt_sha256=sha256_ids(chunk.ids),
         n_prompt_tokens=len(chunk.ids),
-        untruncated_tokens=None,
-        truncated=False,
-        length_words=None,
-        output=json.dumps(told),
-        filtered="",
-        reference="[]",
-        metric=METRIC,
+        output=json.dumps(counts),
+        metric="pmi",
         score=mean,
-        bos_tokens=bos_tokens,
+        bos_tokens=model.bos_tokens(chunk.ids.tolist()),
     )

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import ScoreName
-from tokenweight.weighting.scores import token_scores
 
 HISTOGRAM_NAME = "histogram.parquet"
 BINS_PER_NAT = 256
@@ -100,13 +98,14 @@ class Histogram:
         return Histogram(counts, chunks) if counts.shape == (2, len(EDGES) + 1) else Histogram()
 
 
-def resume(out_dir: Path, rows: dict[int, Row]) -> tuple[Histogram, dict[int, Row]]:
-    """The histogram that a cut run left and the rows of the chunks that it counts; nothing where they do not fit."""
+def resume(out_dir: Path, rows: dict[int, Row]) -> Histogram:
+    """The histogram that an interrupted run left; removes the rows of chunks that it does not count."""
     histogram = Histogram.read(out_dir)
-    counted = range(histogram.chunks)
-    if not set(counted) <= set(rows):
-        return Histogram(), {}
-    return histogram, {index: rows[index] for index in counted}
+    if not set(range(histogram.chunks)) <= set(rows):
+        histogram = Histogram()
+    for index in [index for index in rows if index >= histogram.chunks]:
+        del rows[index]
+    return histogram
 
 
 def tally(values: ChunkValues, shift_k: float) -> dict[str, dict[str, Any]]:
@@ -123,6 +122,10 @@ def tally(values: ChunkValues, shift_k: float) -> dict[str, dict[str, Any]]:
 
 
 def _tally(long_nll: Floats, short_nll: Floats, pmi: Floats, shift_k: float) -> dict[str, Any]:
+    import torch
+
+    from tokenweight.weighting.scores import token_scores
+
     exact = pmi.astype(np.float64)
     scores = {
         name: token_scores(name, torch.from_numpy(long_nll), torch.from_numpy(short_nll), shift_k=shift_k)
@@ -141,9 +144,9 @@ def _tally(long_nll: Floats, short_nll: Floats, pmi: Floats, shift_k: float) -> 
 
 def totals(rows: Iterable[Row]) -> dict[str, int]:
     """What the summary says beside the chunks: documents and tokens of both kinds."""
-    told = [json.loads(row.output) for row in rows]
+    chunks = [json.loads(row.output) for row in rows]
     return {
-        "documents": len({chunk["document"] for chunk in told}),
-        "tokens_first_window": sum(chunk["first_window"]["tokens"] for chunk in told),
-        "tokens_far_context": sum(chunk["far_context"]["tokens"] for chunk in told),
+        "documents": len({chunk["document"] for chunk in chunks}),
+        "tokens_first_window": sum(chunk["first_window"]["tokens"] for chunk in chunks),
+        "tokens_far_context": sum(chunk["far_context"]["tokens"] for chunk in chunks),
     }

@@ -1,18 +1,93 @@
-"""The files of a prepare artifact: one line per prompt, and a summary."""
+"""Prompts that are made beforehand (RULER, LongBench), so that every backend reads the same ones.
+
+A prepare artifact holds one line per prompt in `prompts.jsonl`, and a summary.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from tokenweight.errors import StageError
+from tokenweight.evaluation.benchmark import AskedBenchmark, Unit, UnitRun
+from tokenweight.evaluation.samples import Sample
+from tokenweight.recipes.schema import Evaluation
+
+if TYPE_CHECKING:
+    from tokenweight.evaluation.loaded_model import LoadedModel
+
+
+class PromptedBenchmark(AskedBenchmark):
+    """A benchmark whose prompts `prepare` writes; they are answered greedily and without stop sequences."""
+
+    prompted = True
+
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
+        return {run.unit: unit_samples(run.unit, run.prepared_dirs[0], model) for run in runs}
 
 
 def write_prompts(rows: list[dict[str, Any]], summary: dict[str, Any], out_dir: Path) -> None:
-    """Write ``prompts.jsonl`` and ``summary.json``, each whole or not at all."""
+    """Write ``prompts.jsonl`` and ``summary.json``, each complete or not at all."""
     out_dir.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     for name, text in (("prompts.jsonl", lines), ("summary.json", json.dumps(summary, indent=2) + "\n")):
         partial = out_dir / f"{name}.partial"
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, out_dir / name)
+
+
+def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
+    """Records of a prepare artifact's prompts.jsonl.
+
+    Raises:
+        StageError: the file is missing or a line is not JSON.
+    """
+    path = prepared_dir / "prompts.jsonl"
+    try:
+        with path.open(encoding="utf-8") as stream:
+            for line in stream:
+                yield json.loads(line)
+    except FileNotFoundError:
+        raise StageError(f"{path}: missing; prepare the unit first") from None
+    except ValueError as error:
+        raise StageError(f"{path}: not JSON Lines ({error}); remove the artifact and run again") from None
+
+
+def unit_samples(unit: Unit, prepared_dir: Path, model: LoadedModel) -> list[Sample]:
+    """Samples of a unit.
+
+    Raises:
+        StageError: a prompt does not fit, or has another number of tokens than when it was prepared.
+    """
+    from lm_eval.api.instance import Instance
+
+    samples = []
+    for record in read_prompts(prepared_dir):
+        doc_id, new_tokens = record["doc_id"], record["max_new_tokens"]
+        prompt = model.checked(record["prompt"], new_tokens)
+        if prompt.n_tokens != record["n_prompt_tokens"]:
+            raise StageError(
+                f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {record['n_prompt_tokens']}: "
+                "the checkpoint's tokenizer is not the one it was prepared for"
+            )
+        arguments = {"max_gen_toks": new_tokens, "until": [], "do_sample": False}
+        instance = Instance(
+            "generate_until", doc={}, arguments=(record["prompt"], arguments), idx=0, metadata=(unit.id, doc_id, 1)
+        )
+        prompt = replace(prompt, untruncated_tokens=record["untruncated_tokens"])
+        samples.append(
+            Sample(
+                doc_id,
+                [instance],
+                prompt,
+                record["references"],
+                new_tokens,
+                all_classes=record.get("all_classes"),
+                length_words=record["length_words"],
+            )
+        )
+    return samples

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation import bbh, mmlu
+from tokenweight.evaluation.benchmark import AskedBenchmark, Unit
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
-from tokenweight.evaluation.prepare import WITHOUT_OUTPUTS
-from tokenweight.evaluation.prompted import read_prompts, scored
+from tokenweight.evaluation.prompts import read_prompts
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.units import benchmark_named, benchmark_of
 from tokenweight.pipeline import Identity, Store
 from tokenweight.pipeline.store import read_record
 from tokenweight.recipes.schema import Evaluation
@@ -35,7 +34,7 @@ class StoredOutputs:
 
     def of(self, identity: Identity) -> Path | None:
         """The artifact of the same unit under another scoring, whole; None if there is none."""
-        if identity.config["unit"]["benchmark"] in WITHOUT_OUTPUTS:
+        if benchmark_named(identity.config["unit"]["benchmark"]).one_pass:
             return None
         return next((path for path in self._by_name.get(identity.name, ()) if self._holds(path, identity)), None)
 
@@ -51,9 +50,10 @@ class StoredOutputs:
 def _unscored(identity: Identity) -> dict[str, Any]:
     """A unit's configuration without what its outputs do not depend on: metric, LongBench's first-line rule."""
     config = {key: value for key, value in identity.config.items() if key != "scoring"}
-    if "longbench" in config["evaluation"]:
-        settings = {key: value for key, value in config["evaluation"]["longbench"].items() if key != "first_line"}
-        config["evaluation"] = {**config["evaluation"], "longbench": settings}
+    name = config["unit"]["benchmark"]
+    fields = benchmark_named(name).scoring_fields
+    settings = {key: value for key, value in config["evaluation"][name].items() if key not in fields}
+    config["evaluation"] = {**config["evaluation"], name: settings}
     return config
 
 
@@ -63,12 +63,10 @@ def rescore_unit(
     """Write rows and summary of a unit into `out_dir` from the outputs in `scored_dir`."""
     rows = rescore_rows(read_rows(scored_dir), unit, evaluation, prepared_dir)
     before = json.loads((scored_dir / SUMMARY_NAME).read_text())
-    told = summary(rows, unit.id, n_expected=before["n_expected"], seconds=before["seconds"])
-    if "bos" not in before:  # of a run that did not record it
-        told["bos"] = None
+    content = summary(rows, unit, n_expected=before["n_expected"], seconds=before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
-    told |= {"flags": sorted({*told["flags"], *kept}), "outputs_from": scored_dir.name}
-    write_json(told, out_dir / SUMMARY_NAME)
+    content |= {"flags": sorted({*content["flags"], *kept}), "outputs_from": scored_dir.name}
+    write_json(content, out_dir / SUMMARY_NAME)
     write_rows(rows, out_dir)
 
 
@@ -82,28 +80,18 @@ def rescore_rows(
     Raises:
         StageError: rows that hold no output (perplexity), or rows of other samples than prepared_dir's.
     """
-    if unit.benchmark in WITHOUT_OUTPUTS:
+    benchmark = benchmark_of(unit)
+    if not isinstance(benchmark, AskedBenchmark):
         raise StageError(f"{unit.id}: {unit.benchmark} has no outputs to score again")
     classes: dict[int, list[str] | None] = {}
     if prepared_dir is not None:
         classes = {record["doc_id"]: record.get("all_classes") for record in read_prompts(prepared_dir)}
         if unknown := [row.doc_id for row in rows if row.doc_id not in classes]:
             raise StageError(f"{unit.id}: samples {unknown[:3]} are not in {prepared_dir}")
-    return [_rescored(row, unit, evaluation, classes.get(row.doc_id)) for row in rows]
 
+    def again(row: Row) -> Row:
+        references = json.loads(row.reference)
+        scored = benchmark.score(unit.task, row.output, references, classes.get(row.doc_id), evaluation)
+        return replace(row, metric=benchmark.metric(unit.task), **vars(scored))
 
-def _rescored(row: Row, unit: Unit, evaluation: Evaluation, all_classes: list[str] | None) -> Row:
-    references = json.loads(row.reference)
-    if unit.benchmark == "mmlu":
-        letter = mmlu.chosen(json.loads(row.output))
-        return replace(row, filtered=letter, score=float(letter == references[0]))
-    if unit.benchmark == "bbh":
-        answer = bbh.strict_answer(row.output)
-        return replace(
-            row,
-            filtered=answer,
-            score=float(answer == references[0]),
-            tolerant_score=bbh.tolerant_score(row.output, references[0]),
-        )
-    new = scored(unit, row.output, references, all_classes, evaluation)
-    return replace(row, filtered=new.filtered, metric=new.metric, score=new.score)
+    return [again(row) for row in rows]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenweight.errors import StageError
 
@@ -18,22 +21,21 @@ if TYPE_CHECKING:
 ROWS_NAME = "rows.parquet"
 SUMMARY_NAME = "summary.json"
 JOURNAL_NAME = "rows.partial.jsonl"
-LATER_COLUMNS = ("bos_tokens", "left_truncated", "echoed")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """One scored sample. `score` is in 0..1, except metrics `nll`, `pmi`, `abs_pmi` and those of a phrase: nats per token."""
 
     doc_id: int
     prompt_sha256: str
     n_prompt_tokens: int  # as the model read it, BOS included
-    untruncated_tokens: int | None  # before anything was cut; None where the benchmark does not cut
-    truncated: bool
-    length_words: int | None  # LongBench's own `length` field
-    output: str  # the model's raw answer; MMLU: JSON list of the choices' log-likelihoods; PMI: JSON of counts
-    filtered: str  # what the metric compared
-    reference: str  # JSON list of strings
+    untruncated_tokens: int | None = None  # before anything was cut; None where the benchmark does not cut
+    truncated: bool = False
+    length_words: int | None = None  # LongBench's own `length` field
+    output: str = ""  # the model's raw answer; MMLU: JSON list of the choices' log-likelihoods; PMI: JSON of counts
+    filtered: str = ""  # what the metric compared
+    reference: str = "[]"  # JSON list of strings
     metric: str
     score: float
     tolerant_score: float | None = None  # BBH: exact match after tolerant extraction
@@ -58,6 +60,11 @@ def sha256_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def sha256_ids(ids: Sequence[int] | NDArray[np.integer[Any]]) -> str:
+    """SHA-256 of token ids as unsigned 32-bit integers, low byte first."""
+    return hashlib.sha256(np.asarray(ids, dtype="<u4").tobytes()).hexdigest()
+
+
 def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
     """Write `rows.parquet` (ordered by doc_id) under a temporary name, then move it into place."""
     import pyarrow as pa
@@ -76,7 +83,6 @@ def read_rows(out_dir: Path) -> list[Row]:
     Raises:
         StageError: the file is unreadable, has other columns, or holds a sample twice.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = out_dir / ROWS_NAME
@@ -84,9 +90,6 @@ def read_rows(out_dir: Path) -> list[Row]:
         table = pq.read_table(path)
     except Exception as error:
         raise StageError(f"{path}: not a readable Parquet file ({error}); remove it and run again") from error
-    for name in LATER_COLUMNS:  # rows written before these were recorded: not known
-        if name not in table.schema.names:
-            table = table.append_column(schema().field(name), pa.nulls(len(table), schema().field(name).type))
     if table.schema.names != schema().names:
         raise StageError(f"{path}: columns {table.schema.names}, expected {schema().names}; remove it and run again")
     rows = [Row(**record) for record in table.cast(schema()).to_pylist()]
@@ -115,11 +118,11 @@ class Journal:
     def _read(self) -> None:
         for line in self._path.read_text().splitlines():
             try:
-                told = json.loads(line)
-                if told.keys() == {"seconds"}:
-                    self.seconds += told["seconds"]
+                record = json.loads(line)
+                if record.keys() == {"seconds"}:
+                    self.seconds += record["seconds"]
                     continue
-                row = Row(**told)
+                row = Row(**record)
             except (ValueError, TypeError, AttributeError):
                 continue  # the line that was being written when the run was killed
             self.rows[row.doc_id] = row
@@ -137,11 +140,6 @@ class Journal:
             stream.write("\n" + text if stream.tell() else text)
         self.rows.update({row.doc_id: row for row in new})
         self.seconds += seconds
-
-    @staticmethod
-    def is_open(out_dir: Path) -> bool:
-        """Whether a unit's journal is still there: the last thing that a finished unit does is to remove it."""
-        return (out_dir / JOURNAL_NAME).exists()
 
     def remove(self) -> None:
         """Delete the journal once rows.parquet holds everything."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tokenweight.evaluation.guards import echoes
+from tokenweight.evaluation.loaded_model import Prompt
 from tokenweight.evaluation.rows import Row, sha256_text
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
+ECHO_HEAD_CHARACTERS = 40
+ECHO_TAIL_CHARACTERS = 200
+
 
 @dataclass(frozen=True)
 class Scored:
-    """What a benchmark makes of the model's answer."""
+    """What a metric makes of an output."""
 
-    output: str
-    filtered: str
-    reference: str  # JSON list
-    metric: str
+    filtered: str  # the part that it compared
     score: float
     tolerant_score: float | None = None
 
@@ -31,40 +31,54 @@ class Sample:
 
     doc_id: int
     instances: list[Instance]
-    n_prompt_tokens: int
-    untruncated_tokens: int | None
-    truncated: bool
-    length_words: int | None
-    max_new_tokens: int  # 0: log-likelihoods
-    score: Callable[[list[Any]], Scored]  # from the answers to `instances`
-    bos_tokens: int | None = None
-    left_truncated: bool = False
+    prompt: Prompt
+    references: list[str]
+    new_tokens: int  # 0: log-likelihoods
+    all_classes: list[str] | None = None  # LongBench's trec
+    length_words: int | None = None
 
     @property
-    def prompt(self) -> str:
+    def text(self) -> str:
+        """What is asked; of choices, what stands before each."""
         return str(self.instances[0].args[0])
 
     @property
     def prompt_sha256(self) -> str:
-        return sha256_text(self.prompt)
+        return sha256_text(self.text)
 
-    def row(self, answers: list[Any]) -> Row:
-        """The row of this sample, given the model's answers."""
-        scored = self.score(answers)
+    def row(self, output: str, metric: str, scored: Scored) -> Row:
+        """The row of this sample, given the model's output and its score."""
+        prompt = self.prompt
         return Row(
             doc_id=self.doc_id,
             prompt_sha256=self.prompt_sha256,
-            n_prompt_tokens=self.n_prompt_tokens,
-            untruncated_tokens=self.untruncated_tokens,
-            truncated=self.truncated,
+            n_prompt_tokens=prompt.n_tokens,
+            untruncated_tokens=prompt.untruncated_tokens,
+            truncated=prompt.truncated,
             length_words=self.length_words,
-            output=scored.output,
+            output=output,
             filtered=scored.filtered,
-            reference=scored.reference,
-            metric=scored.metric,
+            reference=json.dumps(self.references),
+            metric=metric,
             score=scored.score,
             tolerant_score=scored.tolerant_score,
-            bos_tokens=self.bos_tokens,
-            left_truncated=self.left_truncated,
-            echoed=self.max_new_tokens > 0 and echoes(scored.output, self.prompt),
+            bos_tokens=prompt.bos_tokens,
+            left_truncated=prompt.left_truncated,
+            echoed=self.new_tokens > 0 and echoes(output, self.text),
         )
+
+
+def echoes(output: str, prompt: str) -> bool:
+    """Whether an output repeats its prompt, white space aside.
+
+    It does if it begins as the prompt begins, if it begins with a piece of the prompt's end that is at least its last
+    200 characters, or if the whole prompt stands anywhere in it. Prompts under 40 characters are not judged.
+    """
+    asked, answered = " ".join(prompt.split()), " ".join(output.split())
+    if len(asked) < ECHO_HEAD_CHARACTERS:
+        return False
+    if answered.startswith(asked[:ECHO_HEAD_CHARACTERS]) or asked in answered:
+        return True
+    tail = asked[-ECHO_TAIL_CHARACTERS:]
+    place = answered.find(tail)
+    return place >= 0 and asked.endswith(answered[: place + len(tail)])

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.run import Job, evaluate_with
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.benchmark import Unit, UnitRun
+from tokenweight.evaluation.run import evaluate
 from tokenweight.recipes.schema import Evaluation, Execution
 from tokenweight.training.parent_death import end_with_parent
 
@@ -31,7 +31,7 @@ def main(order_file: Path) -> int:
     def say(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)
 
-    from tokenweight.evaluation.loaded_model import load
+    from tokenweight.evaluation.backends import load
 
     evaluation = Evaluation.part(order["evaluation"])
     execution = Execution.model_validate(order["execution"])
@@ -41,7 +41,7 @@ def main(order_file: Path) -> int:
         )
         for line in sys.stdin:
             jobs = [_job(job) for job in json.loads(line)]
-            for unit in evaluate_with(
+            for unit in evaluate(
                 harness, jobs, evaluation, lambda done, total, what: say(done=done, total=total, what=what)
             ):
                 say(unit=asdict(unit))
@@ -52,8 +52,8 @@ def main(order_file: Path) -> int:
     return 0
 
 
-def _job(job: dict[str, Any]) -> Job:
-    return Job(Unit(**job["unit"]), tuple(map(Path, job["prepared_dirs"])), Path(job["out_dir"]))
+def _job(job: dict[str, Any]) -> UnitRun:
+    return UnitRun(Unit(**job["unit"]), tuple(map(Path, job["prepared_dirs"])), Path(job["out_dir"]))
 
 
 if __name__ == "__main__":

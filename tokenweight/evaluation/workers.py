@@ -18,19 +18,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.units import ONE_PASS, Unit
+from tokenweight.evaluation.benchmark import Unit, UnitRun
+from tokenweight.evaluation.units import benchmark_of
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Evaluation, Execution
 
-if TYPE_CHECKING:
-    from tokenweight.evaluation.run import Job
-
-_TOGETHER = ("mmlu", "bbh", *ONE_PASS)
-
-Group = list["Job"]
+Group = list[UnitRun]
 
 
 @dataclass
@@ -48,13 +44,13 @@ class _Shared:
 
 def evaluate_in_workers(
     checkpoint_dir: Path,
-    jobs: Sequence[Job],
+    jobs: Sequence[UnitRun],
     evaluation: Evaluation,
     context_tokens: int,
     execution: Execution,
     progress: Progress,
 ) -> Iterator[Unit]:
-    """As :func:`tokenweight.evaluation.run.evaluate`, in processes; progress counts units, and parts of them.
+    """As :func:`tokenweight.evaluation.run.evaluate_checkpoint`, in processes; progress counts units, and parts of them.
 
     Raises:
         UserError, StageError: what the first failing process said; the others are ended.
@@ -123,17 +119,17 @@ def visible_devices(execution: Execution) -> list[str | None]:
     return names if wanted == "gpus" else names[:wanted]
 
 
-def grouped(jobs: Sequence[Job], context_tokens: int) -> list[Group]:
+def grouped(jobs: Sequence[UnitRun], context_tokens: int) -> list[Group]:
     """The jobs as they are taken: what belongs together first, then unit by unit, the longest prompts first."""
     groups: dict[str, Group] = {}
     for job in jobs:
-        key = job.unit.benchmark if job.unit.benchmark in _TOGETHER else job.unit.id
+        key = job.unit.benchmark if benchmark_of(job.unit).together else job.unit.id
         groups.setdefault(key, []).append(job)
 
     def order(group: Group) -> tuple[bool, int]:
         unit = group[0].unit
-        longest = context_tokens if unit.benchmark == "longbench" else unit.length_tokens or 0
-        return unit.benchmark not in _TOGETHER, -longest
+        longest = context_tokens if benchmark_of(unit).prompted else 0
+        return not benchmark_of(unit).together, -(unit.length_tokens or longest)
 
     return sorted(groups.values(), key=order)
 

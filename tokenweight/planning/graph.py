@@ -22,7 +22,7 @@ from tokenweight.evaluation.prepare import (
     template_of,
 )
 from tokenweight.evaluation.stages import Evaluate, Prepare
-from tokenweight.evaluation.units import Unit, units
+from tokenweight.evaluation.units import Unit, benchmark_of, units
 from tokenweight.pipeline import Digests, Store
 from tokenweight.pipeline.listing import is_there
 from tokenweight.pipeline.stage import (
@@ -58,7 +58,6 @@ from tokenweight.recipes.schema import (
 from tokenweight.training.random_base import config_values
 from tokenweight.training.stages import Initialize, Pretrain, Score, Train
 
-PROMPTED = ("ruler", "longbench")  # benchmarks whose prompts are made beforehand
 # In the order in which they run: what is wrong with a configuration or with data shows before any long work.
 STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Extend, Train, Evaluate)
 
@@ -296,7 +295,7 @@ class Planner:
         evaluation, context_tokens = recipe.evaluation, recipe.context_tokens
         inputs = {"checkpoint": checkpoint}
         references: dict[str, str] = {}
-        if unit.benchmark in PROMPTED:
+        if benchmark_of(unit).prompted:
             inputs["prepared"] = self._prepare(unit, evaluation, self._base(recipe.base)[1], context_tokens)
         elif unit.benchmark == "planted":
             inputs |= self._planted(recipe)

@@ -9,9 +9,10 @@ from typing import Literal
 
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
+from tokenweight.evaluation.backends import check_backend
 from tokenweight.evaluation.rescoring import StoredOutputs
 from tokenweight.evaluation.stages import Evaluate, UnitStage
-from tokenweight.evaluation.vllm_check import check_vllm
+from tokenweight.evaluation.units import benchmark_of
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.listing import refuse_listing
 from tokenweight.pipeline.stage import Artifact
@@ -52,7 +53,7 @@ def schedule(graph: Graph, store: Store) -> list[PlanEntry]:
             reason += "; something that runs needs them, so it is made again"
         parents = artifact.parents
         if isinstance(artifact.stage, Evaluate) and outputs.of(artifact.identity):
-            reads_classes = artifact.stage.unit.benchmark == "longbench"  # trec's
+            reads_classes = benchmark_of(artifact.stage.unit).classes_in_prompts  # trec's
             parents = (artifact.inputs["prepared"],) if reads_classes else ()
             reason = "its outputs are in the store: scored again, without the model"
         for parent in parents:
@@ -122,8 +123,8 @@ def check_execution(entries: Iterable[PlanEntry], execution: Execution) -> None:
                 check_batch(stage.training, execution)
             case Pretrain() as stage:
                 check_batch(stage.training, execution, "base.training")
-            case Evaluate() as stage if stage.evaluation.backend == "vllm":
-                check_vllm()
+            case Evaluate() as stage:
+                check_backend(stage.evaluation.backend)
 
 
 def check_checkpoints(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:

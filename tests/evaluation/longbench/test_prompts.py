@@ -10,12 +10,13 @@ import pytest
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import Unit
+from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark
 from tokenweight.evaluation.longbench.data import hub_prompt, load_samples, longbench_files
-from tokenweight.evaluation.longbench.prepare import prepare_longbench
 from tokenweight.evaluation.longbench.tasks import TASKS
 from tokenweight.evaluation.longbench.truncation import truncate_middle
 from tokenweight.evaluation.tokens import TokenCounter
-from tokenweight.recipes.schema import LongBench
+from tokenweight.recipes.schema import Evaluation, LongBench
 
 ROW = {
     "input": "INPUT",
@@ -100,8 +101,10 @@ def test_truncation_keeps_both_ends_and_counts_bos(counter: TokenCounter) -> Non
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_shipped_samples_lie_on_both_sides_of_1024_tokens_and_fit_4096(task: str, tmp_path: Path) -> None:
-    summary = prepare_longbench(task, LongBench(), smoke_base_dir(), 4096, tmp_path)
+def test_shipped_samples_lie_on_both_sides_of_1024_tokens_and_fit_4096(
+    task: str, evaluation: Evaluation, tmp_path: Path
+) -> None:
+    summary = Benchmark().prepare(Unit("longbench", task), evaluation, smoke_base_dir(), 4096, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert summary["n"] == len(rows) == 4
     assert [row["untruncated_tokens"] > 1024 for row in rows] == [False, False, True, True]

@@ -16,12 +16,13 @@ from typing import Literal
 import pytest
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import Unit
+from tokenweight.evaluation.ruler.benchmark import Ruler as Benchmark
 from tokenweight.evaluation.ruler.generator import generate, generate_samples
-from tokenweight.evaluation.ruler.prepare import prepare_ruler
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS, Profile
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
-from tokenweight.recipes.schema import Ruler
+from tokenweight.recipes.schema import Evaluation, Ruler
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -41,10 +42,17 @@ def test_prompts_are_as_a_person_expects(
 @pytest.mark.parametrize("profile", ["paper", "current"])
 @pytest.mark.parametrize("task", TASKS)
 def test_every_sample_fits_whole_with_bos_and_generation(
-    task: str, profile: Literal["paper", "current"], length_tokens: int, smoke_tokenizer: Path, tmp_path: Path
+    task: str,
+    profile: Literal["paper", "current"],
+    length_tokens: int,
+    smoke_tokenizer: Path,
+    evaluation: Evaluation,
+    tmp_path: Path,
 ) -> None:
     ruler = Ruler(lengths_tokens=(length_tokens,), samples=3, profile=profile)
-    summary = prepare_ruler(task, length_tokens, ruler, smoke_tokenizer, tmp_path)
+    unit = Unit("ruler", task, length_tokens)
+    settings = evaluation.model_copy(update={"ruler": ruler})
+    summary = Benchmark().prepare(unit, settings, smoke_tokenizer, length_tokens, tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert summary["n"] == len(rows) == 3
     assert json.loads((tmp_path / "summary.json").read_text()) == summary

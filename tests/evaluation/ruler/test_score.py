@@ -2,7 +2,8 @@
 
 import pytest
 
-from tokenweight.evaluation.ruler.score import score_ruler
+from tokenweight.evaluation.ruler.benchmark import Ruler
+from tokenweight.recipes.schema import Evaluation
 
 
 @pytest.mark.parametrize(
@@ -17,9 +18,9 @@ from tokenweight.evaluation.ruler.score import score_ruler
         ("fwe", "", ["a", "b", "c"], 0.0),
     ],
 )
-def test_scores(task: str, output: str, references: list[str], expected: float) -> None:
-    assert score_ruler(task, output, references)[1] == expected
+def test_scores(task: str, output: str, references: list[str], expected: float, evaluation: Evaluation) -> None:
+    assert Ruler().score(task, output, references, None, evaluation).score == expected
 
 
-def test_control_characters_become_line_breaks() -> None:
-    assert score_ruler("qa_1", " \x01a\tb\n", ["x"]) == ("a\nb", 0.0)
+def test_control_characters_become_line_breaks(evaluation: Evaluation) -> None:
+    assert Ruler().score("qa_1", " \x01a\tb\n", ["x"], None, evaluation).filtered == "a\nb"

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import PARAGRAPH
 from tokenweight.evaluation.longbench.tasks import LongBenchTask, longbench_task
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.recipes.schema import LongBench
 
-HUB_REPO = "Xnhyacinth/LongBench"  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
-HUB_REVISION = "2e9ade51ebf45d98942056c0716234f9d5d257d5"
+HUB = HubData(  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
+    "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
+)
 _FIELDS = ("input", "context", "answers", "length")
 
 
 @dataclass(frozen=True)
-class Sample:
+class Example:
     """One sample with its prompt before truncation. `length_words` is the data's own count."""
 
     prompt: str
@@ -33,7 +35,7 @@ def longbench_files(task: str, longbench: LongBench) -> list[Path]:
     return [] if longbench.data == "hub" else [_local_file(longbench_task(task), longbench)]
 
 
-def load_samples(task: str, longbench: LongBench) -> list[Sample]:
+def load_samples(task: str, longbench: LongBench) -> list[Example]:
     """The samples of a task in the data's order, at most `longbench.samples`.
 
     Raises:
@@ -55,7 +57,7 @@ def _local_file(spec: LongBenchTask, longbench: LongBench) -> Path:
     return path
 
 
-def _from_file(spec: LongBenchTask, path: Path) -> list[Sample]:
+def _from_file(spec: LongBenchTask, path: Path) -> list[Example]:
     samples = []
     for number, row in rows(path, *_FIELDS):
         if wrong := _unscorable(spec, row):
@@ -77,14 +79,14 @@ def _unscorable(spec: LongBenchTask, row: dict[str, Any]) -> str | None:
     return None
 
 
-def _from_hub(spec: LongBenchTask) -> list[Sample]:
+def _from_hub(spec: LongBenchTask) -> list[Example]:
     from datasets import load_dataset
 
     try:
-        mirror = load_dataset(HUB_REPO, spec.name, split="test", revision=HUB_REVISION)
+        mirror = load_dataset(HUB.repo_id, spec.name, split="test", revision=HUB.revision)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"longbench.data: {HUB_REPO} ({spec.name}) cannot be loaded ({type(error).__name__}); "
+            f"longbench.data: {HUB.repo_id} ({spec.name}) cannot be loaded ({type(error).__name__}); "
             "go online once, or give a directory of the official JSONL"
         ) from error
     return [_sample(hub_prompt(spec, row), row) for row in mirror]
@@ -104,10 +106,10 @@ def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
     return spec.template.format(context=context, input=question)
 
 
-def _sample(prompt: str, row: dict[str, Any]) -> Sample:
+def _sample(prompt: str, row: dict[str, Any]) -> Example:
     words = row.get("length")
     classes = row.get("all_classes")
-    return Sample(
+    return Example(
         prompt,
         [str(answer) for answer in row["answers"]],
         None if words is None else int(words),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.tasks import CWE_PREFIX, CWE_TEMPLATE
 from tokenweight.evaluation.ruler.words import single_words
 
@@ -27,13 +27,11 @@ FULL = Repeats(40, 10, 3, 30, 3)
 SHORT = Repeats(20, 3, 1, 6, 1)  # the official sizes below 4096 tokens
 
 
-class CommonWords:
+class CommonWords(Family):
     """Draws samples of `size` distinct words."""
 
-    official = Official2024()
-    shrink_parts = 1
     step = first_size = 10
-    bounds = Bounds(4096, factor=2)
+    measured_size, reach = 4096, 2
     minimum = COMMON
 
     def __init__(self, length_tokens: int, seed: int) -> None:
@@ -43,7 +41,6 @@ class CommonWords:
         self.maximum = len(self._words)
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
-        """A sample with `size` distinct words (Draft in the sense of :mod:`.draft`)."""
         r = self.repeats
         example, example_answer = self._list(
             draws, r.demonstration_words, r.demonstration_common, r.demonstration_other

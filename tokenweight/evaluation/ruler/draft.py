@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Draws:
 class Draft:
     """One sample before it is known to fit.
 
-    `prompt` is whole, answer prefix included. `measured` are the texts whose token counts the 2024 program
+    `prompt` includes the answer prefix. `measured` are the texts whose token counts the 2024 program
     adds up in place of the prompt's, and `sizing_suffix` what it appends while it looks for the size.
     """
 
@@ -44,68 +44,29 @@ class Draft:
     answer_prefix: str
     outputs: list[str]
     sizing_suffix: str = ""
-    measured: tuple[str, ...] = field(default=())
+    measured: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
         return self.measured or (self.prompt,)
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """Where the search of profile `current` begins: the size that is measured, and how far beyond it is looked."""
-
-    measured_size: int
-    factor: int = 3
-
-
-@dataclass(frozen=True)
-class Official2024:
-    """Where the 2024 program treats a family unlike the others (profile `official-2024` only)."""
-
-    tie_steps: int = 1  # a sample that fills the length exactly: how many steps further the size goes
-    shrinks: bool = True  # whether an overflowing sample is drawn again smaller, or again as large
-    reserves_generation: bool = True
-
-
-class Family(Protocol):
+class Family(ABC):
     """How one kind of task draws a sample of a given size (words, sentences, needles or documents)."""
 
-    @property
-    def first_size(self) -> int:
-        """Where the search for the size starts."""
-        ...
+    first_size: int  # where the search for the size starts
+    step: int  # the official step of that search
+    minimum: int  # the smallest size at which the sample still is the task
+    maximum: int | None = None  # the largest size that the source can give, if it is bounded
+    shrink_parts = 1  # profile `paper`: more let samples begin one step higher and shrink by such a part of a step
+    # Profile `current`: the size that is measured first, and how far beyond its estimate is looked; None: as in 2024.
+    measured_size: int | None = None
+    reach = 3
+    # Profile `official-2024`: where that program treats a family unlike the others.
+    tie_steps = 1  # a sample that fills the length exactly: how many steps further the size goes
+    shrinks = True  # whether an overflowing sample is drawn again smaller, or again as large
+    reserves_generation = True
 
-    @property
-    def step(self) -> int:
-        """The official step of that search."""
-        ...
-
-    @property
-    def shrink_parts(self) -> int:
-        """Profile `paper`: more than 1 lets samples begin one step higher and shrink by such a part of a step."""
-        ...
-
-    @property
-    def minimum(self) -> int:
-        """The smallest size at which the sample still is the task."""
-        ...
-
-    @property
-    def maximum(self) -> int | None:
-        """The largest size that the source can give, if it is bounded."""
-        ...
-
-    @property
-    def official(self) -> Official2024:
-        """The 2024 program's peculiarities."""
-        ...
-
-    @property
-    def bounds(self) -> Bounds | None:
-        """The search of profile `current`; None: it grows by steps as in 2024."""
-        ...
-
+    @abstractmethod
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """Sample `index` at `size`; index -1 is the search for the size. Raises ValueError if size is impossible."""
-        ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import string
 
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Official2024
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.tasks import FWE_PREFIX, FWE_TEMPLATE
 
 ALPHA = 2.0
@@ -13,15 +13,13 @@ _ZETA = math.pi**2 / 6  # zeta(ALPHA)
 _LETTERS = 6
 
 
-class FrequentWords:
+class FrequentWords(Family):
     """Draws samples of about `size` words; a sample keeps its vocabulary while its size is sought."""
 
-    official = Official2024(tie_steps=-1, reserves_generation=False)
+    tie_steps, reserves_generation = -1, False
     # The 2024 program lets samples overflow by their generation. Ours never do, and would lose a step for it: up to 7 %.
     shrink_parts = 8
-    bounds = None  # the present program searches as that of 2024
     minimum = 120  # below, the third and the fourth most frequent word could tie
-    maximum = None
 
     def __init__(self, length_tokens: int) -> None:
         """`length_tokens` as far as words go: the present program (profile `current`) takes generation off first."""
@@ -31,7 +29,7 @@ class FrequentWords:
         self._drawn: tuple[int, list[str]] | None = None
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
-        """A sample of `size` words, dots included (Draft in the sense of :mod:`.draft`)."""
+        """A sample of `size` words, dots included."""
         if self._drawn is None or self._drawn[0] != index:
             self._drawn = (index, self._vocabulary(draws))
         vocabulary = self._drawn[1]

@@ -105,8 +105,7 @@ def generate_samples(
 
 def _family(spec: RulerTask, draws: Draws, budget: Budget, samples: int, sources: Sources) -> Family:
     if spec.family == "niah":
-        essay = spec.needles.haystack == "essay"
-        words = haystack_words(sources.path("haystack")) if essay else ()
+        words = haystack_words(sources.path("haystack")) if spec.source else ()
         return NeedleInHaystack(spec.needles, budget.length_tokens, words, budget.profile)
     if spec.family == "variable_tracking":
         return _variable_tracking(draws, budget)

@@ -6,7 +6,7 @@ import uuid
 
 import numpy as np
 
-from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.sentences import sentences
 from tokenweight.evaluation.ruler.tasks import NEEDLE, NIAH_PREFIX, NIAH_TEMPLATE, NOISE, Needles, Profile
 from tokenweight.evaluation.ruler.words import needle_keys
@@ -15,11 +15,8 @@ _DEPTHS_PERCENT = [int(d) for d in np.round(np.linspace(0, 100, num=40, endpoint
 _MINIMUM_ESSAY_WORDS = 40
 
 
-class NeedleInHaystack:
+class NeedleInHaystack(Family):
     """Draws samples of `size` haystack units: words of an essay, noise sentences, or needles."""
-
-    official = Official2024()
-    shrink_parts = 1
 
     def __init__(self, needles: Needles, length_tokens: int, haystack: tuple[str, ...], profile: Profile) -> None:
         self.needles = needles
@@ -30,12 +27,11 @@ class NeedleInHaystack:
             self.step, self.minimum = 500, _MINIMUM_ESSAY_WORDS
             self.maximum = None if self._cycles else len(haystack)
         else:
-            self.step, self.minimum, self.maximum = (25 if length_tokens >= 4096 else 5), count, None
-        self.first_size = self.step
-        self.bounds = Bounds(self.step)
+            self.step, self.minimum = (25 if length_tokens >= 4096 else 5), count
+        self.first_size = self.measured_size = self.step
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
-        """A sample whose haystack has `size` units (Draft in the sense of :mod:`.draft`)."""
+        """A sample whose haystack has `size` units."""
         task, random = self.needles, draws.python
         keys: list[str] = []
         values: list[list[str]] = []

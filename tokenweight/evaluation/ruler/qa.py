@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.sources import Question
 from tokenweight.evaluation.ruler.tasks import QA_PREFIX, QA_TEMPLATE, Profile
 
 
-class DocumentQuestions:
+class DocumentQuestions(Family):
     """Draws samples of `size` documents; sample i asks question i."""
 
-    official = Official2024()
-    shrink_parts = 1
-    step = first_size = 10
-    bounds = Bounds(10)
+    step = first_size = measured_size = 10
+    minimum = 1
 
     def __init__(self, found: tuple[Question, ...], documents: tuple[str, ...], samples: int, profile: Profile) -> None:
         if len(found) < samples:
@@ -25,11 +23,10 @@ class DocumentQuestions:
         self._documents = list(documents)
         self._official = profile == "official-2024"
         self._repeats = profile == "current"
-        self.minimum = 1
         self.maximum = None if self._repeats else len(documents)
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
-        """Question `index` with `size` documents (Draft in the sense of :mod:`.draft`)."""
+        """Question `index` with `size` documents."""
         question = self._questions[max(index, 0)]
         documents = self._chosen(draws, question, size)
         context = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(documents, start=1))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Family, Official2024
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.evaluation.tokens import TokenCounter
 
@@ -41,22 +41,22 @@ class Budget:
         """Length of a sample: prompt and generation, and BOS (which the 2024 program forgets)."""
         return self._used(draft.parts if self.official else (draft.prompt,))
 
-    def left(self, draft: Draft, official: Official2024) -> int:
+    def left(self, draft: Draft, family: Family) -> int:
         """Tokens to spare while the size is sought: up to 2024 the expected answer counts as well."""
         question, *others = draft.parts
         suffix = "" if self.profile == "current" else draft.sizing_suffix
-        return self._allowed(official) - self._used((question + suffix, *others))
+        return self._allowed(family) - self._used((question + suffix, *others))
 
-    def fits(self, tokens: int, official: Official2024) -> bool:
+    def fits(self, tokens: int, family: Family) -> bool:
         """Whether a sample so long keeps to the length."""
-        return tokens <= self._allowed(official)
+        return tokens <= self._allowed(family)
 
     def _used(self, texts: tuple[str, ...]) -> int:
         special = 0 if self.official else self.counter.special_tokens
         return special + sum(map(self.counter.count, texts)) + self.tokens_to_generate
 
-    def _allowed(self, official: Official2024) -> int:
-        forgotten = self.official and not official.reserves_generation
+    def _allowed(self, family: Family) -> int:
+        forgotten = self.official and not family.reserves_generation
         return self.length_tokens + (self.tokens_to_generate if forgotten else 0)
 
 
@@ -81,7 +81,7 @@ def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
         return Size(units, family.step)
 
     def left(size: int) -> int:
-        return budget.left(family.draw(draws, -1, size), family.official)
+        return budget.left(family.draw(draws, -1, size), family)
 
     spare = left(family.minimum)
     for _ in range(_REDRAWS):
@@ -99,29 +99,29 @@ def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
 
 
 def _search(family: Family, draws: Draws, budget: Budget) -> int:
-    if budget.profile == "current" and family.bounds is not None:
-        return _halve(family, family.bounds, draws, budget)
+    if budget.profile == "current" and family.measured_size is not None:
+        return _halve(family, family.measured_size, draws, budget)
     return _scan(family, draws, budget)
 
 
-def _halve(family: Family, bounds: Bounds, draws: Draws, budget: Budget) -> int:
+def _halve(family: Family, measured_size: int, draws: Draws, budget: Budget) -> int:
     """The present program's search: halving between one step and a generous guess. One step where nothing fits."""
 
     def left(size: int) -> int:
-        return budget.left(family.draw(draws, -1, size), family.official)
+        return budget.left(family.draw(draws, -1, size), family)
 
-    tokens = budget.counter.count(family.draw(draws, -1, bounds.measured_size).parts[0])
-    highest = max(int(budget.length_tokens * bounds.measured_size / tokens * bounds.factor), 2 * family.step)
+    tokens = budget.counter.count(family.draw(draws, -1, measured_size).parts[0])
+    highest = max(int(budget.length_tokens * measured_size / tokens * family.reach), 2 * family.step)
     return _bisect(left, family.step - 1, min(highest, family.maximum or highest))
 
 
 def _scan(family: Family, draws: Draws, budget: Budget) -> int:
     size = family.first_size
     while True:
-        left = budget.left(family.draw(draws, -1, size), family.official)
+        left = budget.left(family.draw(draws, -1, size), family)
         if left < 0 or (left == 0 and budget.official):
             # The official loop ends on equality one step further (fwe: one step before), and shrinks later.
-            return size + family.step * family.official.tie_steps if left == 0 else size - family.step
+            return size + family.step * family.tie_steps if left == 0 else size - family.step
         if family.maximum is not None and size + family.step > family.maximum:
             return family.maximum
         size += family.step
@@ -150,7 +150,7 @@ def draw_fitting(family: Family, draws: Draws, budget: Budget, size: Size, index
         try:
             draft = family.draw(draws, index, units)
             needed = budget.measure(draft)
-            if budget.fits(needed, family.official):
+            if budget.fits(needed, family):
                 return draft, needed
         except ValueError:  # the 2024 program's own way: any failure means "try smaller"
             if not budget.official:
@@ -167,7 +167,7 @@ def draw_fitting(family: Family, draws: Draws, budget: Budget, size: Size, index
 def _smaller(units: int, step: int, family: Family, official: bool) -> int:
     if not official:
         return max(units - step, family.minimum)
-    return units - step if units > step and family.official.shrinks else units
+    return units - step if units > step and family.shrinks else units
 
 
 def find_demonstration_size(family: Family, draws: Draws, budget: Budget) -> Size:

@@ -41,14 +41,14 @@ class Sources:
         Raises:
             UserError: a file does not exist.
         """
-        if task.family == "qa":
-            path = self.path(task.questions)
-            if not path.is_file():
-                raise UserError(_absent(f"ruler.{task.questions}", path))
-            return [path]
-        if task.family == "niah" and task.needles.haystack == "essay":
-            return haystack_files(self.path("haystack"))
-        return []
+        if task.source is None:
+            return []
+        path = self.path(task.source)
+        if task.source == "haystack":
+            return haystack_files(path)
+        if not path.is_file():
+            raise UserError(_absent(f"ruler.{task.source}", path))
+        return [path]
 
 
 def haystack_files(path: Path) -> list[Path]:

@@ -78,6 +78,13 @@ class RulerTask:
     def metric(self) -> str:
         return "string_match_part" if self.family == "qa" else "string_match_all"
 
+    @property
+    def source(self) -> Literal["haystack", "squad", "hotpotqa"] | None:
+        """Which of RULER's texts the samples are made of."""
+        if self.family == "qa":
+            return self.questions
+        return "haystack" if self.family == "niah" and self.needles.haystack == "essay" else None
+
 
 def _niah(name: str, needles: Needles) -> RulerTask:
     return RulerTask(name, "niah", 128, needles=needles)

@@ -6,7 +6,7 @@ import re
 import string
 from itertools import pairwise
 
-from tokenweight.evaluation.ruler.draft import Bounds, Draft, Draws, Official2024
+from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
 from tokenweight.evaluation.ruler.tasks import NOISE, VT_PREFIX, VT_TEMPLATE, Profile
 
 HOPS = 4
@@ -16,16 +16,14 @@ _LETTERS = {True: 3, False: 5}  # letters of a variable's name, in the demonstra
 _DEMONSTRATION_VALUE = "12345"  # profile `current`: stands for the value that each sample draws
 
 
-class VariableTracking:
+class VariableTracking(Family):
     """Draws samples of `size` noise sentences; `demonstration` is the solved example before the question.
 
     In profile `current` each sample gives the demonstration names and a value of its own, and every sentence and
     assignment a line of its own.
     """
 
-    official = Official2024(shrinks=False)
-    shrink_parts = 1
-    maximum = None
+    shrinks = False
 
     def __init__(self, demonstration: Draft | None, profile: Profile, length_tokens: int) -> None:
         self._current = profile == "current"
@@ -35,11 +33,10 @@ class VariableTracking:
         self.step = 5 if self._current and length_tokens < 4096 else 10
         if demonstration is None:
             self.step = self.minimum = DEMONSTRATION_STEP
-        self.first_size = self.step
-        self.bounds = Bounds(self.step)
+        self.first_size = self.measured_size = self.step
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
-        """A sample with `size` noise sentences (Draft in the sense of :mod:`.draft`)."""
+        """A sample with `size` noise sentences."""
         names, value, chain = self._chain(draws)
         context = self._lines(draws, chain, size) if self._current else self._context(draws, chain, size)
         template = VT_TEMPLATE

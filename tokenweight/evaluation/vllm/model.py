@@ -20,7 +20,7 @@ from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
 from tokenweight.evaluation.quiet import quiet_harness
-from tokenweight.evaluation.vllm_check import check_vllm, importing
+from tokenweight.evaluation.vllm.check import check, importing
 from tokenweight.recipes.schema import Execution, Precision
 
 MAX_BATCH_SEQUENCES = 256
@@ -35,7 +35,7 @@ class VllmModel(LoadedModel):
     def __init__(
         self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
     ) -> None:
-        check_vllm()
+        check()
         with importing():
             from vllm import LLM
             from vllm.platforms import current_platform
@@ -91,6 +91,11 @@ class VllmModel(LoadedModel):
         with quiet_harness():
             answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
         return answers
+
+
+def load(checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision) -> VllmModel:
+    """The checkpoint by vLLM; see :func:`tokenweight.evaluation.backends.load`."""
+    return VllmModel(checkpoint_dir, context_tokens, execution, precision)
 
 
 def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:

@@ -78,7 +78,7 @@ def _left_padded(states: torch.Tensor, tokens: int) -> torch.Tensor:
     return torch.nn.functional.pad(states, (0, 0, tokens - states.shape[2], 0))
 
 
-class Harness(LoadedModel):
+class HFModel(LoadedModel):
     """One checkpoint loaded by transformers, and what may be asked of it."""
 
     def __init__(

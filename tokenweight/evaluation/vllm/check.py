@@ -1,4 +1,4 @@
-"""Whether backend `vllm` can run here: told in one line, before anything is made."""
+"""Whether backend `vllm` can run here, checked before anything is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from packaging.version import InvalidVersion, Version
 from tokenweight.errors import UserError
 
 MINIMUM = "0.32"  # the oldest that was run with this project; older ones want a transformers that we do not support
-OWN_HEAD = ("perplexity", "pmi", "phrase", "planted")  # benchmarks that read per-token NLLs by our own head: hf alone
 
 # In this process, so that it ends with us; no telemetry.
 _SETTINGS = {
@@ -24,7 +23,7 @@ _SETTINGS = {
 _HOW = "run the same command, with the same --store, in an environment made for it (docs/evaluate.md, Backend vllm)"
 
 
-def check_vllm() -> None:
+def check() -> None:
     """UserError where vllm is not installed, cannot be imported, or is older than what was tried."""
     if find_spec("vllm") is None:
         raise UserError(f"backend vllm: vllm is not installed in this environment; {_HOW}")

@@ -1,4 +1,4 @@
-"""A model that somebody wants evaluated: a checkpoint directory or an id of the hub, looked at before anything is loaded.
+"""The model spec: a checkpoint directory or an id of the hub, looked at before loading.
 
 Of a hub model only the small files are fetched here (configuration, tokenizer); its revision is pinned to a commit.
 """
@@ -13,15 +13,15 @@ from typing import Any
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
+from tokenweight.pipeline.locate import SMALL_FILES
 from tokenweight.recipes.schema import HubBase, LocalBase
 
-SMALL_FILES = ["*.json", "*.model", "*.txt", "*.jinja", "tokenizer*"]
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelSpec:
     """A model to evaluate, that has a causal configuration, a tokenizer and (a local one) weights."""
 
     name: str  # as the user wrote it
@@ -43,7 +43,7 @@ class Subject:
         return next((field for field in UNSUPPORTED_HEAD_FIELDS if values.get(field) not in (None, 1.0)), None)
 
 
-def find(name: str, revision: str | None = None, context_tokens: int | None = None) -> Subject:
+def find(name: str, revision: str | None = None, context_tokens: int | None = None) -> ModelSpec:
     """Look at a checkpoint directory, or at a model of the hub at `revision` (None: its main branch now).
 
     `context_tokens` takes the place of what config.json says.
@@ -70,9 +70,9 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     if local:
         _check_weights(name, directory, config)
         path = directory.resolve()
-        return Subject(name, _label(path.name), LocalBase(path=str(path), context_tokens=context), config)
+        return ModelSpec(name, _label(path.name), LocalBase(path=str(path), context_tokens=context), config)
     base = HubBase(repo_id=name, revision=directory.name, context_tokens=context)
-    return Subject(name, _label(name.rpartition("/")[2]), base, config)
+    return ModelSpec(name, _label(name.rpartition("/")[2]), base, config)
 
 
 def _label(text: str) -> str:

@@ -75,7 +75,7 @@ def _agreement(benchmark: str, pairs: list[Pair]) -> Agreement:
         common += [(first[i], second[i]) for i in sorted(both)]
     if not common:
         raise ValueError(f"{benchmark}: no sample in common")
-    choices = benchmark == "mmlu"
+    choices = BENCHMARKS[benchmark].choices
     starts = [_common_start(a.output, b.output) for a, b in common if a.output != b.output and not choices]
     differences = [b.score - a.score for a, b in common]
     return Agreement(

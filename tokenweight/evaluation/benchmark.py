@@ -1,0 +1,224 @@
+"""What a benchmark is: units, data, identity, and how a model's answers become scored samples.
+
+Each benchmark is one file or folder with a subclass of :class:`AskedBenchmark` (a model answers prompts) or of
+:class:`PassBenchmark` (a model reads texts, and all units come from the same pass); :mod:`.units` lists them. Light on
+purpose: a plan asks benchmarks without loading any model library, so subclasses import these where a model runs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tokenweight.corpus.sources import files_by_field
+from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus
+
+if TYPE_CHECKING:
+    from tokenweight.evaluation.loaded_model import LoadedModel
+    from tokenweight.evaluation.rows import Row
+    from tokenweight.evaluation.samples import Sample, Scored
+
+version = cache(metadata.version)  # milliseconds each, and a plan asks thousands of times
+
+
+@dataclass(frozen=True, order=True)
+class Unit:
+    """What one record holds: a benchmark's task, at a length where the benchmark has lengths."""
+
+    benchmark: str
+    task: str
+    length_tokens: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Readable identity, e.g. `ruler/niah_single_1/4096` or `mmlu/anatomy`."""
+        parts: tuple[object, ...] = (self.benchmark, self.task)
+        return "/".join(str(part) for part in (*parts, self.length_tokens) if part is not None)
+
+
+@dataclass(frozen=True)
+class UnitRun:
+    """A unit to evaluate: where what was prepared for it is, and where its rows go.
+
+    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; PMI and phrase with a
+    frozen scorer: that model; else nothing.
+    """
+
+    unit: Unit
+    prepared_dirs: tuple[Path, ...]
+    out_dir: Path
+
+
+@dataclass(frozen=True)
+class HubData:
+    """Data of the Hugging Face hub: where they are, one of their subsets to ask for, and the option for a local copy."""
+
+    repo_id: str
+    revision: str
+    subset: str | None
+    option: str
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a unit on these data depends on."""
+        return {"repo_id": self.repo_id, "revision": self.revision}
+
+
+class Benchmark(ABC):
+    """One benchmark. Raise a version whenever prompts or the meaning of scores change: older samples are not reused."""
+
+    name: ClassVar[str]
+    template_version: ClassVar[int] = 1
+    metric_version: ClassVar[int] = 1
+    metric_packages: ClassVar[tuple[str, ...]] = ()
+    one_pass: ClassVar[bool] = False  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
+    prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
+    together: ClassVar[bool] = False  # units have few samples, which fill batches together
+    classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
+    path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
+    scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
+    choices: ClassVar[bool] = False  # an answer is the most likely of several choices: an output is log-likelihoods
+
+    @abstractmethod
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        """All units for a model that reads `context_tokens`; lengths beyond that are left out."""
+
+    @abstractmethod
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        """Raw local files whose content is part of the unit's identity, shipped ones included; [] for hub data.
+
+        Raises:
+            UserError: a file is missing (named, with what to do).
+        """
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        """The same files by the dotted field of `evaluation` that names them."""
+        files = self.data_files(unit, evaluation)
+        return {f"{self.name}.data": files} if files else {}
+
+    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """How a unit's model is asked, beside its settings: versions, generation, the hub's data."""
+        return {"template_version": self.task_template_version(unit.task)}
+
+    def scoring(self, unit: Unit) -> dict[str, Any]:
+        """How a unit's outputs become scores, beside its settings."""
+        packages = {name: version(name) for name in self.metric_packages}
+        return {"metric": self.metric(unit.task), "metric_version": self.metric_version, "metric_packages": packages}
+
+    @abstractmethod
+    def metric(self, task: str) -> str:
+        """Name of a task's metric."""
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """The parts of `evaluation`, by field, that the unit's samples and scores depend on, and no others."""
+        return {self.name: getattr(evaluation, self.name)}
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        """The hub's data that these settings read, if they do."""
+        return None
+
+    def task_template_version(self, task: str) -> int:
+        """Version of a task's prompts: its own where only that changed, else the benchmark's."""
+        return self.template_version
+
+    def implausible_mean(self, task: str) -> float | None:
+        """The mean score above which a broken protocol is likelier than a good model; None: no such score."""
+        return None
+
+    def prepare(
+        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
+    ) -> dict[str, Any]:
+        """Write a unit's prompts for one tokenizer into `out_dir` (:mod:`.prompts`); returns the summary.
+
+        Raises:
+            UserError: a source is missing, or the length cannot hold the task.
+        """
+        raise ValueError(f"{unit.id}: nothing to prepare")
+
+
+class AskedBenchmark(Benchmark):
+    """A benchmark whose prompts a model answers, by lm-eval's requests."""
+
+    @abstractmethod
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
+        """Each unit's samples with the requests that they make of the model.
+
+        Raises:
+            StageError: a prompt does not fit, or was prepared for another tokenizer.
+        """
+
+    @abstractmethod
+    def score(
+        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
+    ) -> Scored:
+        """What the metric makes of an output, fresh or stored; needs no model."""
+
+    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        harness = {"harness": f"lm-eval {version('lm-eval')}", "chat_template": False}
+        return super().protocol(unit, evaluation) | harness | self.asked(unit, evaluation)
+
+    @abstractmethod
+    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """What a unit's outputs depend on beside versions and settings: shots, generation, the hub's data."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a pass over texts gave: rows by unit, and how many texts are done."""
+
+    rows: Mapping[Unit, list[Row]]
+    done: int
+    notes: Mapping[str, Any] = field(default_factory=dict)  # for the summaries
+
+
+class PassBenchmark(Benchmark):
+    """A benchmark of one pass over texts, whose per-token NLLs all of its units come from."""
+
+    one_pass = True
+    together = True
+    texts: ClassVar[str]  # what is counted, for progress: "documents"
+
+    @abstractmethod
+    def total(self, evaluation: Evaluation) -> int:
+        """How many texts the pass reads; 0: not known."""
+
+    @abstractmethod
+    def steps(
+        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
+    ) -> Iterator[Step]:
+        """Rows of one text after the other; each step's are kept before the next is asked for.
+
+        `rows` holds what an interrupted run kept, by doc_id: what is not of this pass is to be removed from it.
+        """
+
+    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
+        """What a unit's summary says beside the rest, given all its rows."""
+        return {}
+
+
+def corpus_hub(corpus: Corpus) -> HubData | None:
+    """Where a corpus is on the hub, if it is there and not in a directory of that name."""
+    if not isinstance(corpus, HubCorpus) or Path(corpus.repo_id).is_dir():
+        return None
+    return HubData(corpus.repo_id, corpus.revision, corpus.subset, "--corpus")
+
+
+def corpus_by_field(evaluation: Evaluation) -> dict[str, list[Path]]:
+    """The files of perplexity's corpus by the dotted field that names them."""
+    found = files_by_field(evaluation.perplexity.corpus)
+    return {f"perplexity.corpus{field}": files for field, files in found.items()}
+
+
+def greedy(max_new_tokens: int) -> dict[str, Any]:
+    """The generation that every benchmark asks for."""
+    return {"do_sample": False, "max_new_tokens": max_new_tokens}
+
+
+def within(lengths_tokens: Sequence[int], context_tokens: int) -> list[int]:
+    """The lengths that a model of that context reads."""
+    return [n for n in lengths_tokens if n <= context_tokens]

@@ -1,0 +1,118 @@
+"""RULER as a benchmark: units, identity, prompts and scores (Hsieh et al., 2024; Section 4 and Appendix C)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tokenweight.evaluation.benchmark import Unit, greedy, within
+from tokenweight.evaluation.prompts import PromptedBenchmark, write_prompts
+from tokenweight.evaluation.ruler.sources import Sources
+from tokenweight.evaluation.ruler.tasks import TASKS, ruler_task
+from tokenweight.evaluation.samples import Scored
+from tokenweight.recipes.schema import Evaluation
+
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+class Ruler(PromptedBenchmark):
+    name = "ruler"
+    path_fields = ("haystack", "squad", "hotpotqa")
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        lengths = within(evaluation.ruler.lengths_tokens, context_tokens)
+        return [Unit(self.name, task, n) for n in lengths for task in TASKS]
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        return Sources.of(evaluation.ruler).files(ruler_task(unit.task))
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        files = self.data_files(unit, evaluation)
+        return {f"ruler.{ruler_task(unit.task).source}": files} if files else {}
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """Its own, without other lengths and the texts that the task does not read."""
+        unread = {name: None for name in self.path_fields if name != ruler_task(unit.task).source}
+        return {"ruler": evaluation.ruler.model_copy(update={"lengths_tokens": (unit.length_tokens,), **unread})}
+
+    def metric(self, task: str) -> str:
+        return ruler_task(task).metric
+
+    def task_template_version(self, task: str) -> int:
+        return 2 if task == "fwe" else self.template_version  # 2: fuller samples
+
+    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        shots = int(unit.task in ("vt", "cwe"))
+        return {"fewshot": shots, "generation": greedy(ruler_task(unit.task).tokens_to_generate)}
+
+    def implausible_mean(self, task: str) -> float | None:
+        """Needles are really solved; questions about real text are not."""
+        return 0.95 if ruler_task(task).family == "qa" else None
+
+    def score(
+        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
+    ) -> Scored:
+        filtered = filter_output(output)
+        metric = string_match_part if self.metric(task) == "string_match_part" else string_match_all
+        return Scored(filtered, metric(filtered, references))
+
+    def prepare(
+        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
+    ) -> dict[str, Any]:
+        from tokenweight.evaluation.ruler.generator import generate_samples
+
+        settings, task, length_tokens = evaluation.ruler, ruler_task(unit.task), unit.length_tokens or 0
+        samples = generate_samples(
+            unit.task,
+            length_tokens,
+            settings.samples,
+            settings.seed,
+            tokenizer_dir,
+            Sources.of(settings),
+            settings.profile,
+        )
+        rows: list[dict[str, Any]] = []
+        for sample in samples:
+            n_prompt_tokens = sample.length_tokens - task.tokens_to_generate
+            rows.append(
+                {
+                    "doc_id": sample.index,
+                    "prompt": sample.prompt,
+                    "references": sample.outputs,
+                    "max_new_tokens": task.tokens_to_generate,
+                    "n_prompt_tokens": n_prompt_tokens,
+                    "untruncated_tokens": n_prompt_tokens,
+                    "truncated": False,
+                    "length_words": None,
+                    "all_classes": None,
+                    "answer_prefix": sample.answer_prefix,
+                }
+            )
+        fill = [sample.length_tokens / length_tokens for sample in samples]
+        summary = {
+            "n": len(rows),
+            "fill_ratio_mean": round(fmean(fill), 4),
+            "fill_ratio_min": round(min(fill), 4),
+            "share_truncated": 0.0,
+        }
+        write_prompts(rows, summary, out_dir)
+        return summary
+
+
+def filter_output(output: str) -> str:
+    """The prediction as RULER matches it: control characters become line breaks, ends are stripped."""
+    return _CONTROL.sub("\n", output.strip()).strip()
+
+
+def string_match_all(prediction: str, references: list[str]) -> float:
+    """Share of the references that are in the prediction, case ignored."""
+    text = prediction.lower()
+    return sum(reference.lower() in text for reference in references) / len(references)
+
+
+def string_match_part(prediction: str, references: list[str]) -> float:
+    """1 if any reference is in the prediction, case ignored, else 0."""
+    text = prediction.lower()
+    return float(any(reference.lower() in text for reference in references))
