@@ -21,6 +21,7 @@ from tokenweight.recipes.schema import (
     Mmlu,
     NovelCorpus,
     Perplexity,
+    Phrase,
     Planted,
     Pmi,
     Ruler,
@@ -112,6 +113,7 @@ def evaluation(data: Path) -> Evaluation:
             lengths_tokens=(128, 256), corpus=FilesCorpus(path=str(data / "books"), validation_documents=4)
         ),
         pmi=Pmi(short_tokens=128, stride_tokens=96),
+        phrase=Phrase(),
         planted=Planted(corpus=NovelCorpus(), sequences=2, short_tokens=128, stride_tokens=96),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tokenweight.evaluation.benchmark import PassBenchmark, Step, Unit, UnitRun
-from tokenweight.evaluation.prepare import protocol
+from tokenweight.evaluation.prepare import scoring
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of, units
@@ -32,9 +32,6 @@ class Letters(PassBenchmark):
     def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
         return []
 
-    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        return self.versions(unit)
-
     def metric(self, task: str) -> str:
         return task
 
@@ -54,7 +51,7 @@ def test_a_benchmark_of_ones_own_is_one_class(
     monkeypatch.setitem(BENCHMARKS, "letters", Letters())
     (unit,) = units("letters", evaluation, 512)
     run = UnitRun(unit, (), tmp_path)
-    assert protocol(unit, evaluation)["metric"] == "count"
+    assert scoring(unit, evaluation)["metric"] == "count"
     model: Any = "llama"
     assert list(evaluate(model, [run], evaluation)) == [unit]
     assert [row.score for row in read_rows(tmp_path)] == [5.0]

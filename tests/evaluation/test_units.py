@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.prepare import protocol
-from tokenweight.evaluation.units import Unit, units
+from tokenweight.evaluation.prepare import protocol, scoring
+from tokenweight.evaluation.units import BENCHMARKS, Unit, units
 from tokenweight.recipes.schema import Evaluation
 
 
@@ -42,15 +42,9 @@ def test_listing_units_loads_no_model_library() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_protocol_is_json_and_follows_what_changes_scores(evaluation: Evaluation) -> None:
-    unit = Unit("longbench", "trec")
-    lceg = protocol(unit, evaluation)
-    thudm = protocol(
-        unit,
-        evaluation.model_copy(update={"longbench": evaluation.longbench.model_copy(update={"first_line": "thudm"})}),
-    )
-    assert lceg != thudm
-    assert lceg["harness"].startswith("lm-eval 0.4")
-    for benchmark in ("ruler", "longbench", "mmlu", "bbh", "perplexity"):
-        for one in units(benchmark, evaluation, 512):
-            assert protocol(one, evaluation)["metric"]
+def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> None:
+    assert protocol(Unit("longbench", "trec"), evaluation)["harness"].startswith("lm-eval 0.4")
+    for name, benchmark in BENCHMARKS.items():
+        for unit in units(name, evaluation, 512):
+            assert protocol(unit, evaluation)["template_version"] == benchmark.task_template_version(unit.task)
+            assert scoring(unit, evaluation)["metric"]
