@@ -88,7 +88,7 @@ class Plan:
         return self.shared
 
     def to_make(self, label: str, _store: Store) -> list[SimpleNamespace]:
-        return [SimpleNamespace(node=self.shared[0] if label in self.lacking else "own")]
+        return [SimpleNamespace(artifact=self.shared[0] if label in self.lacking else "own")]
 
 
 Run = Callable[..., dict[str, str]]
