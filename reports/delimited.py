@@ -21,58 +21,57 @@ def render(report: Report) -> str:
     """Keys and labels, our value with its interval and n, the paper's number as printed; empty where there is none."""
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
     stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(HEADER)
-    for row in report.rows:
-        for column, cell in zip(report.columns, row.cells, strict=True):
-            note = " ".join(notes[mark] for mark in cell.marks)
-            writer.writerow(
-                (
-                    *(_text(report.target), report.scale, report.style),
-                    *_place(row, column),
-                    *_ours(cell, column),
-                    *(_difference(cell.difference) if cell.difference else ("",) * 8),
-                    *_paper(cell, column),
-                    *(_text(note), _text(" ".join(cell.addresses))),
-                )
-            )
+    writer = csv.DictWriter(stream, HEADER, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row, column, cell in report.places:
+        writer.writerow(
+            {"target": _text(report.target), "scale": report.scale, "style": report.style}
+            | _ours(row, column, cell)
+            | (_difference(cell.difference) if cell.difference else {})
+            | _paper(column, cell)
+            | {
+                "note": _text(" ".join(notes[mark] for mark in cell.marks)),
+                "addresses": _text(" ".join(cell.addresses)),
+            }
+        )
     return stream.getvalue()
 
 
-def _place(row: ReportRow, column: ReportColumn) -> tuple[str, ...]:
-    keys = (row.key, row.group, row.label, row.recipe, column.key, column.group, column.label)
-    return tuple(map(_text, keys))
-
-
-def _ours(cell: Cell, column: ReportColumn) -> tuple[str, ...]:
-    n = (
-        ("", "")
-        if cell.status == "left_out"
-        else (str(cell.n), "" if cell.n_expected is None else str(cell.n_expected))
-    )
-    numbers = map(_number, (cell.value, cell.ci_low, cell.ci_high, cell.spread))
-    return (cell.status, *numbers, *n, str(column.decimals), " ".join(cell.emphasis))
-
-
-def _difference(difference: CellDifference) -> tuple[str, ...]:
+def _ours(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, object]:
+    keys = {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
+    keys |= {"column": column.key, "column_group": column.group, "column_label": column.label}
+    numbers = {name: _number(getattr(cell, name)) for name in ("value", "ci_low", "ci_high", "spread")}
+    sizes = {} if cell.status == "left_out" else {"n": cell.n, "n_expected": cell.n_expected}
     return (
-        _text(difference.baseline),
-        _number(difference.value),
-        _number(difference.ci_low),
-        _number(difference.ci_high),
-        "" if difference.p is None else f"{difference.p:.3g}",
-        "" if difference.p_corrected is None else f"{difference.p_corrected:.3g}",
-        _text(difference.test or difference.reason or ""),
-        str(difference.n),
+        {name: _text(key) for name, key in keys.items()}
+        | {"status": cell.status, "decimals": column.decimals, "emphasis": " ".join(cell.emphasis)}
+        | numbers
+        | sizes
     )
 
 
-def _paper(cell: Cell, column: ReportColumn) -> tuple[str, ...]:
+def _difference(difference: CellDifference) -> dict[str, object]:
+    return {
+        "baseline": _text(difference.baseline),
+        "difference": _number(difference.value),
+        "difference_low": _number(difference.ci_low),
+        "difference_high": _number(difference.ci_high),
+        "p": "" if difference.p is None else f"{difference.p:.3g}",
+        "p_corrected": "" if difference.p_corrected is None else f"{difference.p_corrected:.3g}",
+        "test": _text(difference.test or difference.reason or ""),
+        "pairs": difference.n,
+    }
+
+
+def _paper(column: ReportColumn, cell: Cell) -> dict[str, object]:
     if cell.paper is None:
-        return ("",) * 4
-    printed = _text(cell.paper.printed) if cell.paper.value is None else cell.paper.printed
-    less_paper = "" if cell.less_paper is None else f"{cell.less_paper:.{column.decimals}f}"
-    return (_text(column.paper_column or ""), printed, " ".join(cell.paper.emphasis), less_paper)
+        return {}
+    return {
+        "paper_column": _text(column.paper_column or ""),
+        "paper_value": _text(cell.paper.printed) if cell.paper.value is None else cell.paper.printed,
+        "paper_emphasis": " ".join(cell.paper.emphasis),
+        "less_paper": "" if cell.less_paper is None else f"{cell.less_paper:.{column.decimals}f}",
+    }
 
 
 def _number(value: float | None) -> str:

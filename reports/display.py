@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn, Statistic
+from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn, Statistic, Style
 from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
@@ -93,7 +93,7 @@ def difference_legend(report: Report) -> str:
 
 def test_legend(report: Report) -> str:
     """Which tests were made, on what, and how p is corrected."""
-    differences = [cell.difference for row in report.rows for cell in row.cells if cell.difference]
+    differences = [cell.difference for cell in report.cells if cell.difference]
     tests = {difference.test for difference in differences if difference.test}
     flips = "a randomization test that flips the signs of samples' differences"
     mcnemar = f"McNemar's exact test where a cell is one accuracy of 0/1 scores, else {flips}"
@@ -122,7 +122,7 @@ def interval_legend() -> str:
 
 def has_differences(report: Report) -> bool:
     """Whether any cell was compared with a baseline."""
-    return any(cell.difference is not None for row in report.rows for cell in row.cells)
+    return any(cell.difference is not None for cell in report.cells)
 
 
 def n_text(cell: Cell) -> str:
@@ -144,17 +144,15 @@ def column_n_text(report: Report, index: int) -> str:
 
 def statistic_texts(report: Report) -> tuple[str, ...]:
     """Numbers of the caption as sentences, with the paper's; in the paper's style the paper's alone."""
-    return tuple(map(_paper_statistic if report.style == "paper" else _statistic, report.statistics))
+    return tuple(_statistic(statistic, report.style) for statistic in report.statistics)
 
 
-def _statistic(statistic: Statistic) -> str:
+def _statistic(statistic: Statistic, style: Style) -> str:
+    if style == "paper":
+        return f"{statistic.name}: {statistic.paper}."
     value = NO_NUMBER if statistic.value is None else f"{statistic.value:.4f}"
     paper = f"; the paper: {statistic.paper}" if statistic.paper else ""
     return f"{statistic.name}: {value} ({statistic.n} rows{paper})."
-
-
-def _paper_statistic(statistic: Statistic) -> str:
-    return f"{statistic.name}: {statistic.paper}."
 
 
 def finding_texts(report: Report) -> tuple[str, ...]:
@@ -203,10 +201,10 @@ def legend(report: Report, paper_is: str) -> str:
         return f"The paper has no such table. {ours_alone}"
     if report.style == "ours":
         return f"{empty} {ours_alone}"
-    if all(cell.paper is None for row in report.rows for cell in row.cells):
+    if all(cell.paper is None for cell in report.cells):
         printed = report.target in paper_tables()
         return f"The paper prints no numbers of {report.paper_place}{' for these columns' if printed else ''}. {ours_alone}"
-    beside = [(c.label, c.paper_label) for c in report.columns if c.paper_label and c.label != c.paper_label]
+    beside = [(c.label, str(c.paper_label)) for c in report.columns if c.paper_label and c.has_paper_label]
     ours, theirs = (", ".join(dict.fromkeys(labels)) for labels in zip(*beside, strict=True)) if beside else ("", "")
     scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""
     return f"{paper_is}: {report.paper_place} of the paper, then ours less that. {scaled}{empty} {ours_alone}"

@@ -13,8 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from tokenweight.latex import CODE_POINTS, environment, escape
 from tokenweight.reports.display import (
     NOT_IN_PAPER,
     SIGNIFICANT,
@@ -31,7 +30,6 @@ from tokenweight.reports.display import (
 )
 from tokenweight.reports.model import Cell, Mark, Report, ReportColumn, ReportRow
 from tokenweight.reports.styles import rows_of_paper
-from tokenweight.reports.tex_text import CODE_POINTS, escape
 
 _WIDE_COLUMNS = 6
 _LANDSCAPE_COLUMNS = 13
@@ -73,29 +71,12 @@ def render(report: Report) -> str:
     }
     if CODE_POINTS in repr(parts):
         parts["below"].append(_CODE_POINTS_MEAN)
-    return _environment().get_template("table.tex.jinja").render(parts)
+    return environment(Path(__file__).parent).get_template("table.tex.jinja").render(parts)
 
 
 def number(text: str) -> str:
     """A number as printed, with a minus and not a hyphen."""
     return re.sub(r"^([+-])(?=[\d.])", r"\\ensuremath{\1}", escape(text))
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-        autoescape=False,
-    )
 
 
 def _columns(report: Report) -> list[tuple[int, ReportColumn]]:
@@ -108,7 +89,7 @@ def _blocks(report: Report) -> list[_Block]:
     ours = _Block("", _lines(report, _our_cell), sizes=_sizes(report))
     if report.style == "paper":
         return [_Block("", _lines(report, _paper_cell))]
-    if report.style == "ours" or all(cell.paper is None for row in report.rows for cell in row.cells):
+    if report.style == "ours" or all(cell.paper is None for cell in report.cells):
         return [ours]
     papers = report.model_copy(update={"rows": rows_of_paper(report)})
     run, place = f"This run, {report.scale} scale", escape(f"The paper, {report.paper_place}")
@@ -116,7 +97,7 @@ def _blocks(report: Report) -> list[_Block]:
         _Block(run, ours.lines, sizes=ours.sizes),
         _Block(place, _lines(papers, _paper_cell, paper_labels=True), _paper_headings(report)),
     ]
-    if any(cell.less_paper is not None for row in report.rows for cell in row.cells):
+    if any(cell.less_paper is not None for cell in report.cells):
         blocks.append(_Block("This run less the paper", _lines(papers, _less_paper_cell)))
     return blocks
 

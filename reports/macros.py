@@ -11,10 +11,10 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from tokenweight.latex import escape
 from tokenweight.reports.display import NO_NUMBER, paper_text, value_text
 from tokenweight.reports.latex import number
 from tokenweight.reports.model import Report
-from tokenweight.reports.tex_text import escape
 
 _SPELLED = dict(
     zip("0123456789", ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"], strict=True)
@@ -27,9 +27,10 @@ def render(report: Report) -> str:
     lines = [f"% Numbers of {escape(report.target)}, {what}. In prose: \\Name{{}}. Needs \\usepackage[T1]{{fontenc}}."]
     names: set[str] = set()
     for name, text in _macros(report):
-        unique = _unique(name, names)
-        names.add(unique)
-        lines.append(rf"\newcommand{{\{unique}}}{{{number(text)}}}")
+        while name in names:  # another cell has it
+            name += "Again"
+        names.add(name)
+        lines.append(rf"\newcommand{{\{name}}}{{{number(text)}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -41,15 +42,14 @@ def macro_name(*keys: str) -> str:
 def _macros(report: Report) -> Iterator[tuple[str, str]]:
     """(name, text) of each cell, row by row; the paper's behind ours, where it has the number."""
     printed: set[tuple[str, str]] = set()
-    for row in report.rows:
-        for column, cell in zip(report.columns, row.cells, strict=True):
-            if report.style != "paper":
-                text = NO_NUMBER if cell.value is None else value_text(cell, column)
-                yield macro_name(report.target, row.key, column.key), text
-            place = (row.key, column.paper_column or "")
-            if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
-                printed.add(place)
-                yield macro_name("paper", report.target, *place), paper_text(cell)
+    for row, column, cell in report.places:
+        if report.style != "paper":
+            text = NO_NUMBER if cell.value is None else value_text(cell, column)
+            yield macro_name(report.target, row.key, column.key), text
+        place = (row.key, column.paper_column or "")
+        if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
+            printed.add(place)
+            yield macro_name("paper", report.target, *place), paper_text(cell)
 
 
 def _camel(key: str) -> str:
@@ -58,10 +58,3 @@ def _camel(key: str) -> str:
     spelled = re.sub(r"\d", lambda digit: f" {_SPELLED.get(digit[0], '')} ", spelled)
     words = re.findall(r"[A-Za-z]+", spelled)
     return "".join(word[0].upper() + word[1:] for word in words)
-
-
-def _unique(name: str, taken: set[str]) -> str:
-    """The name, or where another cell has it the name with `Again` behind it, as often as it takes."""
-    while name in taken:
-        name += "Again"
-    return name

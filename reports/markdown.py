@@ -41,7 +41,7 @@ def render(report: Report) -> str:
     ours = report.style != "paper"
     general = [note.text for note in report.notes if note.mark is None]
     parts = [
-        f"## {escape(': '.join(filter(None, (report.paper_place, report.title))))}",
+        f"## {escape(report.heading)}",
         escape(("" if report.style == "paper" else f"Scale: {report.scale}. ") + legend(report, "In brackets")),
         _table(report, [[_value(report, *pair) for pair in _cells(report, row)] for row in report.rows], with_n=ours),
         *([_list(statistic_texts(report))] if report.statistics else []),
@@ -57,7 +57,7 @@ def render(report: Report) -> str:
 
 def _intervals(report: Report) -> list[str]:
     """A second table with the cells' intervals, where there are any or a test makes up for them."""
-    if all(cell.ci_low is None and cell.difference is None for row in report.rows for cell in row.cells):
+    if all(cell.ci_low is None and cell.difference is None for cell in report.cells):
         return []
     return [
         "### 95 % intervals and samples",
@@ -90,7 +90,7 @@ def _cells(report: Report, row: ReportRow) -> list[tuple[Cell, ReportColumn]]:
 
 
 def _table(report: Report, body: list[list[str]], *, with_n: bool) -> str:
-    headings = [f"{column.group} {column.label}".strip() for column in report.columns]
+    headings = [column.name for column in report.columns]
     lines = [
         _line([*map(escape, report.stub), *map(escape, headings)]),
         _line([*("---" for _ in report.stub), *("---:" for _ in headings)]),

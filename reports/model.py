@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from tokenweight.reports.manifest import Frozen, Scale
@@ -63,6 +64,16 @@ class ReportColumn(Frozen):
     paper_column: str | None
     paper_label: str | None  # its heading in the paper, such as 8k where ours is 1k
 
+    @property
+    def name(self) -> str:
+        """Both headings as one: "RULER 8k"."""
+        return " ".join(filter(None, (self.group, self.label)))
+
+    @property
+    def has_paper_label(self) -> bool:
+        """Whether the paper heads it otherwise."""
+        return self.paper_label not in (None, self.label)
+
 
 class ReportRow(Frozen):
     key: str
@@ -72,6 +83,11 @@ class ReportRow(Frozen):
     recipe: str
     rule_below: Literal["full", "partial"] | None
     cells: tuple[Cell, ...]  # in the order of Report.columns
+
+    @property
+    def name(self) -> str:
+        """Both labels as one: "Frozen Sparse"."""
+        return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
 
 
 class Note(Frozen):
@@ -126,12 +142,27 @@ class Report(Frozen):
     findings: tuple[FindingResult, ...] = ()
 
     @property
+    def heading(self) -> str:
+        """ "Table 3: Main results", or the title alone of what the paper does not have."""
+        return ": ".join(filter(None, (self.paper_place, self.title)))
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells, row by row."""
+        return tuple(cell for row in self.rows for cell in row.cells)
+
+    @property
+    def places(self) -> Iterator[tuple[ReportRow, ReportColumn, Cell]]:
+        """Each cell with its row and column, row by row."""
+        for row in self.rows:
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                yield row, column, cell
+
+    @property
     def comparisons(self) -> int:
         """Tests against a baseline, over which p-values are corrected."""
-        cells = (cell for row in self.rows for cell in row.cells)
-        return sum(cell.difference is not None and cell.difference.p is not None for cell in cells)
+        return sum(cell.difference is not None and cell.difference.p is not None for cell in self.cells)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell at two keys; KeyError where the table has no such row or column."""
-        cells = {(r.key, c.key): cell for r in self.rows for c, cell in zip(self.columns, r.cells, strict=True)}
-        return cells[row, column]
+        return {(r.key, c.key): cell for r, c, cell in self.places}[row, column]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from tokenweight.errors import UserError
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow, Style
@@ -15,7 +15,7 @@ def styled(report: Report, style: Style) -> Report:
         return _ours(report)
     if style == "both":
         return _both(report)
-    if not _has_paper(report):
+    if not any(cell.paper for cell in report.cells):
         raise UserError(f"--style paper: the paper prints no numbers of {report.target}; use --style ours")
     return _paper(report)
 
@@ -31,26 +31,18 @@ def rows_of_paper(report: Report) -> tuple[ReportRow, ...]:
     return tuple(rows)
 
 
-def _has_paper(report: Report) -> bool:
-    return any(cell.paper for row in report.rows for cell in row.cells)
-
-
-def _with_cells(report: Report, rows: Iterable[tuple[ReportRow, tuple[Cell, ...]]]) -> tuple[ReportRow, ...]:
-    return tuple(row.model_copy(update={"cells": cells}) for row, cells in rows)
+def _with_cells(report: Report, change: Callable[[Cell, ReportColumn], Cell]) -> tuple[ReportRow, ...]:
+    return tuple(row.model_copy(update={"cells": tuple(map(change, row.cells, report.columns))}) for row in report.rows)
 
 
 def _ours(report: Report) -> Report:
-    rows = ((row, tuple(cell.model_copy(update={"paper": None}) for cell in row.cells)) for row in report.rows)
+    rows = _with_cells(report, lambda cell, _: cell.model_copy(update={"paper": None}))
     statistics = tuple(statistic.model_copy(update={"paper": None}) for statistic in report.statistics)
-    return report.model_copy(update={"style": "ours", "rows": _with_cells(report, rows), "statistics": statistics})
+    return report.model_copy(update={"style": "ours", "rows": rows, "statistics": statistics})
 
 
 def _both(report: Report) -> Report:
-    rows = (
-        (row, tuple(_with_less_paper(cell, column) for cell, column in zip(row.cells, report.columns, strict=True)))
-        for row in report.rows
-    )
-    return report.model_copy(update={"style": "both", "rows": _with_cells(report, rows)})
+    return report.model_copy(update={"style": "both", "rows": _with_cells(report, _with_less_paper)})
 
 
 def _with_less_paper(cell: Cell, column: ReportColumn) -> Cell:

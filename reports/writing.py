@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tokenweight.errors import UserError
+from tokenweight.files import write_files
 from tokenweight.recipes.cited import chosen_names
 from tokenweight.reports import delimited, latex, macros, markdown
 from tokenweight.reports.model import Report, Style
@@ -37,29 +36,5 @@ def write_report(
     shown = styled(report, style)
     texts = {end: render(shown) for name in formats for end, render in _RENDERERS[name].items()}
     paths = {end.strip(".-").removesuffix(".tex"): out_dir / f"{report.target}{end}" for end in texts}
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        for path, text in zip(paths.values(), texts.values(), strict=True):
-            replace_file(path, text.encode())
-    except OSError as error:
-        raise UserError(f"{out_dir}: cannot be written ({error.strerror}); choose another --out") from None
+    write_files(dict(zip(paths.values(), texts.values(), strict=True)), str(out_dir))
     return paths
-
-
-def write_page(path: Path, text: str) -> None:
-    """One file, in a directory that is made where it is not there. UserError where it cannot write."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, text.encode())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another file") from None
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

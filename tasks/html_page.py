@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from tokenweight.files import write_files
 from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs, Loaded
 from tokenweight.recipes.inputs import last_part
@@ -22,7 +23,6 @@ from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.writing import write_page
 from tokenweight.tasks.collect import ALL as PAPER
 from tokenweight.tasks.collect import Planned, manifest, plan_targets, ready_targets
 
@@ -66,7 +66,7 @@ def write_html(
         sections += _written(out_dir, set(ready_targets()))
         if all(section.report.target != _TABLE_6.target for section in sections):
             not_run.append(_TABLE_6)
-    write_page(file, render(sections, store.root, not_run))
+    write_files({file: render(sections, store.root, not_run)}, str(file), "another file")
     return left_out
 
 

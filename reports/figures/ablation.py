@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from tokenweight.reports.figures.points import Point, left_out, nothing_of_this_run, points, points_csv
-from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, footnote, plain
+from tokenweight.reports.figures.points import curve, drawing, points, whisker
+from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, plain
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BASELINE_ROW = "uniform"  # the dotted line, as in the paper, and no point of the curve
 
@@ -28,8 +22,8 @@ def draw(report: Report, _manifest: Manifest, _store_root: Path) -> Drawing:
     from matplotlib.figure import Figure
 
     columns = {column.key: column for column in report.columns}
-    rows = [row.key for row in report.rows if row.key != BASELINE_ROW]
-    plotted = points(report, columns, rows)
+    values = {row.key: parameter_value(row.key) for row in report.rows if row.key != BASELINE_ROW}
+    plotted = points(report, columns, values)
     figure = Figure(figsize=(TEXT_INCHES, 2.15))
     panels = figure.subplots(1, len(columns), sharey=True)
     for axes, (key, column) in zip(panels, columns.items(), strict=True):
@@ -41,29 +35,15 @@ def draw(report: Report, _manifest: Manifest, _store_root: Path) -> Drawing:
             found = {p.row: p for p in plotted if p.column == key and p.source == source}
             if not found:
                 continue
-            x = [parameter_value(row) for row in rows]
-            axes.plot(x, [found[row].value if row in found else math.nan for row in rows], label=label, **looks)
+            curve(axes, found, values, label=label, **looks)
             for row, point in found.items():
-                if point.low is not None and point.high is not None:
-                    axes.vlines(parameter_value(row), point.low, point.high, color=looks["color"], linewidth=0.9)
-        _dress(axes, plain(column.label), report.stub[0], [parameter_value(row) for row in rows])
+                whisker(axes, point, values[row], looks["color"])
+        axes.set_title(plain(column.label))
+        axes.set_xlabel(report.stub[0])
+        axes.set_xticks(list(values.values()), [f"{value:g}" for value in values.values()])
+        axes.margins(x=0.08)
     panels[0].set_ylabel("difference to uniform (points)")
     legend = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(list(legend.values())[::-1], list(legend)[::-1], loc="outside upper center", ncols=3)
-    footnote(figure, _lines(report, columns, plotted))
-    return Drawing(figure, points_csv(report, plotted))
-
-
-def _dress(axes: Axes, title: str, symbol: str, ticks: list[float]) -> None:
-    axes.set_title(title)
-    axes.set_xlabel(symbol)
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.margins(x=0.08)
-
-
-def _lines(report: Report, columns: Iterable[str], plotted: list[Point]) -> list[str]:
-    return [
-        f"{report.title}. Scale {report.scale}. Bars: 95 % intervals, paired bootstrap over samples.",
-        nothing_of_this_run(plotted),
-        left_out(report, columns),
-    ]
+    about = f"{report.title}. Scale {report.scale}. Bars: 95 % intervals, paired bootstrap over samples."
+    return drawing(figure, report, columns, plotted, about)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tokenweight.reports.figures.points import left_out, nothing_of_this_run, points, points_csv, row_name
-from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, footnote, plain, wrapped
+from tokenweight.reports.figures.points import drawing, points, whisker
+from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, plain, wrapped
 from tokenweight.reports.model import Report
 
 _COLUMNS = 4  # panels side by side
@@ -21,7 +21,7 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
     figure = Figure(figsize=(TEXT_INCHES, 0.4 + rows_of_panels * (0.55 + 0.15 * len(report.rows))))
     panels = figure.subplots(rows_of_panels, _COLUMNS, sharey=True).ravel()
     place = {row.key: number for number, row in enumerate(report.rows)}
-    names = {row.key: row_name(row) for row in report.rows}
+    names = {row.key: row.name for row in report.rows}
     labels = {column.key: column.label for column in report.columns}
     handles = {}
     for axes, key in zip(panels, columns, strict=False):
@@ -32,8 +32,7 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
             dots = looks | {"linestyle": "none"}
             (handles[name],) = axes.plot([p.value for p in found], [place[p.row] for p in found], **dots)
             for point in found:
-                if point.low is not None and point.high is not None:
-                    axes.hlines(place[point.row], point.low, point.high, color=looks["color"], linewidth=0.9)
+                whisker(axes, point, place[point.row], looks["color"], upright=False)
                 if point.source == "this run" and point.row == baseline:
                     handles[wrapped(f"{names[point.row]}, this run")] = axes.axvline(point.value, **BASELINE)
         axes.set_title(plain(labels[key]), loc="left")
@@ -43,13 +42,6 @@ def draw(report: Report, columns: Sequence[str], baseline: str | None) -> Drawin
     for axes in panels[len(columns) :]:
         axes.set_axis_off()
     panels[len(columns)].legend(list(handles.values())[::-1], list(handles)[::-1], loc="center left")
-    footnote(
-        figure,
-        [
-            f"LongBench, mean over the tasks of each category. Scale {report.scale}. "
-            "Bars: 95 % intervals, bootstrap over samples.",
-            nothing_of_this_run(plotted),
-            left_out(report, columns),
-        ],
-    )
-    return Drawing(figure, points_csv(report, plotted))
+    about = "LongBench, mean over the tasks of each category. "
+    about += f"Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples."
+    return drawing(figure, report, columns, plotted, about)

@@ -6,15 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.reports.figures.points import (
-    Point,
-    Source,
-    left_out,
-    nothing_of_this_run,
-    points,
-    points_csv,
-    row_name,
-)
+from tokenweight.reports.figures.points import Point, Source, curve, drawing, points, whisker
 from tokenweight.reports.figures.style import (
     BASELINE,
     OURS,
@@ -22,7 +14,6 @@ from tokenweight.reports.figures.style import (
     SMALLEST,
     TEXT_INCHES,
     Drawing,
-    footnote,
     plain,
     wrapped,
 )
@@ -44,7 +35,7 @@ def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None
     figure = Figure(figsize=(TEXT_INCHES, 0.95 + 1.25 * rows_of_panels))
     side_by_side = min(_COLUMNS, len(report.rows))
     panels = figure.subplots(rows_of_panels, side_by_side, sharex=True, sharey=True, squeeze=False).ravel()
-    names = {row.key: plain(row_name(row)) for row in report.rows}
+    names = {row.key: plain(row.name) for row in report.rows}
     legend: dict[str, Any] = {}
     for axes, row in zip(panels, report.rows, strict=False):
         of_row = [point for point in plotted if point.row == row.key]
@@ -54,14 +45,16 @@ def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None
             name = f"{names[str(baseline)]}, this run"
             legend |= _curve(axes, others, lengths_tokens, "this run", BASELINE, name)
         legend |= _curve(axes, of_row, lengths_tokens, "this run", OURS, "this run")
-        axes.set_title(wrapped(row_name(row)), loc="left")
+        axes.set_title(wrapped(row.name), loc="left")
     for axes in panels[len(report.rows) :]:
         axes.set_visible(False)
     _ticks(panels, report, lengths_tokens)
     figure.supylabel("RULER, mean recall of 13 tasks", fontsize=7)
     figure.legend(list(legend.values())[::-1], list(legend)[::-1], loc="outside upper center", ncols=3)
-    footnote(figure, _lines(report, lengths_tokens, plotted))
-    return Drawing(figure, points_csv(report, plotted))
+    scaled = any(column.has_paper_label for column in report.columns if column.key in lengths_tokens)
+    about = f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}. "
+    about += f"Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples."
+    return drawing(figure, report, lengths_tokens, plotted, about)
 
 
 def _curve(
@@ -71,11 +64,10 @@ def _curve(
     found = {point.column: point for point in of_row if point.source == source}
     if not found:
         return {}
-    values = [found[key].value if key in found else math.nan for key in lengths_tokens]
-    (line,) = axes.plot(list(lengths_tokens.values()), values, **looks)
-    for key, point in found.items():
-        if "marker" in looks and point.low is not None and point.high is not None:
-            axes.vlines(lengths_tokens[key], point.low, point.high, color=looks["color"], linewidth=0.9)
+    line = curve(axes, found, lengths_tokens, **looks)
+    if "marker" in looks:
+        for key, point in found.items():
+            whisker(axes, point, lengths_tokens[key], looks["color"])
     return {name: line}
 
 
@@ -84,8 +76,7 @@ def _ticks(panels: Any, report: Report, lengths_tokens: Mapping[str, int]) -> No
     labels = []
     for column in report.columns:
         if column.key in lengths_tokens:
-            beside = column.paper_label not in (None, column.label)
-            labels.append(f"{column.label}\n({column.paper_label})" if beside else column.label)
+            labels.append(f"{column.label}\n({column.paper_label})" if column.has_paper_label else column.label)
     far = max(lengths_tokens.values()) > _LINEAR * min(lengths_tokens.values())
     for axes in panels:
         axes.set_xscale("log" if far else "linear")
@@ -95,13 +86,3 @@ def _ticks(panels: Any, report: Report, lengths_tokens: Mapping[str, int]) -> No
     for number, axes in enumerate(panels):  # a panel above an empty place keeps its tick labels
         if number + _COLUMNS >= len(report.rows):
             axes.tick_params(labelbottom=True)
-
-
-def _lines(report: Report, columns: Mapping[str, int], plotted: list[Point]) -> list[str]:
-    scaled = any(column.paper_label not in (None, column.label) for column in report.columns if column.key in columns)
-    return [
-        f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}. "
-        + f"Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples.",
-        nothing_of_this_run(plotted),
-        left_out(report, columns),
-    ]  # fmt: skip

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.recipes.sweep import shown
-from tokenweight.reports.figures.points import Point, left_out, nothing_of_this_run, points, points_csv
-from tokenweight.reports.figures.style import COLOURS, OURS, TEXT_INCHES, Drawing, footnote, look, plain, wrapped
+from tokenweight.reports.figures.points import Point, curve, drawing, points, whisker
+from tokenweight.reports.figures.style import COLOURS, OURS, TEXT_INCHES, Drawing, look, plain, wrapped
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 
@@ -54,7 +54,7 @@ def draw(
     rows_of_panels = math.ceil(len(keys) / _COLUMNS)
     figure = Figure(figsize=(TEXT_INCHES, 0.6 + 0.15 * math.ceil(len(series) / _COLUMNS) + 1.75 * rows_of_panels))
     panels = figure.subplots(rows_of_panels, min(_COLUMNS, len(keys)), squeeze=False).ravel()
-    labels = {column.key: " ".join(filter(None, (column.group, column.label))) for column in report.columns}
+    labels = {column.key: column.name for column in report.columns}
     handles: dict[str, Any] = {}
     draw_in = _curves if _is_numeric(values, axis) else _bars
     for axes, key in zip(panels, keys, strict=False):
@@ -66,15 +66,8 @@ def draw(
         axes.set_visible(False)
     if len(series) > 1:
         figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=_COLUMNS)
-    footnote(
-        figure,
-        [
-            f"{report.title}. Scale {report.scale}. Vertical lines: 95 % intervals, bootstrap over samples.",
-            nothing_of_this_run(plotted),
-            left_out(report, keys),
-        ],
-    )
-    return Drawing(figure, points_csv(report, plotted))
+    about = f"{report.title}. Scale {report.scale}. Vertical lines: 95 % intervals, bootstrap over samples."
+    return drawing(figure, report, keys, plotted, about)
 
 
 def _series(values: Values, axis: str) -> dict[str, list[str]]:
@@ -92,12 +85,11 @@ def _curves(
     """A line for each series; a row that lacks interrupts it."""
     handles = {}
     for number, (name, rows) in enumerate(series.items()):
-        ordered = sorted(rows, key=lambda row: places[row])
+        ordered = {row: places[row] for row in sorted(rows, key=lambda row: places[row])}
         looks = OURS if len(series) == 1 else look(number) | {"markersize": 3.5}
-        heights = [found[row].value if row in found else math.nan for row in ordered]
-        (handles[wrapped(name, 40)],) = axes.plot([places[row] for row in ordered], heights, **looks)
-        for row in ordered:
-            _interval(axes, found.get(row), places[row], looks["color"])
+        handles[wrapped(name, 40)] = curve(axes, found, ordered, **looks)
+        for row, place in ordered.items():
+            whisker(axes, found.get(row), place, looks["color"])
     ticks = sorted(set(places.values()))
     if ticks[0] > 0 and ticks[-1] > _LINEAR * ticks[0]:
         axes.set_xscale("log")
@@ -122,14 +114,9 @@ def _bars(
             [left[row] for row in there], [found[row].value for row in there], width * 0.9, color=colour, alpha=0.75
         )
         for row in there:
-            _interval(axes, found[row], left[row], "black")
+            whisker(axes, found[row], left[row], "black")
     axes.set_xticks(range(len(categories)), [wrapped(category, 14) for category in categories])
     if sum(map(len, categories)) > _BESIDE:
         axes.tick_params(axis="x", labelrotation=90)
     axes.set_xlim(-0.6, len(categories) - 0.4)
     return handles
-
-
-def _interval(axes: Axes, point: Point | None, place: float, colour: str) -> None:
-    if point is not None and point.low is not None and point.high is not None:
-        axes.vlines(place, point.low, point.high, color=colour, linewidth=0.9)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.pipeline.store import read_record
-from tokenweight.reports.figures.points import csv_text, row_name
+from tokenweight.reports.figures.points import csv_text
 from tokenweight.reports.figures.style import (
     SMALLEST,
     TEXT_INCHES,
@@ -82,7 +82,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     trainings = _trainings(report, manifest)
     read = {run: read_steps(entry.train, store_root) for run, entry in trainings.items() if entry.train}
     whole = {run: steps for run, steps in read.items() if not steps.problem}
-    names = {row.key: plain(row_name(row)) for row in report.rows}
+    names = {row.key: plain(row.name) for row in report.rows}
     compared = names.get(baseline or "")
     seeds = {seed for _, seed in read}
     titles = QUANTITIES | {DIFFERENCE: "NLL less the baseline's (nats)"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tokenweight.errors import UserError
+from tokenweight.files import write_files
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS
 from tokenweight.reports.figures import categories, lengths, training
 from tokenweight.reports.figures.style import Draw, render, style
@@ -13,7 +13,6 @@ from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.measures import TaskMean
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.model import Target
-from tokenweight.reports.writing import replace_file
 
 _LONGBENCH = (LONGBENCH_TASKS, *LONGBENCH_CATEGORIES.values())
 
@@ -60,18 +59,12 @@ def write_figures(
     Paths by `<name>.<format>` without the first sign: "pdf", "curve.csv", "training.svg". Raises UserError where it
     cannot write.
     """
-    contents: dict[str, bytes] = {}
+    contents: dict[str, str | bytes] = {}
     for name, draw in figures_of(target, manifest).items():
         with style():
             drawing = draw(report, manifest, store_root)
-            for suffix, content in render(drawing.figure).items():
-                contents[f"{name}.{suffix}"] = content
-        contents[f"{name or '-curve'}.csv"] = drawing.data_csv.encode()
+            contents |= {f"{name}.{suffix}": content for suffix, content in render(drawing.figure).items()}
+        contents[f"{name or '-curve'}.csv"] = drawing.data_csv
     paths = {name: out_dir / f"{report.target}{name}" for name in contents}
-    try:
-        for name, content in contents.items():
-            out_dir.mkdir(parents=True, exist_ok=True)
-            replace_file(paths[name], content)
-    except OSError as error:
-        raise UserError(f"{out_dir}: cannot be written ({error.strerror}); choose another --out") from None
+    write_files({paths[name]: content for name, content in contents.items()}, str(out_dir))
     return {name[1:]: path for name, path in paths.items()}

@@ -70,20 +70,7 @@ def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, An
 
 def opening_cells(report: Report) -> Iterable[tuple[ReportRow, ReportColumn, Cell]]:
     """Cells that open a panel: all but those that the paper, or the style, leaves empty."""
-    for row in report.rows:
-        for column, cell in zip(report.columns, row.cells, strict=True):
-            if cell.status not in EMPTY:
-                yield row, column, cell
-
-
-def row_name(row: ReportRow) -> str:
-    """Both labels of a row as one."""
-    return " ".join(part for part in (row.group, row.label) if part not in ("", "-"))
-
-
-def column_name(column: ReportColumn) -> str:
-    """Both headings of a column as one."""
-    return " ".join(filter(None, (column.group, column.label)))
+    return ((row, column, cell) for row, column, cell in report.places if cell.status not in EMPTY)
 
 
 def _cell(
@@ -106,8 +93,8 @@ def _cell(
             facts["Test"] = difference.reason
     return {
         "section": section,
-        "row": row_name(row),
-        "column": column_name(column),
+        "row": row.name,
+        "column": column.name,
         "value": value_text(cell, column),
         "samples": cell.n if report.seeds == 1 and not column.signed else None,
         "facts": {name: text for name, text in facts.items() if text not in ("", NO_NUMBER, NOT_IN_PAPER)},
@@ -119,10 +106,8 @@ def _cell(
 
 
 def _paper(cell: Cell, column: ReportColumn) -> str:
-    if cell.paper is None:
-        return ""
-    where = f" (its column {column.paper_label})" if column.paper_label not in (None, column.label) else ""
-    return cell.paper.printed + where
+    where = f" (its column {column.paper_label})" if column.has_paper_label else ""
+    return cell.paper.printed + where if cell.paper else ""
 
 
 def _artifact(

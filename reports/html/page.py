@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from tokenweight.reports.display import (
+    column_n_text,
     difference_legend,
     finding_texts,
     has_differences,
@@ -22,7 +23,7 @@ from tokenweight.reports.html.audit import findings_about
 from tokenweight.reports.html.data import page_data
 from tokenweight.reports.html.divergences import divergences
 from tokenweight.reports.html.section import NotRun, Section
-from tokenweight.reports.html.table import column_groups, column_sizes, row_views
+from tokenweight.reports.html.table import column_groups, row_views
 from tokenweight.reports.html.text import plain, shown
 from tokenweight.reports.model import Report
 from tokenweight.webpage import page_environment, script_json
@@ -41,10 +42,9 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
                 "report": section.report,
                 "command": section.command,
                 "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section.report.target),
-                "heading": heading(section.report),
                 "choices": choices(section.report),
                 "groups": column_groups(section.report),
-                "sizes": column_sizes(section.report),
+                "sizes": [column_n_text(section.report, index) for index in range(len(section.report.columns))],
                 "rows": row_views(section.report, numbers),
                 "about": about(section),
                 "divergences": section.divergences,
@@ -63,14 +63,9 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
     )
 
 
-def heading(report: Report) -> str:
-    """ "Table 3: Main results", or the title alone of what the paper does not have."""
-    return ": ".join(filter(None, (report.paper_place, report.title)))
-
-
 def choices(report: Report) -> dict[str, str]:
     """What the cells of this table hold beside their values, by the name of what shows it."""
-    cells = [cell for row in report.rows for cell in row.cells]
+    cells = report.cells
     return {
         **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
         **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if has_differences(report) else {}),
@@ -84,7 +79,7 @@ def about(section: Section) -> list[str]:
 
 
 def _title(sections: Sequence[Section]) -> str:
-    return heading(sections[0].report) if len(sections) == 1 else "Token weighting: tables and figures from records"
+    return sections[0].report.heading if len(sections) == 1 else "Token weighting: tables and figures from records"
 
 
 def _legend(report: Report) -> list[str]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tokenweight.reports.display import (
-    column_n_text,
     difference_text,
     interval_text,
     is_significant,
@@ -15,7 +14,7 @@ from tokenweight.reports.display import (
     paper_beside,
     value_text,
 )
-from tokenweight.reports.html.data import EMPTY, row_name
+from tokenweight.reports.html.data import EMPTY
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
 
@@ -33,34 +32,16 @@ class CellView:
     cell: Cell
 
 
-@dataclass(frozen=True)
-class RowView:
-    """One row with its name as text, by which rows are sorted."""
-
-    row: ReportRow
-    name: str
-    cells: tuple[CellView, ...]
-
-
 def column_groups(report: Report) -> list[tuple[str, int]]:
     """(name, columns) of the headings above the headings; [] where no column has one."""
     groups = [(name, len(list(members))) for name, members in groupby(report.columns, key=lambda column: column.group)]
     return groups if any(name for name, _ in groups) else []
 
 
-def column_sizes(report: Report) -> list[str]:
-    """Samples behind each column."""
-    return [column_n_text(report, index) for index in range(len(report.columns))]
-
-
-def row_views(report: Report, numbers: Iterator[int]) -> list[RowView]:
-    """All rows; `numbers` goes on through the tables of a page, in the order of `opening_cells`."""
+def row_views(report: Report, numbers: Iterator[int]) -> list[tuple[ReportRow, list[CellView]]]:
+    """All rows with their cells; `numbers` continue through the tables of a page, in the order of `opening_cells`."""
     return [
-        RowView(
-            row,
-            row_name(row),
-            tuple(_view(cell, column, numbers) for cell, column in zip(row.cells, report.columns, strict=True)),
-        )
+        (row, [_view(cell, column, numbers) for cell, column in zip(row.cells, report.columns, strict=True)])
         for row in report.rows
     ]
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tokenweight.corpus.token_texts import SPAN_TOKENS, highest_span
 from tokenweight.inspection import html, latex
 from tokenweight.inspection.palette import BELOW, WEIGHT_BOUNDS, weight_level
 from tokenweight.inspection.report import report
-from tokenweight.inspection.span import SPAN_TOKENS, highest_span
 
 GOLDEN = Path(__file__).parent / "golden"
 NEEDS_LATEX = pytest.mark.skipif(

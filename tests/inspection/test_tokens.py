@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.corpus.token_texts import cut_at_offsets, first_tokens_with_text
 from tokenweight.errors import UserError
-from tokenweight.inspection.tokens import cut_at_offsets, first_tokens_with_text
 from tokenweight.training.vocabulary import load_tokenizer
 
 TOKENIZER = load_tokenizer(smoke_base_dir())

@@ -62,14 +62,14 @@ def inspect_text(
     as_json: JsonOption = False,
 ) -> None:
     """Every token's losses and weight."""
+    from tokenweight.files import check_writable
     from tokenweight.inspection.request import Request, weighting_for
     from tokenweight.inspection.span import parse_span
-    from tokenweight.inspection.writing import check_writable
 
     if span is not None and find is not None:
         raise UserError("--span and --find: both choose the table's tokens; give one of them")
     wanted = parse_span(span) if span is not None else None
-    check_writable(out)
+    check_writable("--out", out)
     request = Request(
         checkpoint=checkpoint,
         text=text,
@@ -90,11 +90,12 @@ def inspect_text(
 
 def run(request: Request, out: Path, span: range | None, find: str | None) -> tuple[dict[str, Any], range, list[Path]]:
     """Compute and write: the content of inspection.json, the tokens of the table, and the files' paths."""
+    from tokenweight.corpus.token_texts import highest_span
+    from tokenweight.files import write_files
     from tokenweight.inspection import html, latex
     from tokenweight.inspection.compute import prepare, score
     from tokenweight.inspection.report import report
-    from tokenweight.inspection.span import chosen_span, highest_span
-    from tokenweight.inspection.writing import write_files
+    from tokenweight.inspection.span import chosen_span
 
     prepared = prepare(request)
     shown = chosen_span(prepared.tokens, span, find)
@@ -102,11 +103,12 @@ def run(request: Request, out: Path, span: range | None, find: str | None) -> tu
     shown = shown or highest_span(inspection.weights)
     content = report(inspection)
     files = {
-        "inspection.html": html.render(content),
-        "span.tex": latex.render(content, shown),
-        "inspection.json": json.dumps(content, ensure_ascii=False) + "\n",
+        out / "inspection.html": html.render(content),
+        out / "span.tex": latex.render(content, shown),
+        out / "inspection.json": json.dumps(content, ensure_ascii=False) + "\n",
     }
-    return content, shown, write_files(out, files)
+    write_files(files, f"--out {out}", "another")
+    return content, shown, list(files)
 
 
 def summary_lines(request: Request, content: dict[str, Any], shown: range) -> list[str]:

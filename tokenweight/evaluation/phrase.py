@@ -18,13 +18,19 @@ import numpy as np
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import label, resolve_kinds
 from tokenweight.corpus.sources import corpus_files, documents
+from tokenweight.corpus.token_texts import (
+    MOST_TOKENS,
+    Tokens,
+    first_tokens_with_text,
+    highest_span,
+    place_of,
+    span_around,
+)
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, corpus_by_field, corpus_hub
 from tokenweight.evaluation.phrase_text import SETTING, text_of, text_problem
 from tokenweight.evaluation.pmi import load_scorer, score
 from tokenweight.evaluation.rows import Row, sha256_text
-from tokenweight.inspection.span import MOST_TOKENS, highest_span, place_of, span_around
-from tokenweight.inspection.tokens import Tokens, first_tokens_with_text
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tokenweight.context.extend import load_config
+from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text
 from tokenweight.errors import StageError, UserError
 from tokenweight.inspection.request import (
     Device,
@@ -21,7 +22,6 @@ from tokenweight.inspection.request import (
     default_windows,
     read_text,
 )
-from tokenweight.inspection.tokens import Tokens, first_tokens_with_text
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256

@@ -8,22 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from tokenweight.inspection.palette import ABOVE, BELOW, weight_level
 from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
-from tokenweight.latex_escapes import ESCAPES
+from tokenweight.latex import environment, printed
 
 TOKENS_PER_BLOCK = 13  # columns of Table 1
 
-_ESCAPES = {
-    **ESCAPES,
-    "'": r"\textquotesingle{}",
-    "\n": r"$\hookleftarrow$",
-    "\t": r"$\rightarrow$",
-}
-# What pdflatex prints from UTF-8 with T1 fonts alone: Latin letters but for a few, and common punctuation.
-_PRINTED = re.compile(r"[\x21-\x7e¡-¬®-ĥĨ-ķĹ-ľŁ-ňŊ-ťŨ-ž‐-‖‘-‚“-„†-•…‰‹›€™]")
+_MARKS = {"\n": r"$\hookleftarrow$", "\t": r"$\rightarrow$", "'": r"\textquotesingle{}", "’": "’"}
 _LIGATURES = re.compile(r"(?<=-)(?=-)|(?<=,)(?=,)")  # -- would print as a dash, ,, as a quotation mark
 _REST_OF_A_CHARACTER = r"$\triangleleft$"
 
@@ -42,30 +33,28 @@ def render(content: dict[str, Any], span: range) -> str:
     """The table of the tokens in `span` (of an inspection's report): a document by itself, or to `\\input` in one."""
     blocks = [span[first : first + TOKENS_PER_BLOCK] for first in range(0, len(span), TOKENS_PER_BLOCK)]
     texts = content["tokens"]["text"]
-    return (
-        _environment()
-        .get_template("span.tex.jinja")
-        .render(
-            blocks=[
-                {
-                    "columns": [_column(content["tokens"], index) for index in block],
-                    "quote": quoted("".join(texts[index] for index in block)),
-                }
-                for block in blocks
-            ],
-            colours={
-                **{f"twAbove{level}": colour.upper() for level, colour in enumerate(ABOVE, 1)},
-                **{f"twBelow{level}": colour.upper() for level, colour in enumerate(BELOW, 1)},
-            },
-            first=span.start,
-            last=span.stop - 1,
-            name=content["text"]["name"],
-            checkpoint=content["checkpoint"],
-            long_tokens=f"{content['settings']['long_tokens']:,}",
-            scorer=scorer_line(content),
-            windows=windows_line(content),
-            weighting=weighting_line(content),
-        )
+    templates = environment(Path(__file__).parent)
+    templates.filters["tex"] = escape
+    return templates.get_template("span.tex.jinja").render(
+        blocks=[
+            {
+                "columns": [_column(content["tokens"], index) for index in block],
+                "quote": quoted("".join(texts[index] for index in block)),
+            }
+            for block in blocks
+        ],
+        colours={
+            **{f"twAbove{level}": colour.upper() for level, colour in enumerate(ABOVE, 1)},
+            **{f"twBelow{level}": colour.upper() for level, colour in enumerate(BELOW, 1)},
+        },
+        first=span.start,
+        last=span.stop - 1,
+        name=content["text"]["name"],
+        checkpoint=content["checkpoint"],
+        long_tokens=f"{content['settings']['long_tokens']:,}",
+        scorer=scorer_line(content),
+        windows=windows_line(content),
+        weighting=weighting_line(content),
     )
 
 
@@ -92,9 +81,7 @@ def number(value: float) -> str:
 
 
 def _escaped(character: str) -> str:
-    if character == " " or _PRINTED.fullmatch(character):
-        return _ESCAPES.get(character, character)
-    return _ESCAPES.get(character) or rf"{{\scriptsize U+{ord(character):04X}}}"
+    return _MARKS.get(character) or printed(character) or rf"{{\scriptsize U+{ord(character):04X}}}"
 
 
 def _column(tokens: dict[str, Any], index: int) -> Column:
@@ -116,22 +103,3 @@ def _coloured(text: str, level: int) -> str:
     if level == 0:
         return text
     return rf"\colorbox{{tw{'Above' if level > 0 else 'Below'}{abs(level)}}}{{{text}}}"
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-        autoescape=False,
-    )
-    environment.filters["tex"] = escape
-    return environment

@@ -1,13 +1,20 @@
-"""A text as tokens that can be shown: the characters of each token, which together are the text again."""
+"""A text as tokens that can be shown: the characters of each token, and which tokens a table shows (Table 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokenweight.corpus.encoding import encode_prefix
 from tokenweight.errors import UserError
+
+SPAN_TOKENS = 13  # as many as Table 1 shows
+MOST_TOKENS = 104  # eight rows of 13: what a page holds
 
 
 @dataclass(frozen=True)
@@ -56,3 +63,25 @@ def cut_at_offsets(text: str, offsets: Iterable[tuple[int, int]]) -> list[str]:
         texts.append(text[done:end])
         done = max(done, end)
     return texts
+
+
+def highest_span(weights: NDArray[np.floating]) -> range:
+    """The tokens around the highest of the M weights."""
+    return span_around(int(np.argmax(weights)) + 1, len(weights) + 1)
+
+
+def span_around(token: int, n_tokens: int) -> range:
+    """As many tokens as Table 1 shows, with `token` in their middle where there are enough on both sides."""
+    start = max(0, min(token - SPAN_TOKENS // 2, n_tokens - SPAN_TOKENS))
+    return range(start, min(n_tokens, start + SPAN_TOKENS))
+
+
+def place_of(texts: Sequence[str], find: str) -> tuple[int, int] | None:
+    """First and last of the tokens' `texts` that hold a character of the first occurrence of `find`; None without one."""
+    position = "".join(texts).find(find)
+    if position < 0 or not find:
+        return None
+    ends = list(accumulate(map(len, texts)))
+    first = next(i for i, end in enumerate(ends) if end > position)
+    last = next(i for i, end in enumerate(ends) if end >= position + len(find))
+    return first, last

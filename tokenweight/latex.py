@@ -1,4 +1,4 @@
-"""Any text as LaTeX that prints it: special characters escaped, and nothing that stops pdflatex.
+"""LaTeX from templates and from any text: special characters escaped, and nothing that stops pdflatex.
 
 pdflatex with T1 fonts has Latin letters and common punctuation; Greek letters come from mathematics, an accent that no
 font has with its letter is set above or below it, and what is left is spelled as its Unicode code point. pylatexenc
@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from itertools import groupby
+from pathlib import Path
 
-from tokenweight.latex_escapes import ESCAPES
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 CODE_POINTS = "{[}U+"  # how spelled characters begin
 
@@ -19,7 +20,24 @@ _KEEP_APART = "\n"  # between characters that would join; escaped text has no li
 
 _ESCAPES = {
     _KEEP_APART: "{}",
-    **ESCAPES,
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",  # after \\ it would begin an optional argument
+    "]": "{]}",
+    "*": "{*}",  # likewise
     "—": "---",
     "–": "--",
     "…": r"\ldots{}",
@@ -69,13 +87,31 @@ _GREEK_COMMANDS = {"lamda": "lambda", "epsilon": "varepsilon", "phi": "varphi"} 
 _GREEK_AS_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧο", "ABEZHIKMNOPTYXo", strict=True))
 
 
+def environment(templates: Path) -> Environment:
+    """Templates of LaTeX: `<< value >>`, `<% statement %>`, `<# comment #>`; an unknown name is an error."""
+    return Environment(
+        loader=FileSystemLoader(templates),
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=False,
+    )
+
+
 def escape(text: str) -> str:
     """Text that LaTeX prints as it is, on one line; what it cannot print stands as its code point, {[}U+4E2D{]}."""
     flat = _LIGATURES.sub(_KEEP_APART, " ".join(unicodedata.normalize("NFC", text).split()))
     parts = []
-    for known, characters in groupby(flat, key=lambda character: bool(_printed(character))):
+    for known, characters in groupby(flat, key=lambda character: bool(printed(character))):
         run = list(characters)
-        parts.append("".join(map(_printed, run)) if known else _code_points(run))
+        parts.append("".join(map(printed, run)) if known else _code_points(run))
     return "".join(parts)
 
 
@@ -83,7 +119,7 @@ def _code_points(characters: list[str]) -> str:
     return "{[}" + " ".join(f"U+{ord(character):04X}" for character in characters) + "{]}"
 
 
-def _printed(character: str) -> str:
+def printed(character: str) -> str:
     """One character as LaTeX, "" where it has none."""
     if escaped := _ESCAPES.get(character):
         return escaped

@@ -1,0 +1,39 @@
+"""Files for people to read: each is there complete or not at all, and a disk that refuses is one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenweight.errors import UserError
+
+
+def check_writable(option: str, directory: Path) -> None:
+    """UserError, before anything is computed, unless files can be written into `directory` (made where it is not)."""
+    place = next(parent for parent in (directory.absolute(), *directory.absolute().parents) if parent.exists())
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise UserError(f"{option} {directory}: {place} is not a directory that can be written; choose another")
+
+
+def write_files(contents: Mapping[Path, str | bytes], where: str, instead: str = "another --out") -> None:
+    """Write each file, in directories that are made where they are not there.
+
+    UserError where the disk refuses: `where` names what was asked for, `instead` what to choose.
+    """
+    try:
+        for path, content in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content)
+    except OSError as error:
+        raise UserError(f"{where}: cannot be written ({error.strerror}); choose {instead}") from None
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file (text as UTF-8) complete or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
