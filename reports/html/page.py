@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Sequence
+from importlib import import_module
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from tokenweight.reports.display import (
     column_n_text,
@@ -19,7 +21,6 @@ from tokenweight.reports.display import (
     statistic_texts,
 )
 from tokenweight.reports.html.artifacts import Artifacts
-from tokenweight.reports.html.audit import findings_about
 from tokenweight.reports.html.data import page_data
 from tokenweight.reports.html.divergences import divergences
 from tokenweight.reports.html.section import NotRun, Section
@@ -51,7 +52,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
                 "legend": _legend(section.report),
                 "statistics": statistic_texts(section.report),
                 "findings": finding_texts(section.report),
-                "audit": findings_about(section.report.target),
+                "audit": _audit_of(section.report.target),
                 "figures": [b64encode(svg.encode()).decode() for svg in section.figures],
             }
             for section in sections
@@ -76,6 +77,14 @@ def choices(report: Report) -> dict[str, str]:
 def about(section: Section) -> list[str]:
     """The report's notes about the whole table, without its divergences."""
     return [note.text for note in section.report.notes if note.mark is None and note.text not in section.divergences]
+
+
+def _audit_of(target: str) -> Any:
+    """What the audit of the paper's own numbers finds about a target; None where that room is absent."""
+    try:
+        return import_module("tokenweight.reports.audit.about").findings_about(target)
+    except ModuleNotFoundError:
+        return None
 
 
 def _title(sections: Sequence[Section]) -> str:

@@ -15,7 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenweight.reports.intervals import Interval
 from tokenweight.reports.model import Mark, PaperNumber
 
 _WRAPPERS: tuple[tuple[str, Mark], ...] = (("**", "bold"), ("__", "underline"), ("*", "italic"))
@@ -57,14 +56,6 @@ def place_name(place: str) -> str:
     table, *rest = place.removesuffix("/printed").split("/")
     heading = table.replace("-", " ").capitalize() if table.startswith(("table-", "figure-")) else "text"
     return " ".join((heading, *rest))
-
-
-def interval_of(place: str, number: PaperNumber) -> Interval:
-    """What a printed number may stand for; `counts` are exact. ValueError for what is no number."""
-    interval = Interval.exactly(number.printed) if place.startswith("counts/") else Interval.printed(number.printed)
-    if interval is None:
-        raise ValueError(f"{place}: {number.printed!r} is no number")
-    return interval
 
 
 def paper_tables() -> tuple[str, ...]:

@@ -14,13 +14,13 @@ import pytest
 
 from tokenweight.cli import app
 from tokenweight.reports.audit import audit, check_emphasis, check_values, longbench_sides
-from tokenweight.reports.audit_markdown import render
-from tokenweight.reports.audit_model import Audit
-from tokenweight.reports.claims import check_claim
-from tokenweight.reports.intervals import Interval
+from tokenweight.reports.audit.claims import check_claim
+from tokenweight.reports.audit.intervals import Interval, interval_of
+from tokenweight.reports.audit.markdown import render
+from tokenweight.reports.audit.results import Audit
+from tokenweight.reports.audit.rules import Claim, Derivation, claims, derivation_remarks, derivations
 from tokenweight.reports.model import PaperNumber
-from tokenweight.reports.paper.numbers import interval_of, paper_cells, parse
-from tokenweight.reports.paper.rules import Claim, Derivation, claims, derivation_remarks, derivations
+from tokenweight.reports.paper.numbers import paper_cells, parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 CELLS = paper_cells()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokenweight.reports.audit_model import Audit, ClaimCheck, EmphasisCheck, ValueCheck
+from tokenweight.reports.audit.results import Audit, ClaimCheck, EmphasisCheck, ValueCheck
 from tokenweight.reports.markdown import escape
 from tokenweight.reports.paper.numbers import place_name
 

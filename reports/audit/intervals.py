@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tokenweight.reports.model import PaperNumber
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -67,3 +69,11 @@ def weighted_sum(weights: Sequence[Fraction], terms: Sequence[Interval]) -> Inte
     for weight, term in zip(weights, terms, strict=True):
         total += Interval.exactly(weight) * term
     return total
+
+
+def interval_of(place: str, number: PaperNumber) -> Interval:
+    """What a printed number may stand for; `counts` are exact. ValueError for what is no number."""
+    interval = Interval.exactly(number.printed) if place.startswith("counts/") else Interval.printed(number.printed)
+    if interval is None:
+        raise ValueError(f"{place}: {number.printed!r} is no number")
+    return interval

@@ -9,8 +9,8 @@ from operator import mul
 
 import numpy as np
 
-from tokenweight.reports.intervals import Interval, weighted_sum
-from tokenweight.reports.paper.rules import Derivation
+from tokenweight.reports.audit.intervals import Interval, weighted_sum
+from tokenweight.reports.audit.rules import Derivation
 from tokenweight.reports.statistics import pearson, spearman
 from tokenweight.reports.units import Floats
 

@@ -72,7 +72,7 @@ class Derivation(Frozen):
 
 
 class Claim(Frozen):
-    """A sentence of the paper as an order of cells; see reports/claims.py for the kinds."""
+    """A sentence of the paper as an order of cells; see claims.py for the kinds."""
 
     quote: str  # a few words
     place: str

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tokenweight.reports.audit_model import Audit, EmphasisCheck, ValueCheck
-from tokenweight.reports.claims import check_claim
+from tokenweight.reports.audit import rules
+from tokenweight.reports.audit.claims import check_claim
+from tokenweight.reports.audit.formulas import recompute
+from tokenweight.reports.audit.intervals import Interval, interval_of
+from tokenweight.reports.audit.results import Audit, EmphasisCheck, ValueCheck
 from tokenweight.reports.emphasis import emphasise
-from tokenweight.reports.formulas import recompute
-from tokenweight.reports.intervals import Interval
 from tokenweight.reports.model import PaperNumber
-from tokenweight.reports.paper import rules
-from tokenweight.reports.paper.numbers import interval_of
 from tokenweight.reports.targets import TARGETS
 from tokenweight.reports.targets.model import Emphasis
 
@@ -23,7 +22,7 @@ Cells = Mapping[str, PaperNumber]  # by place, as of paper_cells()
 
 
 def audit(cells: Cells) -> Audit:
-    """Check all that `reports/paper/` says how to check, on these cells."""
+    """Check all that `reports/audit/` says how to check, on these cells."""
     return Audit(
         values=tuple(check_values(cells)),
         emphasis=tuple(check_emphasis(cells)),

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from tokenweight.reports.audit.rules import ClaimKind, DerivationKind
 from tokenweight.reports.manifest import Frozen
 from tokenweight.reports.model import Mark
-from tokenweight.reports.paper.rules import ClaimKind, DerivationKind
 
 
 class ValueCheck(Frozen):

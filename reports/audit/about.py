@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from tokenweight.reports.audit import audit
-from tokenweight.reports.audit_markdown import claim_words, mark_words, value_words
-from tokenweight.reports.audit_model import Audit
-from tokenweight.reports.paper import rules
+from tokenweight.reports.audit import audit, rules
+from tokenweight.reports.audit.markdown import claim_words, mark_words, value_words
+from tokenweight.reports.audit.results import Audit
 from tokenweight.reports.paper.numbers import paper_cells
 
 
