@@ -1,1 +1,1 @@
-"""The paper's own numbers, as printed. Transcribed twice, by row and by column; a test compares the two."""
+"""The paper's own numbers, as printed. A test holds a second transcription against them."""

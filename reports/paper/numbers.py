@@ -1,8 +1,8 @@
 """Look up what the paper prints: `paper_number("table-3", "uniform", "longbench")` is 44.37.
 
 `by_row.json` holds the cells as the source prints them, one string a row, separated by blanks:
-`**bold**`, `*italic*`, `__underlined__`, `-` for a cell left empty. `by_column.json` is the second,
-independent transcription. Two entries are of sentences, not of a table: `prose` (rounded numbers) and
+`**bold**`, `*italic*`, `__underlined__`, `-` for a cell left empty. The tests hold a second,
+independent transcription by column against it. Two entries are of sentences, not of a table: `prose` (rounded numbers) and
 `counts` (exact ones). Table 1's `shade` is the source's depth of colour, + green and - red; Table 2 has
 arrows and words alone; the row `uniform` of a figure is its dotted baseline.
 """
@@ -23,22 +23,11 @@ _WRAPPERS: tuple[tuple[str, Mark], ...] = (("**", "bold"), ("__", "underline"), 
 @cache
 def paper_table(table: str) -> dict[tuple[str, str], PaperNumber]:
     """All cells of a table or figure by (row, column); KeyError where it was not transcribed."""
-    entry = _transcription("by_row.json")[table]
+    entry = _transcription()[table]
     return {
         (row, column): parse(text)
         for row, line in entry["rows"].items()
         for column, text in zip(entry["columns"], line.split(), strict=True)
-    }
-
-
-@cache
-def paper_table_by_column(table: str) -> dict[tuple[str, str], PaperNumber]:
-    """The second transcription of the same cells."""
-    entry = _transcription("by_column.json")[table]
-    return {
-        (row, column): parse(text)
-        for column, line in entry["columns"].items()
-        for row, text in zip(entry["rows"], line.split(), strict=True)
     }
 
 
@@ -60,12 +49,12 @@ def place_name(place: str) -> str:
 
 def paper_tables() -> tuple[str, ...]:
     """Names of all that was transcribed."""
-    return tuple(_transcription("by_row.json"))
+    return tuple(_transcription())
 
 
 def paper_number(table: str, row: str, column: str | None) -> PaperNumber | None:
     """One cell; None where the paper has no such table, row or column."""
-    if column is None or table not in _transcription("by_row.json"):
+    if column is None or table not in _transcription():
         return None
     return paper_table(table).get((row, column))
 
@@ -83,6 +72,6 @@ def parse(text: str) -> PaperNumber:
 
 
 @cache
-def _transcription(name: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
+def _transcription() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((Path(__file__).parent / "by_row.json").read_text(encoding="utf-8"))
     return data
