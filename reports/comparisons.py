@@ -50,38 +50,23 @@ def pair_of(
 
 def compare(pairs: Mapping[Place, Pair]) -> dict[Place, CellDifference]:
     """Differences of all cells that have a value in both rows; p-values are corrected over all tests of the table."""
-    found = {place: _compare(pair) for place, pair in pairs.items() if _both_there(pair)}
+    there = {place: pair for place, pair in pairs.items() if None not in (pair.cell.value, pair.reference.value)}
+    found = {place: _compare(pair) for place, pair in there.items()}
     tested = {place: difference.p for place, difference in found.items() if difference.p is not None}
-    corrected = dict(zip(tested, holm(list(tested.values())), strict=True))
-    return {
-        place: difference.model_copy(update={"p_corrected": corrected.get(place)})
-        for place, difference in found.items()
-    }
-
-
-def _both_there(pair: Pair) -> bool:
-    return pair.cell.value is not None and pair.reference.value is not None
+    for place, p in zip(tested, holm(list(tested.values())), strict=True):
+        found[place] = found[place].model_copy(update={"p_corrected": p})
+    return found
 
 
 def _compare(pair: Pair) -> CellDifference:
     difference = less(pair.cell, pair.reference)
+    shown = CellDifference(baseline=pair.baseline, baseline_label=pair.baseline_label, value=difference.value)
     if not same_samples(pair.cell, pair.reference):
-        reason = "not tested: it rests on other samples than the baseline"
-        return CellDifference(
-            baseline=pair.baseline, baseline_label=pair.baseline_label, value=difference.value, reason=reason
-        )
+        return shown.model_copy(update={"reason": "not tested: it rests on other samples than the baseline"})
     test, p = _test(pair)
     low, high = _interval(pair, difference)
-    return CellDifference(
-        baseline=pair.baseline,
-        baseline_label=pair.baseline_label,
-        value=difference.value,
-        ci_low=low,
-        ci_high=high,
-        p=p,
-        test=test,
-        n=sum(len(term.scores) for term in pair.cell.terms.values()),
-    )
+    n = sum(len(term.scores) for term in pair.cell.terms.values())
+    return shown.model_copy(update={"ci_low": low, "ci_high": high, "p": p, "test": test, "n": n})
 
 
 def _interval(pair: Pair, difference: Estimate) -> tuple[float | None, float | None]:

@@ -40,14 +40,12 @@ def render(report: Report) -> str:
 def _ours(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, object]:
     keys = {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
     keys |= {"column": column.key, "column_group": column.group, "column_label": column.label}
-    numbers = {name: _number(getattr(cell, name)) for name in ("value", "ci_low", "ci_high", "spread")}
-    sizes = {} if cell.status == "left_out" else {"n": cell.n, "n_expected": cell.n_expected}
-    return (
-        {name: _text(key) for name, key in keys.items()}
-        | {"status": cell.status, "decimals": column.decimals, "emphasis": " ".join(cell.emphasis)}
-        | numbers
-        | sizes
-    )
+    line: dict[str, object] = {name: _text(key) for name, key in keys.items()}
+    line |= {name: _number(getattr(cell, name)) for name in ("value", "ci_low", "ci_high", "spread")}
+    line |= {"status": cell.status, "decimals": column.decimals, "emphasis": " ".join(cell.emphasis)}
+    if cell.status != "left_out":
+        line |= {"n": cell.n, "n_expected": cell.n_expected}
+    return line
 
 
 def _difference(difference: CellDifference) -> dict[str, object]:

@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from tokenweight.reports.audit.rules import ClaimKind, DerivationKind
 from tokenweight.reports.manifest import Frozen
 from tokenweight.reports.model import Mark
 
@@ -17,7 +16,7 @@ class ValueCheck(Frozen):
     `low` to `high` is what the sources may give before any rounding; `recomputed` is what they give as printed.
     """
 
-    kind: DerivationKind
+    kind: str
     cell: str
     place: str
     reading: str
@@ -58,7 +57,7 @@ class ClaimCheck(Frozen):
 
     quote: str
     place: str
-    kind: ClaimKind
+    kind: str
     reading: str
     comparisons: tuple[Comparison, ...]
     remark: str = ""

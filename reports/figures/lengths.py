@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,8 @@ from tokenweight.reports.figures.style import (
     OURS,
     PAPER,
     SMALLEST,
-    TEXT_INCHES,
     Drawing,
+    grid,
     plain,
     wrapped,
 )
@@ -28,13 +27,8 @@ _LINEAR = 8  # lengths farther apart than this factor are on a logarithmic axis
 
 def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None) -> Drawing:
     """`lengths_tokens`: length of each RULER column by its key; `baseline`: key of the row shown in every panel."""
-    from matplotlib.figure import Figure
-
     plotted = points(report, lengths_tokens)
-    rows_of_panels = math.ceil(len(report.rows) / _COLUMNS)
-    figure = Figure(figsize=(TEXT_INCHES, 0.95 + 1.25 * rows_of_panels))
-    side_by_side = min(_COLUMNS, len(report.rows))
-    panels = figure.subplots(rows_of_panels, side_by_side, sharex=True, sharey=True, squeeze=False).ravel()
+    figure, panels = grid(len(report.rows), _COLUMNS, lambda rows: 0.95 + 1.25 * rows, sharex=True, sharey=True)
     names = {row.key: plain(row.name) for row in report.rows}
     legend: dict[str, Any] = {}
     for axes, row in zip(panels, report.rows, strict=False):
@@ -46,8 +40,6 @@ def draw(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None
             legend |= _curve(axes, others, lengths_tokens, "this run", BASELINE, name)
         legend |= _curve(axes, of_row, lengths_tokens, "this run", OURS, "this run")
         axes.set_title(wrapped(row.name), loc="left")
-    for axes in panels[len(report.rows) :]:
-        axes.set_visible(False)
     _ticks(panels, report, lengths_tokens)
     figure.supylabel("RULER, mean recall of 13 tasks", fontsize=7)
     figure.legend(list(legend.values())[::-1], list(legend)[::-1], loc="outside upper center", ncols=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -83,6 +84,21 @@ def style() -> Iterator[None]:
 
     with mpl.rc_context(_STYLE):
         yield
+
+
+def grid(count: int, columns: int, height: Callable[[int], float], **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure over both text columns with `count` panels and those of its last row that stay empty, which are hidden.
+
+    `height`: inches by the number of rows of panels.
+    """
+    from matplotlib.figure import Figure as NewFigure
+
+    rows = math.ceil(count / columns)
+    figure = NewFigure(figsize=(TEXT_INCHES, height(rows)))
+    panels = list(figure.subplots(rows, min(columns, count), squeeze=False, **options).ravel())
+    for axes in panels[count:]:
+        axes.set_visible(False)
+    return figure, panels
 
 
 def render(figure: Figure) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.recipes.sweep import shown
 from tokenweight.reports.figures.points import Point, curve, drawing, points, whisker
-from tokenweight.reports.figures.style import COLOURS, OURS, TEXT_INCHES, Drawing, look, plain, wrapped
+from tokenweight.reports.figures.style import COLOURS, OURS, Drawing, grid, look, plain, wrapped
 from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 
@@ -46,14 +46,11 @@ def draw(
 
     `values`: of each row's fields, by symbol; `headline`: keys of the columns shown, a panel each.
     """
-    from matplotlib.figure import Figure
-
     keys, axis = list(headline(manifest)), axis_of(values)
     plotted = points(report, keys)
     series = _series(values, axis)
-    rows_of_panels = math.ceil(len(keys) / _COLUMNS)
-    figure = Figure(figsize=(TEXT_INCHES, 0.6 + 0.15 * math.ceil(len(series) / _COLUMNS) + 1.75 * rows_of_panels))
-    panels = figure.subplots(rows_of_panels, min(_COLUMNS, len(keys)), squeeze=False).ravel()
+    legend = 0.15 * math.ceil(len(series) / _COLUMNS)
+    figure, panels = grid(len(keys), _COLUMNS, lambda rows: 0.6 + legend + 1.75 * rows)
     labels = {column.key: column.name for column in report.columns}
     handles: dict[str, Any] = {}
     draw_in = _curves if _is_numeric(values, axis) else _bars
@@ -62,8 +59,6 @@ def draw(
         handles |= draw_in(axes, found, series, {row: fields[axis] for row, fields in values.items()})
         axes.set_title(plain(labels[key]), loc="left")
         axes.set_xlabel(plain(axis))
-    for axes in panels[len(keys) :]:
-        axes.set_visible(False)
     if len(series) > 1:
         figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=_COLUMNS)
     about = f"{report.title}. Scale {report.scale}. Vertical lines: 95 % intervals, bootstrap over samples."
