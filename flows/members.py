@@ -111,7 +111,8 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
     )
     if not found:
         raise UserError(
-            f"pool {pool}: has no deployment of the flow {MEMBER_FLOW}; add one to prefect.yaml (docs/sweeps.md)"
+            f"pool {pool}: has no deployment of the flow {MEMBER_FLOW}; `prefect deploy --all` makes it, while "
+            "`tokenweight serve` uses no pools: there leave pool out (docs/sweeps.md)"
         )
     if status != WorkPoolStatus.READY:
         get_run_logger().warning("pool %s: no worker is up; the members wait for one", pool)

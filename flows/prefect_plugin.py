@@ -1,8 +1,10 @@
 """A plugin of Prefect (entry-point group `prefect.plugins`): what `prefect` commands know in the project's directory.
 
-`prefect deployment run reproduce-table-3` works without `reproduce-table-3/` before it, and finds the server that
-`tokenweight server up` started there. Prefect loads plugins where `[tool.prefect.plugins]` of pyproject.toml or
-PREFECT_PLUGINS_ENABLED says so; without it, or where anything here fails, everything is plain Prefect.
+`prefect deployment run reproduce-table-3` works without the flow's name before it and prints which server it asks, or in
+one line that none answers. Where nothing names a server, commands find the one that `prefect server start` has started
+(Prefect alone would start another for each). Prefect loads plugins where `[tool.prefect.plugins]` of pyproject.toml or
+PREFECT_PLUGINS_ENABLED says so; without it, or where Prefect has changed, everything is plain Prefect. This is the only
+file that touches what Prefect does not promise to keep.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 from prefect.plugins import HookContext, SetupResult, register_hook
 
-from tokenweight.daemons import HOME, has_been_up, read_state
+from tokenweight.flows.server import chosen_server
+from tokenweight.servers import answers, nobody_answers
 
 READ = "read_deployment_by_name"
 
@@ -26,16 +30,17 @@ def setup_environment(*, ctx: HookContext) -> SetupResult | None:
         allow_short_names()
     except Exception as error:
         ctx.logger_factory("prefect.plugins").debug("deployments need FLOW/DEPLOYMENT: %s", error)
-    if ctx.api_url is not None:
+    words = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    if Path(sys.argv[0]).name not in ("prefect", "-m") or words[:1] in ([], ["server"], ["config"], ["profile"]):
         return None
-    if state := read_state(HOME):
-        return SetupResult(env={"PREFECT_API_URL": state.api_url})
-    if has_been_up(HOME):
-        print(
-            "The server of this directory is down; `tokenweight server up` starts it, with its history.",
-            file=sys.stderr,
-        )
-    return None
+    url, source = chosen_server(ctx.api_url)
+    if words[:2] == ["deployment", "run"]:
+        if not answers(url):
+            raise SystemExit(f"error: {nobody_answers(url, source)}")
+        print(f"server: {url.removesuffix('/api')} ({source})", file=sys.stderr)
+    elif ctx.api_url is not None or not answers(url):
+        return None
+    return SetupResult(env={"PREFECT_API_URL": url}) if ctx.api_url is None else None
 
 
 def allow_short_names() -> None:

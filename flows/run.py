@@ -15,11 +15,13 @@ from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import PlanEntry, check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.gpus import gpus_held
+from tokenweight.tasks.parent import end_with_the_server_of_runs
 from tokenweight.tasks.stages import Batch, task_of
 
 
 def run_graph(graph: Graph, store: Store, execution: Execution) -> list[PlanEntry]:
     """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
+    end_with_the_server_of_runs()
     with in_use(store.root, get_run_logger().info):
         return _run(graph, store, execution)
 

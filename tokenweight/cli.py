@@ -18,6 +18,7 @@ COMMANDS = {
         "Show what an experiment needs, what of it would run and why, and what it costs. Runs nothing.",
     ),
     "sweep": ("sweep:sweep", "Train and evaluate recipes with other values of their fields: one table, one figure."),
+    "serve": ("serve:serve", "Register the deployments of prefect.yaml on the Prefect server in use, and run them."),
     "show-config": ("recipes:show_config", "Print a recipe with the origin of each value."),
     "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
     "targets": ("recipes:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
@@ -37,9 +38,6 @@ COMMANDS = {
         "evaluation:data_fetch",
         "Fetch RULER's sources from where they are published; check their SHA-256.",
     ),
-    "server up": ("server:up", "Start server and workers, make pools, limits, automations, deployments."),
-    "server setup": ("server:setup", "Make pools, limits, automations, deployments on the server of PREFECT_API_URL."),
-    "server down": ("server:down", "End what `up` started; the database stays, interrupted runs resume after `up`."),
     "store ls": ("store:ls", "List the artifacts: size, date, state, and which experiments need them."),
     "store verify": ("store:verify", "Check records and sizes of files; exit code 1 where an artifact is damaged."),
     "store pack": (
@@ -52,7 +50,6 @@ GROUPS = {
     "ruler": "RULER: samples of its 13 tasks for any tokenizer and length.",
     "rescore": "Score stored outputs again, without a model.",
     "data": "Published data that the evaluation needs.",
-    "server": "A Prefect server on this machine, or what deployments need on another one.",
     "store": "Look at the store, check it, clean it up (docs/store.md).",
 }
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    import psutil
+from typing import Literal
 
 # (distribution, what needs it, required everywhere?)
 _PACKAGES = (
@@ -47,8 +43,6 @@ def examine(store_root: Path) -> list[Finding]:
         *_credentials(),
         *_compiling(),
         *_leftovers(store_root),
-        *_server(),
-        *_processes(store_root),
     ]
 
 
@@ -78,8 +72,13 @@ def _packages() -> list[Finding]:
     findings = []
     for name, purpose, required in _PACKAGES:
         try:
+            import_module(name.replace("-", "_"))
             findings.append(Finding(name, "ok", f"{metadata.version(name)} ({purpose})"))
-        except metadata.PackageNotFoundError:
+        except Exception as error:  # whatever keeps it from being used
+            if not isinstance(error, ModuleNotFoundError) or error.name != name.replace("-", "_"):
+                reason = " ".join(str(error).split())[:200]
+                findings.append(Finding(name, "missing" if required else "absent", f"cannot be imported: {reason}"))
+                continue
             way = "pip install -e '.[deepspeed]' in the project's directory" if name == "deepspeed" else "make install"
             findings.append(Finding(name, "missing" if required else "absent", f"for {purpose}; {way}"))
     return findings
@@ -162,39 +161,4 @@ def _leftovers(store_root: Path) -> list[Finding]:
     if not partial:
         return []
     names = ", ".join(entry.address for entry in partial[:3])
-    return [Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run goes on from them")]
-
-
-def _server() -> list[Finding]:
-    """The server of `tokenweight server up` in this directory, and workers that it should have."""
-    from tokenweight.daemons import HOME, has_been_up, read_state
-
-    state = read_state(HOME)
-    if not state:
-        down = Finding("server", "absent", f"is down, its database is in {HOME}/; tokenweight server up")
-        return [down] if has_been_up(HOME) else []
-    again = "is gone; `tokenweight server up` starts it again"
-    return [
-        Finding("server", "ok", state.api_url.removesuffix("/api")),
-        *(Finding(one.role, "absent", again) for one in state.daemons if not state.running(one.role)),
-    ]
-
-
-def _processes(store_root: Path) -> list[Finding]:
-    """Processes that a killed run, worker or server has left running."""
-    import psutil
-
-    findings = []
-    for process in left_over(store_root):
-        with suppress(psutil.Error):  # ended meanwhile
-            run = process.environ().get("PREFECT__FLOW_RUN_ID")
-            what = f"flow run {run}, without its worker" if run else " ".join(process.cmdline())[:80]
-            findings.append(Finding(f"process {process.pid}", "absent", f"left over ({what}); doctor --end ends it"))
-    return findings
-
-
-def left_over(store_root: Path) -> list[psutil.Process]:
-    """Processes of this store and of the server's home here that nobody looks after any more."""
-    from tokenweight import daemons, embedded
-
-    return [*embedded.abandoned(store_root), *daemons.left_over(daemons.HOME)]
+    return [Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run resumes them")]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
+from tokenweight.servers import answers
 from tokenweight.training.stopping import stop_all
 
 if TYPE_CHECKING:
@@ -42,13 +43,18 @@ def quiet() -> None:
 
 
 def prepare(store_root: Path) -> None:
-    """Choose PREFECT_HOME inside the store, unless the user names a server or a home.
+    """Choose PREFECT_HOME inside the store, unless the user names a server that answers, or a home.
 
     Two runs at once get a home each: the embedded server's SQLite file is for one server.
     """
     quiet()
-    os.environ.setdefault("PREFECT_PLUGINS_ENABLED", "false")  # ours would send this run to a server that is up
-    if os.environ.get("PREFECT_API_URL") or os.environ.get("PREFECT_HOME"):
+    os.environ.setdefault("PREFECT_PLUGINS_ENABLED", "false")  # ours is for people's own `prefect` commands
+    if url := os.environ.get("PREFECT_API_URL"):
+        if answers(url):
+            return
+        print(f"no Prefect server answers at {url} (PREFECT_API_URL); this run brings its own", file=sys.stderr)
+        del os.environ["PREFECT_API_URL"]
+    if os.environ.get("PREFECT_HOME"):
         return
     store_root.mkdir(parents=True, exist_ok=True)
     lock = FileLock(store_root / "prefect.lock", timeout=0)
@@ -107,15 +113,6 @@ def _end_children() -> None:
     for child in psutil.wait_procs(children, timeout=5)[1]:
         with suppress(psutil.Error):
             child.kill()
-
-
-def abandoned(store_root: Path) -> list[psutil.Process]:
-    """Embedded servers of runs in this store that were killed with -9; the next run ends them, if it comes."""
-    homes = [home for home in store_root.glob(f"{_OWN}*") if _is_left_over(home)]
-    if (store_root / "prefect").is_dir():
-        with suppress(Timeout, OSError), FileLock(store_root / "prefect.lock", timeout=0):  # held by a run at work
-            homes.append(store_root / "prefect")
-    return [server for home in homes for server in _servers(home)]
 
 
 def _remove_leftovers(store_root: Path) -> None:

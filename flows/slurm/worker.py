@@ -34,11 +34,11 @@ _PAGE = 100
 class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResult]):
     """Submits each flow run by sbatch and settles the states that the flow run itself cannot report."""
 
-    type = "slurm"
+    type = "tokenweight-slurm"  # `slurm` is the type of the package prefect-slurm
     job_configuration = SlurmConfiguration
     job_configuration_variables = SlurmVariables
     _description = "Run each flow run as a job of Slurm, through sbatch, scontrol and scancel."
-    _display_name = "Slurm"
+    _display_name = "Slurm (tokenweight)"
 
     async def setup(self) -> None:
         """Prepare, and watch the jobs that an earlier worker of this pool has left."""

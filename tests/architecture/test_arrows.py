@@ -19,6 +19,7 @@ MAKING = BASE | {"corpus", "context", "weighting"}
 LIBRARY = MAKING | {"training", "evaluation", "inspection", "model_configs", "planning"}
 ARROWS = {
     "console_progress": SMALL,
+    "embedded": {"servers"},
     "files": SMALL,
     "recipes": SMALL,
     "pipeline": SMALL | {"recipes"},
@@ -32,7 +33,7 @@ ARROWS = {
     "planning": LIBRARY,
     "reports": BASE,
     "tasks": LIBRARY | {"gpus", "reports"},
-    "flows": LIBRARY | {"gpus", "daemons", "tasks", "reports"},
+    "flows": LIBRARY | {"gpus", "tasks", "reports"},
 }
 COMMANDS = {"commands", "cli", "doctor"}  # the top room, although its folder lies in the package: may import everything
 

@@ -1,4 +1,4 @@
-"""Every target has a deployment of the flow reproduce, and each deployment is what the server's bootstrap counts on."""
+"""Every target has a deployment of the flow reproduce, and each is what `tokenweight serve` and `prefect deploy` need."""
 
 from importlib import import_module
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tokenweight.flows.automations import HEARTBEAT_SECONDS, TAG
+from tokenweight.flows.schedules import paused_at_first
 from tokenweight.tasks.collect import ALL, ready_targets
 
 ROOT = Path(__file__).parents[2]
@@ -28,17 +28,14 @@ def test_every_target_has_a_deployment() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DEPLOYMENTS))
-def test_a_deployment_is_watched_and_its_parameters_can_be_filled_in(name: str) -> None:
+def test_a_deployment_has_its_kind_and_its_parameters_can_be_filled_in(name: str) -> None:
     from prefect.utilities.callables import parameter_schema
 
     entry = DEPLOYMENTS[name]
-    assert TAG in entry["tags"]
+    tag, kind = entry["tags"]
+    assert tag == "tokenweight"
+    assert kind in {"table", "figure", "paper", "planted", "evaluate", "train", "sweep"}
     assert entry["description"]
-    beats = entry["work_pool"]["job_variables"]["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
-    assert beats == str(HEARTBEAT_SECONDS)  # a slower run would be taken for a dead one
-    for schedule in entry.get("schedules", ()):  # a schedule that somebody paused stays paused
-        assert "slug" in schedule
-        assert "active" not in schedule
     module, _, function = entry["entrypoint"].partition(":")
     flow = getattr(import_module(module), function)
     schema = parameter_schema(flow).model_dump_for_openapi()
@@ -46,6 +43,21 @@ def test_a_deployment_is_watched_and_its_parameters_can_be_filled_in(name: str) 
     for parameter, shown in schema["properties"].items():
         assert shown.get("description"), parameter
         assert "$ref" not in str(shown), f"{parameter}: a nested object; part of it in place resets the rest"
+
+
+@pytest.mark.parametrize("name", sorted(name for name, entry in DEPLOYMENTS.items() if "schedules" in entry))
+def test_a_scheduled_deployment_is_paused_at_first_and_piles_up_no_runs(name: str) -> None:
+    """And stays as people set it: a slug, and no `active` once the deployment is there."""
+    entry = DEPLOYMENTS[name]
+    assert entry["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+    module, _, function = entry["entrypoint"].partition(":")
+    flow = getattr(import_module(module), function)
+    ((step, given),) = entry["build"][0].items()
+    assert step == f"{paused_at_first.__module__}.{paused_at_first.__name__}"
+    assert given == {"id": "schedule", "deployment": f"{flow.name}/{name}"}
+    for schedule in entry["schedules"]:
+        assert schedule["slug"]
+        assert schedule["active"] == "{{ schedule.active }}"
 
 
 def test_limits_are_in_the_form() -> None:

@@ -1,4 +1,4 @@
-"""A cluster, a Prefect server and a worker of type slurm, for all tests of this folder."""
+"""A cluster, a Prefect server and a Slurm worker, for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def start_worker(
 ) -> Iterator[Callable[[], Any]]:
     """Start a worker of the pool, as a person on a login node does; all are ended at the end."""
     place = tmp_path_factory.mktemp("login")
-    command = [*PREFECT, "worker", "start", "--pool", POOL, "--type", "slurm"]
+    command = [*PREFECT, "worker", "start", "--pool", POOL, "--type", "tokenweight-slurm"]
     workers: list[subprocess.Popen[bytes]] = []
 
     def start() -> subprocess.Popen[bytes]:
@@ -174,7 +174,7 @@ def cluster(server: Prefect, slurm: LocalSlurm, start_worker: Callable[[], Any],
     ]
     pull = [{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}]
     (folder / "prefect.yaml").write_text(json.dumps({"name": "test", "pull": pull, "deployments": deployments}))
-    server.command("work-pool", "create", POOL, "--type", "slurm")
+    server.command("work-pool", "create", POOL, "--type", "tokenweight-slurm")
     server.command("deploy", "--all", cwd=folder)
     start_worker()
     return server

@@ -182,7 +182,7 @@ def test_what_may_run_again_when_its_job_starts_again() -> None:
 def test_prefect_offers_the_worker_and_describes_each_variable() -> None:
     from prefect.workers.base import BaseWorker
 
-    assert BaseWorker.get_worker_class_from_type("slurm") is SlurmWorker
+    assert BaseWorker.get_worker_class_from_type("tokenweight-slurm") is SlurmWorker
     template = SlurmWorker.get_default_base_job_template()
     fields = template["variables"]["properties"]
     assert {"partition", "account", "qos", "gres", "time", "cpus", "memory", "modules", "container"} <= set(fields)

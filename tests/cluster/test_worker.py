@@ -1,4 +1,4 @@
-"""The worker of type slurm against a real Slurm: what a flow run's state says is what its job does."""
+"""The Slurm worker against a real Slurm: what a flow run's state says is what its job does."""
 
 from __future__ import annotations
 

@@ -28,18 +28,15 @@ def server_in(home: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_servers_of_killed_runs_are_found_and_those_of_living_ones_are_not(tmp_path: Path) -> None:
-    first = server_in(tmp_path / "prefect")
-    second = server_in(tmp_path / f"{embedded._OWN}{GONE}")
-    living = server_in(tmp_path / f"{embedded._OWN}{os.getpid()}")
-    try:
-        assert {process.pid for process in embedded.abandoned(tmp_path)} == {first.pid, second.pid}
-        with embedded.FileLock(tmp_path / "prefect.lock"):  # of a run that is at work
-            assert {process.pid for process in embedded.abandoned(tmp_path)} == {second.pid}
-    finally:
-        for process in (first, second, living):
-            process.kill()
-            process.wait()
+def test_a_server_that_does_not_answer_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PREFECT_PLUGINS_ENABLED", "false")
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    embedded.prepare(tmp_path)
+    assert "PREFECT_API_URL" not in os.environ
+    assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in capsys.readouterr().err
 
 
 def test_homes_of_other_machines_are_left_alone(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from prefect.client.orchestration import PrefectClient, SyncPrefectClient
 from prefect.plugins import HookContext
 
-from tokenweight.daemons import Daemon, State, read_state
 from tokenweight.flows import prefect_plugin
 
 ROOT = Path(__file__).parents[2]
@@ -90,33 +89,45 @@ def context(api_url: str | None) -> HookContext:
     return HookContext(prefect_version="3.9.1", api_url=api_url, logger_factory=logging.getLogger)
 
 
-def test_a_changed_prefect_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_changed_prefect_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefect_plugin, "READ", "no_such_method")
     assert prefect_plugin.setup_environment(ctx=context(None)) is None
 
 
-def test_the_server_that_is_up_here_is_found_unless_another_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_deployment_run_prints_the_server_that_it_asks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import psutil
-
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(prefect_plugin, "allow_short_names", lambda: None)
-    here = Path("server")
-    here.mkdir()
-    State("http://127.0.0.1:4299/api", [Daemon("server", os.getpid(), psutil.Process().create_time())]).write(here)
-    found = prefect_plugin.setup_environment(ctx=context(None))
-    assert found is not None
-    assert found.env == {"PREFECT_API_URL": "http://127.0.0.1:4299/api"}
+    monkeypatch.setattr(prefect_plugin, "answers", lambda url: "nobody" not in url)
+    monkeypatch.setattr(sys, "argv", ["prefect", "--no-prompt", "deployment", "run", "reproduce-table-3"])
     assert prefect_plugin.setup_environment(ctx=context("http://team:4200/api")) is None
-    State("http://127.0.0.1:4299/api", [Daemon("server", os.getpid(), 0.0)]).write(here)  # the id is another's now
-    assert read_state(here) is None
+    assert capsys.readouterr().err.startswith("server: http://team:4200 (")
+    found = prefect_plugin.setup_environment(ctx=context(None))  # Prefect alone would start a server of its own
+    assert found is not None
+    assert found.env["PREFECT_API_URL"].endswith("/api")
+    with pytest.raises(SystemExit, match="no Prefect server answers at http://nobody:4200/api"):
+        prefect_plugin.setup_environment(ctx=context("http://nobody:4200/api"))
+
+
+def test_other_commands_find_the_server_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefect_plugin, "allow_short_names", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["prefect", "flow-run", "retry", "7"])
+    monkeypatch.setattr(prefect_plugin, "answers", lambda url: True)
+    assert prefect_plugin.setup_environment(ctx=context(None)) is not None
+    assert prefect_plugin.setup_environment(ctx=context("http://team:4200/api")) is None
+    monkeypatch.setattr(prefect_plugin, "answers", lambda url: False)
     assert prefect_plugin.setup_environment(ctx=context(None)) is None
+
+
+@pytest.mark.parametrize("command", [["prefect", "server", "start"], ["pytest", "deployment", "run"]])
+def test_other_commands_are_plain_prefect(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.setattr(prefect_plugin, "allow_short_names", lambda: None)
+    monkeypatch.setattr(prefect_plugin, "answers", lambda url: False)
+    monkeypatch.setattr(sys, "argv", command)
+    assert prefect_plugin.setup_environment(ctx=context("http://nobody:4200/api")) is None
     assert capsys.readouterr().err == ""
-    (here / "prefect.db").touch()  # or Prefect would say that there are no runs and no deployments
-    assert prefect_plugin.setup_environment(ctx=context(None)) is None
-    assert "`tokenweight server up` starts it" in capsys.readouterr().err
 
 
 CODE = (

@@ -1,9 +1,10 @@
-"""Helpers: a project's directory of its own with `tokenweight server up` in it, and what runs there."""
+"""Helpers: a project's directory of its own with a Prefect server and `tokenweight serve`, and what runs there."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,10 +15,14 @@ from typing import Any
 
 import psutil
 import yaml
-from tests_pipeline import environment
+from tests_pipeline import environment, running_in
+
+from tokenweight.servers import answers
 
 ROOT = Path(__file__).parents[2]
 MODEL = str(ROOT / "tokenweight" / "assets" / "smoke-base")
+PREFECT = [sys.executable, "-m", "prefect", "--no-prompt"]
+TOKENWEIGHT = [sys.executable, "-c", "from tokenweight.cli import main; main()"]
 
 
 def free_port() -> int:
@@ -33,7 +38,9 @@ class Project:
         self.directory = directory
         self.port = free_port()
         self.environment = {
-            **environment(directory), "OMP_NUM_THREADS": "1", "PREFECT_WORKER_QUERY_SECONDS": "2", **settings,
+            **environment(directory), "OMP_NUM_THREADS": "1", "PREFECT_WORKER_QUERY_SECONDS": "2",
+            "PREFECT_RUNNER_POLL_FREQUENCY": "2", "PREFECT_SERVER_API_PORT": str(self.port), "DO_NOT_TRACK": "1",
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **settings,
         }  # fmt: skip
         (directory / "pyproject.toml").write_text("[tool.prefect.plugins]\nenabled = true\n")
         self.deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())
@@ -53,46 +60,67 @@ class Project:
         return {**next(one for one in self.deployments["deployments"] if one["name"] == name), **changed}
 
     def tokenweight(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        code = "from tokenweight.cli import main; main()"
-        return self._run([sys.executable, "-c", code, *arguments])
+        return self._run([*TOKENWEIGHT, *arguments])
 
     def prefect(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self._run([sys.executable, "-m", "prefect", "--no-prompt", *arguments])
+        return self._run([*PREFECT, *arguments])
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """A `prefect` command that is not waited for."""
         return subprocess.Popen(
-            [sys.executable, "-m", "prefect", "--no-prompt", *arguments], cwd=self.directory, env=self.environment,
+            [*PREFECT, *arguments], cwd=self.directory, env=self.environment,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
-    def up(self, *options: str) -> str:
-        done = self.tokenweight("server", "up", "--port", str(self.port), *options)
-        assert done.returncode == 0, done.stdout + done.stderr + self.logs()
-        return done.stdout
+    def start_server(self) -> subprocess.Popen[bytes]:
+        """`prefect server start`, when it answers."""
+        server = self._background([*PREFECT, "server", "start"], "server.log")
+        until(lambda: answers(self.url), 180)
+        return server
 
-    def down(self) -> None:
-        done = self.tokenweight("server", "down")
-        assert done.returncode == 0, done.stdout + done.stderr
+    def serve(self, *options: str) -> subprocess.Popen[bytes]:
+        """`tokenweight serve`, when its deployments are registered."""
+        (self.directory / "serve.log").unlink(missing_ok=True)
+        serving = self._background([*TOKENWEIGHT, "serve", *options], "serve.log")
+        until(lambda: "next, elsewhere" in self.said() or serving.poll() is not None, 180)
+        assert serving.poll() is None, self.said()
+        return serving
+
+    def said(self) -> str:
+        """What `tokenweight serve` and its runs have printed."""
+        return (self.directory / "serve.log").read_text()
 
     def logs(self) -> str:
-        return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in self.directory.glob("server/*.log"))
+        return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in self.directory.glob("*.log"))
 
     def processes(self) -> list[psutil.Process]:
-        """What works in this project's server home."""
-        home, found = str((self.directory / "server").resolve()), []
-        for process in psutil.process_iter():
+        """What works in this project, beside its server."""
+        found = []
+        for process in running_in(self.directory):
             try:
-                if process.environ().get("PREFECT_HOME") == home and process.status() != psutil.STATUS_ZOMBIE:
+                if "server" not in " ".join(process.cmdline()[:6]):
                     found.append(process)
             except psutil.Error:
                 continue
         return found
 
+    def _background(self, command: list[str], log: str) -> subprocess.Popen[bytes]:
+        with (self.directory / log).open("a") as stream:
+            return subprocess.Popen(
+                command, cwd=self.directory, env=self.environment, stdout=stream, stderr=stream, start_new_session=True
+            )
+
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command, cwd=self.directory, env=self.environment, capture_output=True, text=True, timeout=600, check=False
         )
+
+
+def end(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTERM, group: bool = False) -> None:
+    """Signal a process, or as a terminal does its group, and wait for its end."""
+    if process.poll() is None:
+        (os.killpg if group else os.kill)(process.pid, number)
+    process.wait(90)
 
 
 def parameters(**given: Any) -> list[str]:
@@ -108,8 +136,3 @@ def until(true: Callable[[], Any], seconds: float = 300) -> Any:
             return answer
         time.sleep(1)
     raise TimeoutError
-
-
-def kill(process: psutil.Process) -> None:
-    """As the system does where memory is short."""
-    os.kill(process.pid, 9)

@@ -1,43 +1,40 @@
-"""`tokenweight server up` and what people type against it, in a directory like a newcomer's checkout."""
+"""`tokenweight serve` and what people type against it, in a directory like a newcomer's checkout."""
 
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
-import psutil
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import FlowRun
-from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelling
-from servers import MODEL, ROOT, Project, kill, parameters, until
+from prefect.states import Cancelling, Suspended
+from servers import MODEL, ROOT, Project, end, parameters, until
 from tests_pipeline import SMALL
 
-from tokenweight.flows.automations import automations
-
 pytestmark = pytest.mark.slow
-KEPT = ("reproduce-table-3", "reproduce-table-6", "evaluate", "train-and-evaluate")
+KEPT = ("reproduce-table-3", "reproduce-table-6", "evaluate", "sweep-kappa")
 NIGHTLY = [{"slug": "nightly", "cron": "0 3 * * *"}]
 NO_BLOCK = "00000000-0000-0000-0000-000000000000"
-EVALUATE = {"models": [MODEL], "scale": "smoke", "benchmarks": ["mmlu"], "limit": 1}
+EVALUATE = {"models": [MODEL], "scale": "smoke", "benchmarks": ["mmlu", "ruler"], "limit": 1}
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    """A project whose server is up, with a schedule and a deployment that will leave the file."""
+    """A project and its server; each test serves it."""
     made = Project(tmp_path_factory.mktemp("project"))
-    made.write(KEPT[1:], made.entry("reproduce-table-3", schedules=NIGHTLY), made.entry("sweep-kappa", name="leaving"))
+    made.write(KEPT)
+    server = made.start_server()
     try:
-        made.up("--gpus", "2")
         yield made
     finally:
-        made.down()
+        end(server)
     assert made.processes() == []
 
 
@@ -47,181 +44,136 @@ def client(project: Project) -> Iterator[SyncPrefectClient]:
         yield opened
 
 
-def names(client: SyncPrefectClient) -> set[str]:
-    return {deployment.name for deployment in client.read_deployments()}
+@pytest.fixture
+def served(project: Project) -> Iterator[Project]:
+    serving = project.serve()
+    yield project
+    end(serving)
 
 
-def test_up_again_prunes_what_left_the_file_and_changes_nothing_else(
+def active(client: SyncPrefectClient, name: str) -> dict[str | None, bool]:
+    return {one.slug: one.active for one in client.read_deployment_by_name(name).schedules}
+
+
+def test_schedules_stay_as_people_set_them_and_what_left_the_file_goes(
     project: Project, client: SyncPrefectClient
 ) -> None:
-    (nightly,) = client.read_deployment_by_name("reproduce/reproduce-table-3").schedules
-    assert nightly.active
-    client.update_deployment_schedule(
-        client.read_deployment_by_name("reproduce/reproduce-table-3").id, nightly.id, active=False
+    project.write(
+        KEPT[1:], project.entry("reproduce-table-3", schedules=NIGHTLY), project.entry("evaluate", name="leaving")
     )
-    crashed = automations()[-1]
-    (there,) = client.read_automations_by_name(crashed.name)
-    client.update_automation(there.id, crashed.model_copy(update={"enabled": False}))
-    before = {process.pid for process in project.processes()}
-    assert "leaving" in names(client)
-    shipped = client.read_deployment_by_name("sweep/leaving")
-    assert [schedule.active for schedule in shipped.schedules] == [False]  # nobody has asked for it yet
-
+    end(project.serve())
+    table = client.read_deployment_by_name("reproduce/reproduce-table-3")
+    sweep = client.read_deployment_by_name("sweep/sweep-kappa")
+    assert active(client, "reproduce/reproduce-table-3") == {"nightly": True}
+    assert active(client, "sweep/sweep-kappa") == {"saturdays": False}  # nobody has asked for it yet
+    client.update_deployment_schedule(table.id, table.schedules[0].id, active=False)
+    client.update_deployment_schedule(sweep.id, sweep.schedules[0].id, active=True)
     project.write(KEPT[1:], project.entry("reproduce-table-3", schedules=NIGHTLY))
-    said = project.up()
-    assert "leaving: deleted" in said
-    assert "created" not in said
-    assert names(client) == set(KEPT)
-    (schedule,) = client.read_deployment_by_name("reproduce/reproduce-table-3").schedules
-    assert (schedule.slug, schedule.active) == ("nightly", False)
-    assert client.read_automations_by_name(crashed.name)[0].enabled is False
-    client.update_automation(there.id, crashed.model_copy(update={"enabled": True}))  # what is not set is not sent
-    assert client.read_automations_by_name(crashed.name)[0].enabled
-    assert client.read_global_concurrency_limit_by_name("gpu").limit == 2
-    assert {process.pid for process in project.processes()} == before  # server and worker are those of before
+    end(project.serve(), signal.SIGINT, group=True)
+    assert "deployment leaving: deleted, it has left prefect.yaml" in project.said()
+    assert {deployment.name for deployment in client.read_deployments()} == set(KEPT)
+    assert active(client, "reproduce/reproduce-table-3") == {"nightly": False}
+    assert active(client, "sweep/sweep-kappa") == {"saturdays": True}
+    project.write(KEPT)
 
 
-def test_a_deployment_by_its_short_name_runs_on_the_worker(
-    project: Project, client: SyncPrefectClient, workplace: Path, tmp_path: Path
+def test_a_deployment_by_its_short_name(
+    served: Project, client: SyncPrefectClient, workplace: Path, tmp_path: Path
 ) -> None:
     given = parameters(
-        scale="smoke",
-        store=str(workplace / "store"),
-        out=str(tmp_path),
+        scale="smoke", store=str(workplace / "store"), out=str(tmp_path),
         settings=[f"{key}={value}" for key, value in SMALL.items()],
-    )
-    done = project.prefect("deployment", "run", "reproduce-table-3", "--watch", *given)
-    assert done.returncode == 0, done.stdout + done.stderr + project.logs()
+    )  # fmt: skip
+    done = served.prefect("deployment", "run", "reproduce-table-3", "--watch", *given)
+    assert done.returncode == 0, done.stdout + done.stderr + served.logs()
     assert "Traceback" not in done.stdout + done.stderr
-    again = json.loads((tmp_path / "table-3.json").read_text())
-    assert again == json.loads((workplace / "results" / "table-3.json").read_text())
+    assert done.stderr.startswith(f"server: {served.url.removesuffix('/api')} (default")
+    (table,) = tmp_path.rglob("table-3.json")
+    (before,) = (workplace / "results").rglob("table-3.json")
+    assert json.loads(table.read_text()) == json.loads(before.read_text())
     artifacts = {artifact.key: artifact for artifact in client.read_artifacts()}
     assert {"table-3-smoke", "table-3-smoke-figures"} <= set(artifacts)
     assert "| Weighting |" in artifacts["table-3-smoke"].data
-    assert "table-3 smoke" in [run.name for run in client.read_flow_runs()]
+    unknown = served.prefect("deployment", "run", "reproduce-table-33")
+    assert unknown.returncode == 1
+    assert "not found" in unknown.stdout + unknown.stderr
+    assert "Traceback" not in unknown.stdout + unknown.stderr
 
 
-def test_an_unknown_name_is_one_line(project: Project) -> None:
-    done = project.prefect("deployment", "run", "reproduce-table-33")
-    assert done.returncode == 1
-    assert "not found" in done.stdout + done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-
-
-def test_without_the_plugin_the_long_name_is_enough(project: Project, tmp_path: Path) -> None:
-    plain = Project(tmp_path, PREFECT_API_URL=project.url, PREFECT_PLUGINS_ENABLED="false")
-    assert plain.prefect("deployment", "inspect", "evaluate").returncode != 0
-    assert plain.prefect("deployment", "inspect", "evaluate/evaluate").returncode == 0
-
-
-def started(project: Project, place: Path) -> None:
+def started(project: Project, client: SyncPrefectClient, place: Path) -> FlowRun:
     """Start an evaluation in a store of its own and wait until it has made something."""
-    given = parameters(**{**EVALUATE, "benchmarks": ["mmlu", "ruler"]}, store=str(place / "store"), out=str(place))
+    given = parameters(**EVALUATE, store=str(place / "store"), out=str(place))
     assert project.prefect("deployment", "run", "evaluate", *given).returncode == 0
-    until(lambda: list((place / "store").glob("prepare/*ruler*")), 120)
+    until(lambda: list((place / "store").glob("prepare/*")), 180)
+    return next(run for run in client.read_flow_runs() if run.state and run.state.is_running())
 
 
-def finished(client: SyncPrefectClient) -> FlowRun:
-    """The last evaluation, when it is complete."""
-
-    def last() -> FlowRun | None:
-        run = next(run for run in client.read_flow_runs(sort=FlowRunSort.START_TIME_DESC) if "evaluate" in run.name)
-        return run if run.state and run.state.is_completed() else None
-
-    run: FlowRun = until(last)
-    return run
-
-
-def test_a_run_that_was_killed_goes_on_by_itself(project: Project, client: SyncPrefectClient, tmp_path: Path) -> None:
-    started(project, tmp_path)
-    kill(next(process for process in project.processes() if "prefect.engine" in " ".join(process.cmdline())))
-    assert finished(client).run_count == 2
-    assert (tmp_path / "evaluation-smoke-base.md").is_file()
-
-
-def test_a_run_that_down_interrupts_goes_on_after_the_next_up(
+def test_a_killed_serve_takes_its_runs_along_and_the_next_settles_them(
     project: Project, client: SyncPrefectClient, tmp_path: Path
 ) -> None:
-    started(project, tmp_path)
-    assert list((project.directory / "server" / "concurrency_leases").glob("*.json"))  # of this deployment's only place
-    project.down()
-    assert project.processes() == []
-    project.up()
-    assert finished(client).run_count == 2
-    assert (tmp_path / "evaluation-smoke-base.md").is_file()
+    serving = project.serve()
+    run = started(project, client, tmp_path)
+    evaluate = client.read_deployment_by_name("evaluate/evaluate")
+    cancelling = client.create_flow_run_from_deployment(evaluate.id, parameters=EVALUATE, state=Cancelling())
+    suspended = client.create_flow_run_from_deployment(evaluate.id, parameters=EVALUATE, state=Suspended())
+    end(serving, signal.SIGKILL)
+    until(lambda: not project.processes(), 30)
+    serving = project.serve()
+    assert f"`prefect flow-run retry {run.id}` resumes it" in project.said()
+    assert client.read_flow_run(run.id).state_name == "Crashed"
+    assert client.read_flow_run(cancelling.id).state_name == "Cancelled"
+    assert client.read_flow_run(suspended.id).state_name == "Suspended"
+    done = project.prefect("flow-run", "retry", str(run.id))
+    assert done.returncode == 0, done.stdout
+    until(lambda: client.read_flow_run(run.id).state_name == "Completed")
+    assert list(tmp_path.rglob("evaluation-smoke-base.md"))
+    end(serving)
 
 
-def test_after_a_servers_death_up_starts_all_anew_and_the_run_goes_on(
-    project: Project, client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    """Workers of a dead server can no longer cancel, and would run beside the new ones."""
-    started(project, tmp_path)
-    before = [process for process in project.processes() if "worker start" in " ".join(process.cmdline())]
-    for process in filter(is_server, project.processes()):
-        kill(process)
-    said = project.up()
-    assert "processes of a server that is gone: ended" in said
-    workers = [process for process in project.processes() if "worker start" in " ".join(process.cmdline())]
-    assert len(workers) == len(before)
-    assert not set(workers) & set(before)
-    assert finished(client).run_count == 2
-    assert (tmp_path / "evaluation-smoke-base.md").is_file()
-
-
-def test_after_a_power_cut_the_run_goes_on_with_the_next_up(
-    project: Project, client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    """No process is there to be ended, and the server takes the run for alive."""
-    started(project, tmp_path)
-    for process in project.processes():
-        kill(process)
-    assert "interrupted, goes on where it was cut" in project.up()
-    assert finished(client).run_count == 2
-    assert (tmp_path / "evaluation-smoke-base.md").is_file()
-
-
-def test_a_cancellation_that_was_cut_is_finished_by_the_next_up(
-    project: Project, client: SyncPrefectClient, tmp_path: Path
-) -> None:
-    started(project, tmp_path)
-    run = next(run for run in client.read_flow_runs() if run.state and run.state.is_running())
-    for process in project.processes():
-        if not is_server(process):
-            kill(process)
-    client.set_flow_run_state(run.id, Cancelling(), force=True)
-    other = client.create_flow_run_from_deployment(run.deployment_id, parameters=EVALUATE, state=Cancelling())
-    client.update_flow_run(other.id, infrastructure_pid="4194305")  # of a worker elsewhere
-    said = project.up()
-    assert "the server runs already" in said
-    assert f"{run.name}: cancelled" in said
+def test_ctrl_c_cancels_what_runs(project: Project, client: SyncPrefectClient, tmp_path: Path) -> None:
+    serving = project.serve()
+    run = started(project, client, tmp_path)
+    end(serving, signal.SIGINT, group=True)
     assert client.read_flow_run(run.id).state_name == "Cancelled"
-    assert client.read_flow_run(other.id).state_name == "Cancelling"
-    client.delete_flow_run(other.id)
+    assert project.processes() == []
 
 
-def is_server(process: psutil.Process) -> bool:
-    return "server" in " ".join(process.cmdline()[:6])
-
-
-def test_what_cannot_be_is_told_in_one_line(project: Project, tmp_path: Path) -> None:
-    other = Project(tmp_path)
-    done = other.tokenweight("server", "up", "--port", str(project.port))
+def test_nobody_is_taken_over_unasked(served: Project, tmp_path: Path) -> None:
+    again = served.tokenweight("serve")
+    assert (again.returncode, "another `tokenweight serve` of this directory runs" in again.stderr) == (2, True)
+    other = Project(tmp_path, PREFECT_API_URL=served.url)
+    done = other.tokenweight("serve")
     assert (done.returncode, "prefect.yaml: is not there" in done.stderr) == (2, True)
     other.write(KEPT)
-    done = other.tokenweight("server", "up", "--port", str(project.port))
-    assert (done.returncode, "choose another" in done.stderr) == (2, True)
-    done = other.tokenweight("server", "setup")
-    assert (done.returncode, "PREFECT_API_URL: is not set" in done.stderr) == (2, True)
-    elsewhere = Project(tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api")
-    done = elsewhere.tokenweight("server", "up", "--port", str(other.port))
-    assert (done.returncode, "unset it" in done.stderr) == (2, True)
-    done = elsewhere.tokenweight("server", "setup")
-    assert (done.returncode, "no Prefect server answers" in done.stderr) == (1, True)
-    assert other.processes() == []
+    done = other.tokenweight("serve")
+    assert (done.returncode, "is served from" in done.stderr, str(served.directory) in done.stderr) == (2, True, True)
+    nowhere = Project(tmp_path)  # at a port where nobody listens
+    for command in (nowhere.tokenweight("serve"), nowhere.prefect("deployment", "run", "evaluate")):
+        assert command.returncode != 0
+        assert f"no Prefect server answers at {nowhere.url}" in command.stderr
+        assert "Traceback" not in command.stderr
+
+
+def test_plain_prefect_deploys_for_workers(project: Project, client: SyncPrefectClient) -> None:
+    plain = Project(project.directory, PREFECT_API_URL=project.url, PREFECT_PLUGINS_ENABLED="false")
+    for pool in ("tokenweight", "tokenweight-members"):
+        assert plain.prefect("work-pool", "create", pool, "--type", "process").returncode == 0
+    client.delete_deployment(client.read_deployment_by_name("sweep/sweep-kappa").id)
+    for resumed in (False, True):
+        done = plain.prefect("deploy", "--all")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert active(client, "sweep/sweep-kappa") == {"saturdays": resumed}
+        sweep = client.read_deployment_by_name("sweep/sweep-kappa")
+        assert sweep.work_pool_name == "tokenweight"
+        client.update_deployment_schedule(sweep.id, sweep.schedules[0].id, active=True)
+    done = plain.tokenweight("serve")
+    assert (done.returncode, "is of work pool tokenweight; --take-over" in done.stderr) == (2, True)
+    end(project.serve("--take-over"))
+    assert client.read_deployment_by_name("sweep/sweep-kappa").work_pool_name is None
 
 
 def test_a_failed_run_is_told_by_the_documented_automation(
-    project: Project, client: SyncPrefectClient, tmp_path: Path
+    served: Project, client: SyncPrefectClient, tmp_path: Path
 ) -> None:
     told: list[str] = []
 
@@ -233,7 +185,7 @@ def test_a_failed_run_is_told_by_the_documented_automation(
 
     receiver = HTTPServer(("127.0.0.1", 0), Receiver)
     Thread(target=receiver.serve_forever, daemon=True).start()
-    with temporary_settings({PREFECT_API_URL: project.url}):
+    with temporary_settings({PREFECT_API_URL: served.url}):
         block = CustomWebhookNotificationBlock(
             name="team",
             url=f"http://127.0.0.1:{receiver.server_port}",
@@ -242,10 +194,10 @@ def test_a_failed_run_is_told_by_the_documented_automation(
         identifier = block.save("team")
     automation = tmp_path / "notify.yaml"
     automation.write_text((ROOT / "deploy" / "notify-on-failure.yaml").read_text().replace(NO_BLOCK, str(identifier)))
-    created = project.prefect("automation", "create", "--from-file", str(automation))
+    created = served.prefect("automation", "create", "--from-file", str(automation))
     assert created.returncode == 0, created.stdout + created.stderr
     given = parameters(measurements=["no-such.json"], out=str(tmp_path))
-    done = project.prefect("deployment", "run", "reproduce-table-6", "--watch", *given)
+    done = served.prefect("deployment", "run", "reproduce-table-6", "--watch", *given)
     assert done.returncode == 1
     run = next(run for run in client.read_flow_runs() if run.name == "table-6")
     logs = until(
@@ -257,4 +209,4 @@ def test_a_failed_run_is_told_by_the_documented_automation(
     receiver.shutdown()
     assert message.startswith("table-6: Failed\ntable-6 of deployment reproduce-table-6: Failed")
     assert "names no file" in message
-    assert f"http://127.0.0.1:{project.port}/runs/flow-run/" in message
+    assert f"http://127.0.0.1:{served.port}/runs/flow-run/" in message

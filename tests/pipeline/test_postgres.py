@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import MODEL, Project, free_port, parameters, until
+from servers import MODEL, Project, end, free_port, parameters, until
 
 pytestmark = pytest.mark.slow
 SECRET = "team:a-password"
@@ -57,38 +57,42 @@ def database() -> Iterator[str]:
 def test_two_workers_share_the_runs_of_a_server_on_postgres(database: str, tmp_path: Path) -> None:
     secrets = {"PREFECT_SERVER_API_AUTH_STRING": SECRET, "PREFECT_API_AUTH_STRING": SECRET}
     project = Project(tmp_path, PREFECT_API_DATABASE_CONNECTION_URL=database, **secrets)
+    project.environment["PREFECT_API_URL"] = project.url
     project.write(["evaluate", "train-and-evaluate"])
+    server = project.start_server()
+    workers = []
     try:
-        project.up()
-        assert not (tmp_path / "server" / "prefect.db").exists()
-        other = Project(tmp_path, PREFECT_API_URL=project.url, PREFECT_HOME=str(tmp_path / "other"), **secrets)
-        second = other.start("worker", "start", "--pool", "tokenweight", "--limit", "1", "--name", "second")
-        try:
-            place = {"scale": "smoke", "store": str(tmp_path / "store")}
-            evaluating = parameters(
-                models=[MODEL], benchmarks=["ruler", "mmlu"], limit=1, out=str(tmp_path / "results"), **place
-            )
-            training = parameters(
-                recipe="table-3/uniform", benchmarks=["mmlu"],
-                settings=["training.steps=2", "evaluation.mmlu.samples=1"], **place,
-            )  # fmt: skip
-            watched = [
-                project.start("deployment", "run", "evaluate", "--watch", *evaluating),
-                project.start("deployment", "run", "train-and-evaluate", "--watch", *training),
-            ]
-            for run in watched:
-                said, _ = run.communicate(timeout=500)
-                assert run.returncode == 0, said + project.logs()
-        finally:
-            second.terminate()
-            by_second, _ = second.communicate(timeout=60)
-        by_first = (tmp_path / "server" / "worker-tokenweight.log").read_text()
-        for said in (by_first, by_second):  # each ran one of the two
-            assert said.count("submitting flow run") == 1
+        assert project.prefect("work-pool", "create", "tokenweight", "--type", "process").returncode == 0
+        deployed = project.prefect("deploy", "--all")
+        assert deployed.returncode == 0, deployed.stdout + deployed.stderr
+        assert not list(tmp_path.rglob("prefect.db"))
+        workers = [
+            project.start("worker", "start", "--pool", "tokenweight", "--limit", "1", "--name", name)
+            for name in ("first", "second")
+        ]
+        place = {"scale": "smoke", "store": str(tmp_path / "store")}
+        evaluating = parameters(
+            models=[MODEL], benchmarks=["ruler", "mmlu"], limit=1, out=str(tmp_path / "results"), **place
+        )
+        training = parameters(
+            recipe="table-3/uniform", benchmarks=["mmlu"],
+            settings=["training.steps=2", "evaluation.mmlu.samples=1"], **place,
+        )  # fmt: skip
+        watched = [
+            project.start("deployment", "run", "evaluate", "--watch", *evaluating),
+            project.start("deployment", "run", "train-and-evaluate", "--watch", *training),
+        ]
+        for run in watched:
+            said, _ = run.communicate(timeout=500)
+            assert run.returncode == 0, said + project.logs()
         stranger = Project(tmp_path, PREFECT_API_URL=project.url)
         refused = stranger.prefect("deployment", "ls")
         assert refused.returncode != 0
         assert "401" in refused.stdout + refused.stderr
     finally:
-        project.down()
+        for worker in workers:
+            worker.terminate()
+        by_worker = [worker.communicate(timeout=60)[0] for worker in workers]
+        end(server)
+    assert [said.count("submitting flow run") for said in by_worker] == [1, 1]  # each ran one of the two
     assert until(lambda: not project.processes(), 30)

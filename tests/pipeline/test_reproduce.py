@@ -143,12 +143,10 @@ def test_a_cut_training_goes_on_from_its_checkpoint(workplace: Path, started: St
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
     wait_for_the_end_of_all_but_servers(workplace)
-    servers = running_in(workplace)
-    assert run("doctor", "--end", "--json", cwd=workplace).stderr == f"processes ended: {len(servers)}\n"
-    assert running_in(workplace) == []
     (partial,) = trains.glob(".*.partial")
     done = run("reproduce", "table-9", *settings, "--out", "cut", cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert running_in(workplace) == []  # the killed run's server too
     finished = trains / partial.name.removeprefix(".").removesuffix(".partial")
     steps = [json.loads(line)["step"] for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 13))
