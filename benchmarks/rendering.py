@@ -27,9 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenweight.pipeline.experiment import PAPER_LENGTHS
+from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS, RULER_TASK_COUNT
-from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
-from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets import at_lengths, get_target
 
 LENGTHS_TOKENS = (8192, 16384, 24576, 32768)
 MMLU_SUBJECTS, MMLU_QUESTIONS = 57, 14_042
@@ -40,7 +41,7 @@ import json, sys, time
 from pathlib import Path
 started = time.perf_counter()
 from tokenweight.reports.build import build_report
-from tokenweight.reports.manifest import Manifest
+from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.writing import write_report
 imported = time.perf_counter()
 root, out = Path(sys.argv[1]), Path(sys.argv[2])
@@ -108,11 +109,12 @@ def make_store(root: Path) -> int:
     for name in TARGETS:
         rows = (RowEntry(row=row.key, recipe=row.recipe, units=entries[row.key]) for row in get_target(name).rows)
         manifest = Manifest(
-            target=name,
+            experiment=at_lengths(name, PAPER_LENGTHS),
             scale="paper",
+            lengths=PAPER_LENGTHS,
+            about="",
+            command="",
             rows=tuple(rows),
-            longbench_split_tokens=LENGTHS_TOKENS[0],
-            ruler_lengths_tokens=LENGTHS_TOKENS,
         )
         (root / f"{name}.json").write_text(manifest.model_dump_json())
     return len(entries) * sum(units.values())

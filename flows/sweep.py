@@ -33,7 +33,6 @@ from tokenweight.recipes.options import (
     SweepNameOption,
 )
 from tokenweight.recipes.schema import Scale
-from tokenweight.recipes.sweep import sweep_of
 from tokenweight.tasks.publish import publish
 from tokenweight.tasks.sweep import SHARED, PlannedSweep, check, chosen_measures, collect_sweep, plan_sweep
 
@@ -49,8 +48,7 @@ def _planned(
     place: Store,
 ) -> PlannedSweep:
     """The plan; each member's recipe is checked."""
-    sweep = sweep_of(recipes, over, members, scale, inputs, name or None)
-    return plan_sweep(sweep, scale, chosen_measures(measures), place)
+    return plan_sweep(recipes, over, members, scale, inputs, name or None, chosen_measures(measures), place)
 
 
 @flow(name="sweep-member", flow_run_name="{sweep} {scale}: {member}", persist_result=False)
@@ -116,14 +114,14 @@ def sweep(
     waiting = [label for label in planned.runs if planned.to_make(label, place)]
     logger.info(
         "%s: %d members, %d runs, %d of them to do",
-        planned.sweep.name,
-        len(planned.sweep.members),
+        planned.name,
+        len(planned.resolved.recipes),
         len(planned.runs),
         len(waiting),
     )
     common = {"scale": scale, "store": str(place.root), **inputs.model_dump(), **choices, "execution": execution}
     given = {"recipes": recipes, "over": over, "members": members, "measures": measures}
-    parameters: dict[str, Any] = {"sweep": planned.sweep.name, **given, **common}
+    parameters: dict[str, Any] = {"sweep": planned.name, **given, **common}
     if pool:
         failed = run_in_pool(planned, place, waiting, parameters, pool, at_once)
     else:

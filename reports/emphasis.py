@@ -5,11 +5,11 @@ The italics of a value that the caption sets apart say that it is not considered
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tokenweight.pipeline.experiment import Emphasis, Experiment
 from tokenweight.reports.model import Mark
-from tokenweight.reports.targets.model import Column, Emphasis, Target
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,11 @@ def emphasise(
     )
 
 
-def emphasis_words(target: Target, columns: Iterable[Column], labels: Mapping[str, str]) -> str:
-    """The target's rule for the caption, "" where nothing stands out; `labels` names the rows."""
-    rule = target.emphasis
-    headings = {column.paper: " ".join(filter(None, (column.group, column.label))) for column in columns}
+def emphasis_words(experiment: Experiment) -> str:
+    """The experiment's rule for the caption, "" where nothing stands out."""
+    rule = experiment.emphasis
+    labels = {row.key: row.name for row in experiment.rows}
+    headings = {column.paper: column.name for column in experiment.columns}
     apart = (f"{headings.get(column, column)} of {labels[row]}" for row, column in sorted(rule.set_apart))
     parts = [
         f"bold: {rule.bold} of a column" if rule.bold else "",

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from tokenweight.reports.measures import ColumnMean, Difference
+from tokenweight.pipeline.measures import ColumnMean, Difference
 from tokenweight.reports.model import Status
 from tokenweight.reports.statistics import bootstrap_means
 from tokenweight.reports.units import Floats

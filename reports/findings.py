@@ -6,27 +6,28 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tokenweight.pipeline.experiment import Column, Experiment, Finding
 from tokenweight.reports.comparisons import compare, pair_of
 from tokenweight.reports.estimates import Estimate
 from tokenweight.reports.model import FindingResult
-from tokenweight.reports.targets.model import Column, Finding
 
 
 def judge(
-    findings: Sequence[Finding],
-    columns: Sequence[Column],
-    labels: Mapping[str, str],
+    experiment: Experiment,
     estimates: Mapping[str, Mapping[str, Estimate]],
     runs: Mapping[tuple[str, int], Mapping[str, Estimate]],
     seeds: Sequence[int],
 ) -> tuple[FindingResult, ...]:
     """Compare the two rows of each finding, over the seeds and with each; where a seed lacks a value there is no verdict.
 
-    p-values are corrected over all findings of the target; one that says that rows are alike has no test.
-    `labels` names the rows, `estimates` are means over seeds by row and column, `runs` each seed's own.
+    p-values are corrected over all findings of the experiment; one that says that rows are alike has no test.
+    `estimates` are means over seeds by row and column, `runs` each seed's own.
     """
-    by_name = {column.paper or column.key: column for column in columns}
-    findings = [finding for finding in findings if finding.column in by_name]  # a length may have been left out
+    labels = {row.key: row.name for row in experiment.rows}
+    by_name = {column.paper or column.key: column for column in experiment.columns}
+    findings = [
+        finding for finding in experiment.findings if finding.column in by_name
+    ]  # a length may have been left out
     pairs = {
         (finding.claim, finding.column): pair_of(
             finding.higher, finding.lower, by_name[finding.column].key, labels[finding.lower], estimates, runs, seeds
@@ -41,13 +42,12 @@ def judge(
         differences = _differences(finding, column, runs, seeds)
         holding = sum(abs(d) < finding.within if finding.within is not None else d > 0 for d in differences)
         sign = "≈" if finding.within is not None else ">"
-        heading = " ".join(filter(None, (column.group, column.label)))
         test = tested.get((finding.claim, finding.column))
         results.append(
             FindingResult(
                 claim=finding.claim,
                 place=finding.place,
-                compared=f"{heading}: {labels[finding.higher]} {sign} {labels[finding.lower]}",
+                compared=f"{column.name}: {labels[finding.higher]} {sign} {labels[finding.lower]}",
                 difference=float(np.mean(differences)) if len(differences) == len(seeds) else None,
                 ci_low=test.ci_low if test else None,
                 ci_high=test.ci_high if test else None,

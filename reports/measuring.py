@@ -8,9 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokenweight.reports.estimates import Estimate, Reason, Term
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import (
+from tokenweight.pipeline.measures import (
     Measure,
     Perplexity,
     PhraseToken,
@@ -19,6 +17,7 @@ from tokenweight.reports.measures import (
     TaskMean,
     UnitMean,
 )
+from tokenweight.reports.estimates import Estimate, Reason, Term
 from tokenweight.reports.pmi import read_distribution, statistic
 from tokenweight.reports.units import Floats, UnitResult
 
@@ -52,7 +51,7 @@ def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
     return sorted(chosen, key=lambda unit: unit.entry.unit)
 
 
-def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: str, manifest: Manifest) -> Estimate:
+def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate:
     """A measure that reads samples, over the units that `units_of` chose; `label` names the row in reasons."""
     gap = _gap(measure, units, label)
     if gap is not None:
@@ -71,11 +70,11 @@ def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: st
             estimate = _mean_of_tasks({f"perplexity/{length_tokens}": (scores, _items(units))}, 1.0)
             estimate = replace(estimate, value=float(np.exp(estimate.value or 0.0)), exponential=True)
         case TaskMean():
-            estimate = _task_mean(measure, units, label, manifest)
+            estimate = _task_mean(measure, units, label)
         case Pmi():
             return _pmi(measure, units[0], label)
-        case PhraseToken(index):
-            return _phrase_token(index, units[0], label, manifest)
+        case PhraseToken():
+            return _phrase_token(measure, units[0], label)
         case _:
             raise TypeError(f"{type(measure).__name__} reads columns, not samples")
     expected = [unit.n_expected for unit in units]
@@ -109,35 +108,40 @@ def _pmi(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
     return replace(found, status="complete", value=value, draws=draws, n=n, n_expected=n, remarks=(remark,))
 
 
-def _phrase_token(index: int, unit: UnitResult, label: str, manifest: Manifest) -> Estimate:
+def _phrase_token(measure: PhraseToken, unit: UnitResult, label: str) -> Estimate:
     """The loss of one token. It has no terms: a single token is no sample of anything."""
-    if unit.phrase_tokens != manifest.phrase_tokens or len(unit.scores) != len(unit.phrase_tokens):
+    if unit.phrase_tokens != measure.tokens or len(unit.scores) != len(unit.phrase_tokens):
         reason = Reason(label, f"{unit.entry.unit}: its tokens are not those of the table")
         return Estimate("refused", reasons=(reason,), addresses=(unit.entry.address,))
     return Estimate(
-        "complete", float(unit.scores[index]), n=1, n_expected=1, remarks=(unit.about,), addresses=(unit.entry.address,)
+        "complete",
+        float(unit.scores[measure.index]),
+        n=1,
+        n_expected=1,
+        remarks=(unit.about,),
+        addresses=(unit.entry.address,),
     )
 
 
-def _task_mean(measure: TaskMean, units: Sequence[UnitResult], label: str, manifest: Manifest) -> Estimate:
+def _task_mean(measure: TaskMean, units: Sequence[UnitResult], label: str) -> Estimate:
     if measure.side is None:
         return _mean_of_tasks({unit.entry.unit: (unit.scores, _items([unit])) for unit in units}, PERCENT)
-    by_tokens = manifest.longbench_length_unit == "tokens"
+    by_tokens = measure.unit == "tokens"
     scores: dict[str, tuple[Floats, str]] = {}
     left_out: list[str] = []
     for unit in units:
         lengths = unit.untruncated_tokens if by_tokens else unit.length_words
         if np.any(np.isnan(lengths)):
-            reason = Reason(label, f"{unit.entry.unit}: samples without a length in {manifest.longbench_length_unit}")
+            reason = Reason(label, f"{unit.entry.unit}: samples without a length in {measure.unit}")
             return Estimate("refused", n=len(unit.scores), reasons=(reason,))
-        short = lengths <= manifest.longbench_split_tokens
+        short = lengths <= measure.border
         chosen = short if measure.side == "short" else ~short
         if np.any(chosen):
             scores[f"{unit.entry.unit}/{measure.side}"] = unit.scores[chosen], _items([unit], chosen.tobytes())
         else:
             left_out.append(unit.entry.task)
-    border = f"{'≤' if measure.side == 'short' else '>'}{manifest.longbench_split_tokens}"
-    where = f"LongBench {border} {manifest.longbench_length_unit}"
+    border = f"{'≤' if measure.side == 'short' else '>'}{measure.border}"
+    where = f"LongBench {border} {measure.unit}"
     if not scores:
         return Estimate("missing", reasons=(Reason(label, f"{where}: no task has a sample there"),))
     remarks = (f"{where}: no sample there, left out of the mean: {', '.join(sorted(left_out))}",) if left_out else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from tokenweight.reports.manifest import Frozen, Scale
+from tokenweight.pipeline.experiment import Frozen
 
 Status = Literal["complete", "partial", "missing", "refused", "not_in_paper", "left_out"]  # left_out: by the style
 Style = Literal["ours", "paper", "both"]
@@ -130,7 +130,7 @@ class Report(Frozen):
     target: str
     title: str
     paper_place: str
-    scale: Scale
+    scale: str
     stub: tuple[str, ...]  # headings of the label columns: one, or two where rows have groups
     columns: tuple[ReportColumn, ...]
     rows: tuple[ReportRow, ...]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.estimates import Reason
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Note
-from tokenweight.reports.targets.model import Target
 from tokenweight.reports.units import UnitResult
 
 FEW_SAMPLES = 20  # of a task; with fewer its bootstrap interval holds the mean less often than it says
@@ -25,18 +24,6 @@ FLAG_MEANINGS = {
     "mostly_truncated": "more than half of the prompts were cut",
     "one_answer_to_everything": "all answers are the same",
     "prompt_echoed": "outputs repeat their prompt",
-}
-
-SCALE_STATEMENTS = {
-    "smoke": (
-        "Smoke scale: a tiny model on synthetic text, a few samples per task; its numbers are not comparable "
-        "with the paper's, which stand beside them only to show the place."
-    ),
-    "mini": (
-        "Mini scale: a small model at an eighth of the paper's lengths or so; differences between rows may mean "
-        "something, the values are not comparable with the paper's."
-    ),
-    "paper": "Paper scale: the paper's models, data and lengths.",
 }
 
 
@@ -83,16 +70,20 @@ class Notes:
         return (*whole, *numbered)
 
 
-def general_notes(target: Target, manifest: Manifest) -> tuple[str, ...]:
-    """What the table is, or the scale's statement, and divergences from the paper."""
-    return (target.about or SCALE_STATEMENTS[manifest.scale], *target.divergences, *manifest.divergences)
+def general_notes(manifest: Manifest) -> tuple[str, ...]:
+    """What the table is, divergences from the paper, and which rows failed, and why."""
+    failed: dict[str, list[str]] = {}
+    for entry in manifest.rows:
+        if entry.failed:
+            failed.setdefault(entry.failed, []).append(manifest.label((entry.row, entry.seed)))
+    told = (f"Failed in this run: {' and '.join(dict.fromkeys(rows))}: {why}." for why, rows in failed.items())
+    return (manifest.about, *manifest.experiment.divergences, *manifest.divergences, *told)
 
 
-def repair(target: Target, manifest: Manifest) -> str:
+def repair(manifest: Manifest) -> str:
     """Which command fills what is missing and makes again what is stale or cannot be read."""
-    command = target.command or f"tokenweight reproduce {target.name} --scale {manifest.scale}"
     return (
-        f"What is missing, partial, stale or unreadable is made by running {command} with this run's other options; what "
+        f"What is missing, partial, stale or unreadable is made by running {manifest.command} with this run's other options; what "
         "is whole is kept. Records that cannot be compared: remove one side from the store, then run the same."
     )
 

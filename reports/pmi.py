@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from tokenweight.reports.measures import Pmi, PmiTokens
+from tokenweight.pipeline.measures import Pmi, PmiTokens
 from tokenweight.reports.statistics import bootstrap_means
 from tokenweight.reports.units import Floats, UnitResult
 

@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from tokenweight.errors import UserError
+from tokenweight.pipeline.experiment import Column, Row
+from tokenweight.pipeline.manifest import Manifest, Run, UnitEntry
+from tokenweight.pipeline.measures import ColumnMean, Difference, Measure
 from tokenweight.reports.agreement import disagreement
 from tokenweight.reports.estimates import Estimate, Reason, difference_of_rows, mean_of_columns, resampled
-from tokenweight.reports.labels import Run, is_filled, run_labels, seeds_of
-from tokenweight.reports.manifest import Manifest, UnitEntry
-from tokenweight.reports.measures import ColumnMean, Difference, Measure
 from tokenweight.reports.measuring import estimate_from_units, units_of
-from tokenweight.reports.targets.model import Column, Target
 from tokenweight.reports.units import UnitResult, read_unit, read_units
 
 RunUnits = Mapping[Run, list[UnitResult]]
 RunEstimates = dict[Run, dict[str, Estimate]]  # -> column -> estimate
 
 
-def check_rows(target: Target, manifest: Manifest) -> None:
-    known = {row.key: row.recipe for row in target.rows}
-    seen: set[Run] = set()
-    for entry in manifest.rows:
-        if entry.row not in known:
-            raise UserError(f"manifest row {entry.row!r}: {target.name} has no such row; use {', '.join(known)}")
-        if (entry.row, entry.seed) in seen:
-            raise UserError(f"manifest row {entry.row!r}: seed {entry.seed} is given twice; keep one")
-        if entry.recipe != known[entry.row]:
-            raise UserError(
-                f"manifest row {entry.row!r}: recipe {entry.recipe!r} where {target.name} shows {known[entry.row]!r}; "
-                "give that recipe's units"
-            )
-        seen.add((entry.row, entry.seed))
+def is_filled(row: Row, column: Column) -> bool:
+    """Whether the paper has a number there. A difference needs a row to refer to."""
+    if isinstance(column.measure, Difference) and row.reference is None:
+        return False
+    return row.fills is None or column.paper in row.fills
 
 
-def with_phrase(manifest: Manifest, store_root: Path) -> Manifest:
-    """With the tokens of Table 1's phrase, which only a record knows: those of the first."""
+def phrase_tokens(manifest: Manifest, store_root: Path) -> tuple[str, ...]:
+    """The tokens of Table 1's phrase, which only a record knows: those of the first."""
     entries = (unit for row in manifest.rows for unit in row.units if unit.benchmark == "phrase")
-    known = (tokens for entry in entries if (tokens := read_unit(entry, store_root).phrase_tokens))
-    return manifest.model_copy(update={"phrase_tokens": next(known, manifest.phrase_tokens)})
+    return next((tokens for entry in entries if (tokens := read_unit(entry, store_root).phrase_tokens)), ())
 
 
-def read_all(columns: Iterable[Column], manifest: Manifest, store_root: Path) -> RunUnits:
-    """The units of each row and seed, read where a column of the target needs them; a shared one is read once."""
-    measures = [column.measure for column in columns]
+def read_all(manifest: Manifest, store_root: Path) -> RunUnits:
+    """The units of each row and seed, read where a column needs them; a shared one is read once."""
+    measures = [column.measure for column in manifest.experiment.columns]
     needed: dict[Run, dict[str, UnitEntry]] = {}
     for row in manifest.rows:
         unread = [UnitResult(entry, "missing") for entry in row.units]
@@ -58,64 +46,58 @@ def read_all(columns: Iterable[Column], manifest: Manifest, store_root: Path) ->
     return {run: [read[entry] for entry in entries.values()] for run, entries in needed.items()}
 
 
-def estimate_all(target: Target, columns: tuple[Column, ...], units: RunUnits, manifest: Manifest) -> RunEstimates:
+def estimate_all(units: RunUnits, manifest: Manifest) -> RunEstimates:
     """Columns that read samples first, then means of columns, then differences of rows of the same seed."""
-    seeds = seeds_of(manifest)
-    estimates: RunEstimates = {(row.key, seed): {} for row in target.rows for seed in seeds}
+    rows, columns = manifest.experiment.rows, manifest.experiment.columns
+    estimates: RunEstimates = {(row.key, seed): {} for row in rows for seed in manifest.seeds}
     for column in columns:
         if not isinstance(column.measure, ColumnMean | Difference):
-            made = _refused(column, columns, target, units, manifest, _from_samples(column, target, units, manifest))
+            made = _refused(column, units, manifest, _from_samples(column, units, manifest))
             for run, estimate in resampled(made).items():
                 estimates[run][column.key] = estimate
     for column in columns:
         if isinstance(column.measure, ColumnMean):
             means = {run: mean_of_columns(column.measure, cells) for run, cells in estimates.items()}
-            for run, estimate in _refused(column, columns, target, units, manifest, means).items():
+            for run, estimate in _refused(column, units, manifest, means).items():
                 estimates[run][column.key] = estimate
     for column in columns:
         if isinstance(column.measure, Difference):
-            for row, seed in product(target.rows, seeds):
+            for row, seed in product(rows, manifest.seeds):
                 if row.reference:
                     cells, reference = estimates[row.key, seed], estimates[row.reference, seed]
                     cells[column.key] = difference_of_rows(column.measure, cells, reference)
     return estimates
 
 
-def _from_samples(column: Column, target: Target, units: RunUnits, manifest: Manifest) -> dict[Run, Estimate]:
+def _from_samples(column: Column, units: RunUnits, manifest: Manifest) -> dict[Run, Estimate]:
     made = {}
-    for run, label in run_labels(target, manifest).items():
-        held = units.get(run, [])
+    for run in product((row.key for row in manifest.experiment.rows), manifest.seeds):
+        label, held = manifest.label(run), units.get(run, [])
         if not held:
             made[run] = Estimate("missing", reasons=(Reason(label, "not in this run"),))
         elif {unit.status for unit in held} == {"missing"} and len({unit.reason for unit in held}) == 1:
             made[run] = Estimate("missing", reasons=(Reason(label, held[0].reason),))
         else:
-            made[run] = estimate_from_units(column.measure, units_of(column.measure, held), label, manifest)
+            made[run] = estimate_from_units(column.measure, units_of(column.measure, held), label)
     return made
 
 
-def _refused(
-    column: Column,
-    columns: Iterable[Column],
-    target: Target,
-    units: RunUnits,
-    manifest: Manifest,
-    made: Mapping[Run, Estimate],
-) -> dict[Run, Estimate]:
+def _refused(column: Column, units: RunUnits, manifest: Manifest, made: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
     """The column's estimates without values where the records behind it disagree, in one row or between rows."""
-    measures = {column.key: column.measure for column in columns}
+    experiment = manifest.experiment
+    measures = {column.key: column.measure for column in experiment.columns}
     read = _samples_behind(column.measure, measures)
-    labels = {
-        run: run[0] if len(seeds_of(manifest)) == 1 else label for run, label in run_labels(target, manifest).items()
-    }
-    filled = {row.key for row in target.rows if is_filled(row, column)}
+    one_seed = len(manifest.seeds) == 1
+    filled = {row.key for row in experiment.rows if is_filled(row, column)}
     refusal = disagreement(
         {
-            labels[run]: [unit for measure in read for unit in units_of(measure, units.get(run, []))]
+            run[0] if one_seed else manifest.label(run): [
+                unit for measure in read for unit in units_of(measure, units.get(run, []))
+            ]
             for run in made
             if run[0] in filled
         },
-        same_questions=target.same_questions,
+        same_questions=experiment.same_questions,
     )
     if refusal is None:
         return dict(made)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenweight.pipeline.manifest import UnitEntry
 from tokenweight.pipeline.store import read_record
-from tokenweight.reports.manifest import UnitEntry
 
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Floats = npt.NDArray[np.float64]

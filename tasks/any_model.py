@@ -1,10 +1,9 @@
-"""Evaluate any models as they are: from their names to a plan, and from records to a table. Loads no Prefect."""
+"""Evaluate any models as they are: which there are and on what, and the run without Prefect."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,38 +17,41 @@ from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
-from tokenweight.planning.graph import Graph, Planner
+from tokenweight.pipeline.manifest import keep_manifest
+from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
 from tokenweight.planning.plan import schedule, shortened
 from tokenweight.recipes import Loaded
-from tokenweight.recipes.any_model import AnyModelScale, evaluation_recipe
+from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.cited import chosen_names
-from tokenweight.recipes.inputs import Inputs, told
-from tokenweight.recipes.schema import Backend, Execution, HubBase
-from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import write_figures
-from tokenweight.reports.manifest import Manifest, RowEntry
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.schema import Backend, Execution
 from tokenweight.reports.model import Report
-from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
-from tokenweight.reports.writing import write_report
-from tokenweight.tasks.collect import unit_entry
+from tokenweight.reports.targets.user import models_experiment, resolve_user
+from tokenweight.reports.write_results import write_results
 from tokenweight.tasks.here import run_here
 
-OFFERED = tuple(COLUMNS)
-DEFAULT = tuple(name for name in OFFERED if name != "pmi")  # reads whole documents twice, for no table: on request
+OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")
+DEFAULT = OFFERED[:-1]  # pmi reads whole documents twice, for no table: on request
 
 
-@dataclass(frozen=True)
-class PlannedModels:
-    """Models to evaluate: their recipes, by label, and the artifacts that they need."""
+class PlannedModels(PlannedExperiment):
+    """A planned experiment of models as they are, by today's names."""
 
-    subjects: dict[str, ModelSpec]
-    recipes: dict[str, Loaded]
-    graph: Graph
-    scale: AnyModelScale
-    benchmarks: tuple[str, ...]
-    limit: int | Mapping[str, int] | None
-    backend: Backend = "hf"
-    inputs: Inputs = field(default_factory=Inputs)
+    @property
+    def subjects(self) -> dict[str, None]:
+        return {row.key: None for row in self.resolved.experiment.rows}
+
+    @property
+    def recipes(self) -> dict[str, Loaded]:
+        return {row: loaded for (row, _), loaded in self.resolved.recipes.items()}
+
+    @property
+    def scale(self) -> AnyModelScale:
+        return self.resolved.scale  # type: ignore[return-value]
+
+    @property
+    def backend(self) -> Backend:
+        return self.resolved.loaded[0].recipe.evaluation.backend
 
 
 def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
@@ -102,21 +104,13 @@ def plan_models(
 ) -> PlannedModels:
     """What evaluating the models needs. Raises UserError for lengths that a model cannot read."""
     labelled = _labelled(subjects)
-    recipes = {
-        label: evaluation_recipe(
-            label,
-            subject.base,
-            scale,
-            inputs,
-            benchmarks=benchmarks,
-            lengths_tokens=lengths_tokens,
-            limit=limit,
-            backend=backend,
-        )
-        for label, subject in labelled.items()
-    }
-    graph = Planner(store).graph(recipes.values(), benchmarks)
-    return PlannedModels(labelled, recipes, graph, scale, benchmarks, limit, backend, inputs)
+    user = models_experiment(
+        [subject.name for subject in labelled.values()], benchmarks, labels=list(labelled),
+        lengths_tokens=lengths_tokens, limit=limit, backend=backend,
+    )  # fmt: skip
+    bases = {subject.name: subject.base for subject in labelled.values()}
+    planned = plan_experiment(resolve_user(user, scale, inputs, bases=bases), store)
+    return PlannedModels(planned.resolved, planned.graph, planned.manifest)
 
 
 def run_models(
@@ -181,66 +175,8 @@ def _labelled(subjects: Sequence[ModelSpec]) -> dict[str, ModelSpec]:
     return labelled
 
 
-def manifest(planned: PlannedModels) -> Manifest:
-    """Which artifacts stand behind each model's row."""
-    evaluations = [loaded.recipe.evaluation for loaded in planned.recipes.values()]
-    return Manifest(
-        target=_name(planned),
-        scale=planned.scale,
-        rows=tuple(
-            RowEntry(
-                row=label,
-                recipe=loaded.recipe.name,
-                units=tuple(unit_entry(node) for node in planned.graph.evaluations[loaded.recipe.name]),
-            )
-            for label, loaded in planned.recipes.items()
-        ),
-        longbench_split_tokens=evaluations[0].longbench.split_tokens,
-        longbench_length_unit=evaluations[0].longbench.length_unit,
-        ruler_lengths_tokens=_union(evaluation.ruler.lengths_tokens for evaluation in evaluations),
-        perplexity_lengths_tokens=_union(evaluation.perplexity.lengths_tokens for evaluation in evaluations),
-        divergences=(*told(planned.inputs), *(_said_of(label, planned) for label in planned.subjects)),
-    )
-
-
 def collect_models(planned: PlannedModels, store: Store, out_dir: Path) -> tuple[Report, dict[str, Path]]:
-    """The table of the models from what the store holds, written as Markdown, LaTeX, CSV and JSON; its figures."""
-    names = {label: loaded.recipe.name for label, loaded in planned.recipes.items()}
-    target = any_model_target(_name(planned), names, planned.benchmarks, _about(planned))
-    described = manifest(planned)
-    report = build_report(described, store.root, target)
-    files = write_report(report, out_dir)
-    return report, files | write_figures(target, report, described, store.root, out_dir)
-
-
-def _name(planned: PlannedModels) -> str:
-    labels = list(planned.subjects)
-    backend = "" if planned.backend == "hf" else f"-{planned.backend}"
-    return (f"evaluation-{labels[0]}" if len(labels) == 1 else "evaluation") + backend
-
-
-def _about(planned: PlannedModels) -> str:
-    scale = (
-        "Scale paper: the paper's benchmarks, prompts, metrics and lengths."
-        if planned.scale == "paper"
-        else "Scale smoke: shipped miniatures of the benchmarks at short lengths, to try the command; its numbers say "
-        "nothing of a model."
-    )
-    limit = f" Limited to {planned.limit} of each task's samples: not the whole protocol." if planned.limit else ""
-    left_out = [name for name in DEFAULT if name not in planned.benchmarks]
-    backend = "" if planned.backend == "hf" else f" Backend {planned.backend}."
-    return scale + backend + limit + (f" Not run: {', '.join(left_out)}." if left_out else "")
-
-
-def _said_of(label: str, planned: PlannedModels) -> str:
-    subject, recipe = planned.subjects[label], planned.recipes[label].recipe
-    if isinstance(subject.base, HubBase):
-        which = f"{subject.base.repo_id} at {subject.base.revision}"
-    else:
-        which = f"a directory, by its content {planned.graph.checkpoints[recipe.name].fingerprint[:12]}"
-    of = f" of {subject.context_tokens}" if recipe.context_tokens < subject.context_tokens else ""
-    return f"{label}: {which}; read with inputs of up to {recipe.context_tokens}{of} tokens."
-
-
-def _union(lengths_tokens: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(sorted({n for lengths in lengths_tokens for n in lengths}))
+    """The results of a plan."""
+    written = write_results(planned.manifest, store.root, out_dir)
+    keep_manifest(planned.manifest, store.root)
+    return written

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tokenweight.pipeline.experiment import Emphasis
 from tokenweight.reports.audit import rules
 from tokenweight.reports.audit.claims import check_claim
 from tokenweight.reports.audit.formulas import recompute
@@ -16,7 +17,6 @@ from tokenweight.reports.audit.results import Audit, EmphasisCheck, ValueCheck
 from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.model import Emphasis
 
 Cells = Mapping[str, PaperNumber]  # by place, as of paper_cells()
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tokenweight.reports.manifest import Frozen
+from tokenweight.pipeline.experiment import Frozen
 from tokenweight.reports.model import Mark
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenweight.reports.manifest import Frozen
+from tokenweight.pipeline.experiment import Frozen
 
 
 class Derivation(Frozen):

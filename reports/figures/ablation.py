@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.figures.points import curve, drawing, points, whisker
 from tokenweight.reports.figures.style import BASELINE, OURS, PAPER, TEXT_INCHES, Drawing, plain
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 
 BASELINE_ROW = "uniform"  # the dotted line, as in the paper, and no point of the curve

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.figures.points import csv_text
 from tokenweight.reports.figures.style import (
     COLUMN_INCHES,
@@ -17,7 +18,6 @@ from tokenweight.reports.figures.style import (
     plain,
     say_nothing_to_draw,
 )
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import (
     PERCENT,

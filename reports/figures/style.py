@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.reports.manifest import Manifest
+from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.model import Report
 
 if TYPE_CHECKING:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.recipes.sweep import shown
+from tokenweight.pipeline.manifest import Manifest
+from tokenweight.recipes.cited import shown
 from tokenweight.reports.figures.points import Point, curve, drawing, points, whisker
 from tokenweight.reports.figures.style import COLOURS, OURS, Drawing, grid, look, plain, wrapped
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 
 if TYPE_CHECKING:
@@ -34,19 +34,13 @@ def _is_numeric(values: Values, field: str) -> bool:
     return len(set(map(str, found))) > 1 and all(isinstance(x, int | float) and not isinstance(x, bool) for x in found)
 
 
-def draw(
-    report: Report,
-    manifest: Manifest,
-    _store_root: Path,
-    *,
-    values: Values,
-    headline: Callable[[Manifest], Sequence[str]],
-) -> Drawing:
-    """Curves by a number, bars by anything else, with 95 % intervals; a value that is not complete is left out.
-
-    `values`: of each row's fields, by symbol; `headline`: keys of the columns shown, a panel each.
-    """
-    keys, axis = list(headline(manifest)), axis_of(values)
+def draw(report: Report, manifest: Manifest, _store_root: Path) -> Drawing:
+    """Curves by a number, bars by anything else, with 95 % intervals; a value that is not complete is left out."""
+    figure_of = manifest.experiment.figure
+    if figure_of is None:
+        raise ValueError(f"{manifest.name} has no figure")
+    values, keys = figure_of.values, list(figure_of.columns)
+    axis = axis_of(values)
     plotted = points(report, keys)
     series = _series(values, axis)
     legend = 0.15 * math.ceil(len(series) / _COLUMNS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry
 from tokenweight.pipeline.store import read_record
 from tokenweight.reports.figures.points import csv_text
 from tokenweight.reports.figures.style import (
@@ -20,7 +21,6 @@ from tokenweight.reports.figures.style import (
     say_nothing_to_draw,
     wrapped,
 )
-from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry
 from tokenweight.reports.model import Report
 
 QUANTITIES = {

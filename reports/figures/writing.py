@@ -1,4 +1,4 @@
-"""Which figures belong to a target, and their files."""
+"""Which figures belong to an experiment, and their files."""
 
 from __future__ import annotations
 
@@ -6,31 +6,32 @@ from functools import partial
 from pathlib import Path
 
 from tokenweight.files import write_files
+from tokenweight.pipeline.manifest import Manifest
+from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS
-from tokenweight.reports.figures import categories, lengths, training
+from tokenweight.reports.figures import ablation, categories, lengths, pmi, sweep, training
 from tokenweight.reports.figures.style import Draw, render, style
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import TaskMean
 from tokenweight.reports.model import Report
-from tokenweight.reports.targets.model import Target
 
+_OWN: dict[str, Draw] = {"ablation": ablation.draw, "pmi": pmi.draw, "sweep": sweep.draw}
 _LONGBENCH = (LONGBENCH_TASKS, *LONGBENCH_CATEGORIES.values())
 
 
-def figures_of(target: Target, manifest: Manifest) -> dict[str, Draw]:
-    """The target's figures by what their files' names add to its own.
+def figures_of(manifest: Manifest) -> dict[str, Draw]:
+    """The experiment's figures by what their files' names add to its own.
 
     "": the figure that it is; -training where it trains; -lengths where its table has RULER at several lengths;
     -categories where it has LongBench's.
     """
     figures: dict[str, Draw] = {}
-    if target.figure:
-        figures[""] = target.figure
+    experiment = manifest.experiment
+    if experiment.figure:
+        figures[""] = _OWN[experiment.figure.kind]
     if any(row.train for row in manifest.rows):
-        figures["-training"] = partial(training.draw, baseline=target.baseline)
+        figures["-training"] = partial(training.draw, baseline=experiment.baseline)
     measures = {
         column.key: column.measure
-        for column in target.columns(manifest)
+        for column in experiment.columns
         if column.shown and isinstance(column.measure, TaskMean)
     }
     ruler = {
@@ -39,20 +40,18 @@ def figures_of(target: Target, manifest: Manifest) -> dict[str, Draw]:
         if measure.benchmark == "ruler" and measure.length_tokens
     }
     if len(ruler) > 1:
-        figures["-lengths"] = lambda report, *_: lengths.draw(report, ruler, target.baseline)
+        figures["-lengths"] = lambda report, *_: lengths.draw(report, ruler, experiment.baseline)
     longbench = [
         key
         for key, measure in measures.items()
         if measure.benchmark == "longbench" and measure.side is None and measure.tasks in _LONGBENCH
     ]
     if len(longbench) > 1:
-        figures["-categories"] = lambda report, *_: categories.draw(report, longbench, target.baseline)
+        figures["-categories"] = lambda report, *_: categories.draw(report, longbench, experiment.baseline)
     return figures
 
 
-def write_figures(
-    target: Target, report: Report, manifest: Manifest, store_root: Path, out_dir: Path
-) -> dict[str, Path]:
+def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir: Path) -> dict[str, Path]:
     """Each figure as `<out>/<target><name>.pdf`, `.svg`, `.png`, and what it plots as `.csv` (of the target's own:
     `-curve.csv`, the table being `.csv`).
 
@@ -60,7 +59,7 @@ def write_figures(
     cannot write.
     """
     contents: dict[str, str | bytes] = {}
-    for name, draw in figures_of(target, manifest).items():
+    for name, draw in figures_of(manifest).items():
         with style():
             drawing = draw(report, manifest, store_root)
             contents |= {f"{name}.{suffix}": content for suffix, content in render(drawing.figure).items()}

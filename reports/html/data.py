@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tokenweight.recipes.cited import resolved
-from tokenweight.recipes.inputs import last_part
 from tokenweight.reports.display import (
     NO_NUMBER,
     NOT_IN_PAPER,
@@ -145,20 +143,8 @@ def _recipes(recipes: Mapping[str, RecipeShown]) -> dict[str, Any]:
     listed = {
         name: {
             "command": recipe.command,
-            "settings": [
-                settings.number([key, _without_places(value), origin])
-                for key, value, origin in resolved(recipe.loaded.recipe, recipe.loaded.settings)
-            ],
+            "settings": [settings.number([key, value, origin]) for key, value, origin in recipe.settings],
         }
         for name, recipe in recipes.items()
     }
     return {"recipes": listed, "settings": settings.values}
-
-
-def _without_places(value: Any) -> Any:
-    """A setting as a page shows it: paths as below tables."""
-    if isinstance(value, dict):
-        return {key: _without_places(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_places(part) for part in value]
-    return last_part(value) if isinstance(value, str) else value

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tokenweight.recipes import Loaded
 from tokenweight.reports.model import Report
 
 
 @dataclass(frozen=True)
 class RecipeShown:
-    """A recipe with the origin of its values, and the command that prints them."""
+    """Settings of a recipe with values and origins, and the command that prints them."""
 
-    loaded: Loaded
+    settings: Sequence[tuple[str, Any, str]]
     command: str
 
 

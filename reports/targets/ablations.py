@@ -7,36 +7,38 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenweight.reports.figures.ablation import draw
-from tokenweight.reports.manifest import Manifest
+from tokenweight.pipeline.experiment import Column, Emphasis, Experiment, Figure, Finding, Lengths, Row
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets import llama_rows as rows
-from tokenweight.reports.targets.model import Column, Emphasis, Finding, Row, Target
 
 
-def _benchmarks(manifest: Manifest) -> tuple[Column, ...]:
+def _benchmarks(lengths: Lengths) -> tuple[Column, ...]:
     """MMLU, LongBench, RULER, and what RULER is computed from."""
-    lengths = shared.hidden(shared.ruler_lengths(manifest))
-    return (shared.mmlu(), shared.longbench(), shared.ruler_combined(manifest), *lengths)
+    by_length = shared.hidden(shared.ruler_lengths(lengths))
+    return (shared.mmlu(), shared.longbench(), shared.ruler_combined(lengths), *by_length)
 
 
-def _with_differences(manifest: Manifest) -> tuple[Column, ...]:
-    benchmarks = _benchmarks(manifest)
+def with_differences(lengths: Lengths) -> tuple[Column, ...]:
+    """The benchmarks, and each less the row's reference."""
+    benchmarks = _benchmarks(lengths)
     return (*benchmarks, *(shared.difference(column) for column in benchmarks if column.shown))
 
 
-def _only_differences(manifest: Manifest) -> tuple[Column, ...]:
-    benchmarks = _benchmarks(manifest)
+def only_differences(lengths: Lengths) -> tuple[Column, ...]:
+    """Each benchmark less the row's reference."""
+    benchmarks = _benchmarks(lengths)
     mmlu, longbench, ruler = (column for column in benchmarks if column.shown)
     return (*shared.hidden(benchmarks), *(shared.difference(column) for column in (mmlu, ruler, longbench)))
 
 
-def _with_average(manifest: Manifest) -> tuple[Column, ...]:
-    return (*_benchmarks(manifest), shared.average_full("Avg.", ""))
+def with_average(lengths: Lengths) -> tuple[Column, ...]:
+    """The benchmarks and their average."""
+    return (*_benchmarks(lengths), shared.average_full("Avg.", ""))
 
 
-def _with_averages(manifest: Manifest) -> tuple[Column, ...]:
-    return (*_benchmarks(manifest), shared.average_long("LAvg.", ""), shared.average_full("Avg.", ""))
+def with_averages(lengths: Lengths) -> tuple[Column, ...]:
+    """The benchmarks, the average of the long ones and that of all."""
+    return (*_benchmarks(lengths), shared.average_long("LAvg.", ""), shared.average_full("Avg.", ""))
 
 
 _THIRD = "Section 5.3"
@@ -51,7 +53,7 @@ TABLE_4_FINDINGS = (
     Finding("The absolute value gives good overall performance: NPMI", _THIRD, "average-full", "abs-pmi", "npmi"),
 )
 
-TABLE_4 = Target(
+TABLE_4 = Experiment(
     name="table-4",
     title="PMI variants as score functions, frozen sparse with κ = 0.4 (higher is better)",
     paper_place="Table 4",
@@ -62,13 +64,12 @@ TABLE_4 = Target(
         Row("snpmi", "sNPMI", "table-4/snpmi"),
         Row("abs-pmi", "abs(PMI)", "table-3/frozen-sparse"),
     ),
-    columns=_with_average,
     emphasis=Emphasis(bold="largest", italic="smallest"),
     baseline="abs-pmi",
     findings=TABLE_4_FINDINGS,
 )
 
-TABLE_5 = Target(
+TABLE_5 = Experiment(
     name="table-5",
     title="Weak-to-strong generalization: smaller frozen scorers (higher is better)",
     paper_place="Table 5",
@@ -79,7 +80,7 @@ TABLE_5 = Target(
             "table-3/uniform",
             group="Baseline",
             rule_below="full",
-            fills=frozenset({"mmlu", "longbench", "ruler"}),
+            fills=("mmlu", "longbench", "ruler"),
         ),
         Row("sparse-1b", "3.2 1B", "table-5/sparse-1b", group="Sparse", reference="frozen-sparse"),
         Row("sparse-3b", "3.2 3B", "table-5/sparse-3b", group="Sparse", reference="frozen-sparse"),
@@ -90,14 +91,13 @@ TABLE_5 = Target(
         rows.hidden(rows.FROZEN_SPARSE),
         rows.hidden(rows.FROZEN_DENSE),
     ),
-    columns=_with_differences,
     stub=("Weighting", "Scoring"),
     emphasis=Emphasis(underline_above_row="baseline"),
     baseline="baseline",
     divergences=("Differences are to the model scored by the frozen base itself (Frozen Sparse, Frozen Dense).",),
 )
 
-TABLE_7 = Target(
+TABLE_7 = Experiment(
     name="table-7",
     title="Phi-2 2.7B extended to the long context (higher is better)",
     paper_place="Table 7",
@@ -107,17 +107,16 @@ TABLE_7 = Target(
         Row("unfrozen-dense", "Dense", "table-7/unfrozen-dense", rule_below="full"),
         Row("frozen-sparse", "Sparse frozen", "table-7/frozen-sparse"),
         Row("frozen-dense", "Dense frozen", "table-7/frozen-dense", rule_below="full"),
-        Row("no-train-2k", "{short} no-train", "table-7/no-train-2k", fills=frozenset({"mmlu", "longbench"})),
+        Row("no-train-2k", "{short} no-train", "table-7/no-train-2k", fills=("mmlu", "longbench")),
         Row("no-train-32k", "{long} no-train", "table-7/no-train-32k"),
     ),
-    columns=_with_averages,
     stub=("Weighting",),
     paper_lengths_tokens=(2048, 4096, 8192, 16384, 32768),
-    emphasis=Emphasis(bold="largest", set_apart=frozenset({("no-train-2k", "mmlu")})),
+    emphasis=Emphasis(bold="largest", set_apart=(("no-train-2k", "mmlu"),)),
     baseline="uniform",
 )
 
-TABLE_11 = Target(
+TABLE_11 = Experiment(
     name="table-11",
     title="Training on rare long sequences of FineWeb instead of PG-19 (higher is better)",
     paper_place="Table 11",
@@ -144,14 +143,13 @@ TABLE_11 = Target(
             )
         ),
     ),
-    columns=_with_differences,
     baseline="uniform",
     divergences=("Differences are to the same weighting trained on PG-19 (Table 3).",),
     compares_corpora=True,
 )
 
 
-def _figure(number: int, parameter: str, symbol: str, variant: str, recipes: dict[str, str]) -> Target:
+def _figure(number: int, parameter: str, symbol: str, variant: str, recipes: dict[str, str]) -> Experiment:
     """An ablation curve as a table: one row per value of the parameter, the last one the uniform baseline."""
     name = f"figure-{number}"
     points = (
@@ -159,15 +157,14 @@ def _figure(number: int, parameter: str, symbol: str, variant: str, recipes: dic
         for value, recipe in recipes.items()
     )
     baseline = Row("uniform", f"{symbol} = 1 (Uniform)", "table-3/uniform", reference="uniform")
-    return Target(
+    return Experiment(
         name=name,
         title=f"{variant}: difference to the uniform baseline by {symbol}",
         paper_place=f"Figure {number}",
         rows=(*points, baseline),
-        columns=_only_differences,
         baseline="uniform",
         stub=(symbol,),
-        figure=draw,
+        figure=Figure(kind="ablation"),
     )
 
 

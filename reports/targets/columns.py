@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tokenweight.pipeline.experiment import Column, Lengths
+from tokenweight.pipeline.measures import ColumnMean, Difference, Perplexity, SampleMean, Side, TaskMean
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS, RULER_TASK_COUNT
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import ColumnMean, Difference, Perplexity, SampleMean, Side, TaskMean
-from tokenweight.reports.targets.model import Column
 
 PAPER_BASE_CONTEXT_TOKENS = 8192  # Llama-3
 
@@ -21,9 +20,9 @@ def tokens_label(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
 
 
-def paper_length_label(length_tokens: int, manifest: Manifest) -> str | None:
+def paper_length_label(length_tokens: int, lengths: Lengths) -> str | None:
     """The paper's length at the same multiple of the base's context, or None between two."""
-    tokens, remainder = divmod(length_tokens * PAPER_BASE_CONTEXT_TOKENS, manifest.ruler_lengths_tokens[0])
+    tokens, remainder = divmod(length_tokens * PAPER_BASE_CONTEXT_TOKENS, lengths.ruler[0])
     return tokens_label(tokens) if remainder == 0 else None
 
 
@@ -42,12 +41,18 @@ def longbench(label: str = "LongBench", group: str = "") -> Column:
     return Column("longbench", label, TaskMean("longbench", tasks=LONGBENCH_TASKS), "longbench", group)
 
 
-def longbench_sides(manifest: Manifest) -> tuple[Column, Column]:
+def longbench_sides(lengths: Lengths) -> tuple[Column, Column]:
     """LongBench at most and above the border: mean over the tasks that have samples there."""
-    border = tokens_label(manifest.longbench_split_tokens)
+    border = tokens_label(lengths.longbench_split)
 
     def side(name: Side) -> TaskMean:
-        return TaskMean("longbench", tasks=LONGBENCH_TASKS, side=name)
+        return TaskMean(
+            "longbench",
+            tasks=LONGBENCH_TASKS,
+            side=name,
+            border=lengths.longbench_split,
+            unit=lengths.longbench_unit,
+        )
 
     return (
         Column(f"longbench-le{border}", f"≤{border}", side("short"), "longbench-le8k", "LongBench"),
@@ -55,11 +60,11 @@ def longbench_sides(manifest: Manifest) -> tuple[Column, Column]:
     )
 
 
-def ruler_lengths(manifest: Manifest) -> tuple[Column, ...]:
+def ruler_lengths(lengths: Lengths) -> tuple[Column, ...]:
     """RULER at each length: mean over the 13 tasks' recalls."""
     columns = []
-    for length_tokens in manifest.ruler_lengths_tokens:
-        paper = paper_length_label(length_tokens, manifest)
+    for length_tokens in lengths.ruler:
+        paper = paper_length_label(length_tokens, lengths)
         columns.append(
             Column(
                 f"ruler-{tokens_label(length_tokens)}",
@@ -72,9 +77,9 @@ def ruler_lengths(manifest: Manifest) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def ruler_combined(manifest: Manifest, label: str = "RULER", group: str = "") -> Column:
+def ruler_combined(lengths: Lengths, label: str = "RULER", group: str = "") -> Column:
     """RULER combined: mean over the lengths."""
-    keys = tuple(column.key for column in ruler_lengths(manifest))
+    keys = tuple(column.key for column in ruler_lengths(lengths))
     return Column("ruler", label, ColumnMean(keys), "ruler", group)
 
 
@@ -93,11 +98,11 @@ def average_full(label: str = "full", group: str = "Average") -> Column:
     return Column("average-full", label, ColumnMean(("mmlu", "longbench", "ruler")), "average-full", group)
 
 
-def perplexity_lengths(manifest: Manifest) -> tuple[Column, ...]:
+def perplexity_lengths(lengths: Lengths) -> tuple[Column, ...]:
     """Perplexity by context length (Table 9)."""
     columns = []
-    for length_tokens in manifest.perplexity_lengths_tokens or manifest.ruler_lengths_tokens:
-        paper = paper_length_label(length_tokens, manifest)
+    for length_tokens in lengths.perplexity or lengths.ruler:
+        paper = paper_length_label(length_tokens, lengths)
         key = f"perplexity-{tokens_label(length_tokens)}"
         paper_key = f"perplexity-{paper}" if paper else None
         columns.append(Column(key, str(length_tokens), Perplexity(length_tokens), paper_key, "Context"))

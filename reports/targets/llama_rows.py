@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tokenweight.reports.targets.model import Row
+from tokenweight.pipeline.experiment import Row
 
 NO_TRAIN_SHORT = Row(
     "no-train-8k",
@@ -12,7 +12,7 @@ NO_TRAIN_SHORT = Row(
     "table-3/no-train-8k",
     group="No-train",
     rule_below="partial",
-    fills=frozenset({"mmlu", "longbench", "ruler-8k"}),
+    fills=("mmlu", "longbench", "ruler-8k"),
 )
 NO_TRAIN_LONG = Row("no-train-32k", "{long}", "table-3/no-train-32k", group="No-train", rule_below="full")
 LCDE = Row("lcde", "LCDE", "table-3/lcde", group="-", rule_below="partial")

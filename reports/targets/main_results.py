@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tokenweight.pipeline.experiment import Column, Emphasis, Experiment, Finding, Lengths
+from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import TaskMean
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets import llama_rows as rows
-from tokenweight.reports.targets.model import Column, Emphasis, Finding, Target
 
 LONGBENCH_UNIT = (
     "The paper does not say in which unit LongBench samples are split by length; here it is the evaluated "
@@ -26,24 +25,31 @@ CATEGORY_LABELS = {
 }
 
 
-def _table_3_columns(manifest: Manifest) -> tuple[Column, ...]:
+def table_3_columns(lengths: Lengths) -> tuple[Column, ...]:
+    """MMLU, LongBench, RULER, and their averages."""
     return (
         shared.mmlu("full", "MMLU"),
         shared.longbench("full", "LongBench"),
-        *shared.longbench_sides(manifest),
-        shared.ruler_combined(manifest, "combined", "RULER"),
-        *shared.ruler_lengths(manifest),
+        *shared.longbench_sides(lengths),
+        shared.ruler_combined(lengths, "combined", "RULER"),
+        *shared.ruler_lengths(lengths),
         shared.average_long(),
         shared.average_full(),
     )
 
 
-def _table_8_columns(_: Manifest) -> tuple[Column, ...]:
+def table_8_columns(_: Lengths) -> tuple[Column, ...]:
+    """LongBench, whole and by category."""
     categories = (
         Column(key, CATEGORY_LABELS[key], TaskMean("longbench", tasks=tasks), key)
         for key, tasks in LONGBENCH_CATEGORIES.items()
     )
     return (shared.longbench("full"), *categories)
+
+
+def table_10_columns(_: Lengths) -> tuple[Column, ...]:
+    """MMLU and BBH."""
+    return (shared.mmlu(), shared.bbh())
 
 
 _FIRST, _SECOND = "Section 5.1", "Section 5.2"
@@ -69,21 +75,20 @@ TABLE_9_FINDINGS = tuple(
     )
 )
 
-TABLE_3 = Target(
+TABLE_3 = Experiment(
     name="table-3",
     title="Main results on MMLU, LongBench and RULER (higher is better)",
     paper_place="Table 3",
     rows=rows.TABLE_3_ROWS,
-    columns=_table_3_columns,
     stub=("Weighting", "Subset"),
     # "The largest value of each column is bolded (values in italic are not considered)."
-    emphasis=Emphasis(bold="largest", set_apart=frozenset({("no-train-8k", "mmlu")})),
+    emphasis=Emphasis(bold="largest", set_apart=(("no-train-8k", "mmlu"),)),
     baseline="uniform",
     divergences=(LONGBENCH_UNIT,),
     findings=TABLE_3_FINDINGS,
 )
 
-TABLE_8 = Target(
+TABLE_8 = Experiment(
     name="table-8",
     title="LongBench by task category (higher is better)",
     paper_place="Table 8",
@@ -97,13 +102,12 @@ TABLE_8 = Target(
         replace(rows.FROZEN_SPARSE, rule_below="partial"),
         rows.FROZEN_DENSE,
     ),
-    columns=_table_8_columns,
     stub=("Weighting", "Subset"),
     emphasis=Emphasis(bold="largest"),
     baseline="uniform",
 )
 
-TABLE_9 = Target(
+TABLE_9 = Experiment(
     name="table-9",
     title="Perplexity by context length on validation documents (lower is better)",
     paper_place="Table 9",
@@ -116,14 +120,13 @@ TABLE_9 = Target(
         rows.flat(rows.FROZEN_SPARSE, "Sparse frozen"),
         rows.flat(rows.FROZEN_DENSE, "Dense frozen"),
     ),
-    columns=shared.perplexity_lengths,
     stub=("Context",),
     emphasis=Emphasis(bold="smallest"),
     baseline="uniform",
     findings=TABLE_9_FINDINGS,
 )
 
-TABLE_10 = Target(
+TABLE_10 = Experiment(
     name="table-10",
     title="MMLU and BIG-Bench-Hard (higher is better)",
     paper_place="Table 10",
@@ -137,7 +140,6 @@ TABLE_10 = Target(
         rows.flat(rows.FROZEN_SPARSE, "Frozen Sparse"),
         rows.flat(rows.FROZEN_DENSE, "Frozen Dense"),
     ),
-    columns=lambda _: (shared.mmlu(), shared.bbh()),
     baseline="uniform",
     divergences=(BBH_SHOTS,),
     correlate=("mmlu", "bbh"),

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import PhraseToken
+from tokenweight.pipeline.experiment import Column, Experiment, Row
+from tokenweight.pipeline.measures import PhraseToken
 from tokenweight.reports.paper.numbers import paper_table
-from tokenweight.reports.targets.model import Column, Row, Target
 
 NAME = "table-1"
 _RECIPE = "table-3/uniform"
+COLUMNS = (Column("token", "", PhraseToken()),)  # one for each token of the phrase, once a record says which they are
 
 
-def _columns(manifest: Manifest) -> tuple[Column, ...]:
-    """One for each token of the phrase; the paper's where no record says which they are."""
+def columns_of(tokens: Sequence[str]) -> tuple[Column, ...]:
+    """A column for each token; the paper's where no record says which they are."""
     printed = list(dict.fromkeys(column for _, column in paper_table(NAME)))
-    labels = [token_label(text) for text in manifest.phrase_tokens] or printed
-    of_paper = labels == printed
+    labels = [token_label(text) for text in tokens] or printed
+    papers = labels if labels == printed else [None] * len(labels)
     return tuple(
-        Column(f"token-{index}", label, PhraseToken(index), label if of_paper else None)
-        for index, label in enumerate(labels)
+        Column(f"token-{index}", label, PhraseToken(index, tuple(tokens)), paper, paper_label=paper)
+        for index, (label, paper) in enumerate(zip(labels, papers, strict=True))
     )
 
 
@@ -30,7 +31,7 @@ def token_label(text: str) -> str:
     return seen or json.dumps(text)
 
 
-TABLE_1 = Target(
+TABLE_1 = Experiment(
     name=NAME,
     title="Loss of each token of one phrase with long and with short context, in nats",
     paper_place="Table 1",
@@ -39,7 +40,6 @@ TABLE_1 = Target(
         Row("short-context-loss", "Short-context loss", _RECIPE, rule_below="full", unit="phrase/short_nll"),
         Row("absolute-difference", "Absolute difference", _RECIPE, unit="phrase/difference"),
     ),
-    columns=_columns,
     stub=("Token",),
     divergences=(
         "The paper does not name its two models (one of 8k and one of 32k context). Here the uniform model of Table 3 reads "

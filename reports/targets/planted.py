@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import TaskMean, UnitMean
+from tokenweight.pipeline.experiment import Column, Experiment, Finding, Lengths
+from tokenweight.pipeline.measures import TaskMean, UnitMean
 from tokenweight.reports.targets import llama_rows as rows
 from tokenweight.reports.targets.columns import tokens_label
-from tokenweight.reports.targets.model import Column, Finding, Target
 
 KINDS = {
     "long_recall": "long recall",
@@ -26,11 +25,12 @@ SHORT = "nll-short_context"
 LONG = "nll-long_recall"
 
 
-def _columns(manifest: Manifest) -> tuple[Column, ...]:
+def columns(lengths: Lengths) -> tuple[Column, ...]:
+    """Mean scores by kind, AUC, recall by distance, NLL by kind."""
     return (
         *(_unit(f"abs_pmi-{kind}", label, "Mean abs(PMI)") for kind, label in KINDS.items()),
         Column("auc", "AUC", UnitMean("planted", "auc"), None, decimals=3),
-        *_recall_by_distance(manifest.planted_distances_tokens),
+        *_recall_by_distance(lengths.planted),
         *(_unit(f"nll-{kind}", label, "NLL", 3) for kind, label in KINDS.items()),
         _unit("nll", "all", "NLL", 3),
         _unit(SHORT, "short context", "NLL", 3),
@@ -75,12 +75,11 @@ FINDINGS = (
     Finding("Uniform has a lower perplexity than dense frozen", "Table 9", "nll", "frozen-dense", "uniform"),
 )  # fmt: skip
 
-PLANTED = Target(
+PLANTED = Experiment(
     name="planted",
     title="Weightings judged on the planted labels of the synthetic novel",
     paper_place="",
     rows=rows.WEIGHTINGS,
-    columns=_columns,
     stub=("Weighting", "Subset"),
     baseline="uniform",
     divergences=(

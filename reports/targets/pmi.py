@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tokenweight.reports.figures.pmi import draw
-from tokenweight.reports.measures import Pmi
+from tokenweight.pipeline.experiment import Column, Experiment, Figure
+from tokenweight.pipeline.measures import Pmi
 from tokenweight.reports.targets import llama_rows as rows
-from tokenweight.reports.targets.model import Column, Target
 
 _QUANTILES = (5, 25, 50, 75, 95)
 _VARIANTS = {"ppmi": "PPMI", "npmi": "NPMI", "sppmi": "sPPMI", "snpmi": "sNPMI"}
@@ -39,17 +38,16 @@ PMI_NOTES = (
     "PMI of 0. n counts tokens; intervals resample documents.",
 )
 
-FIGURE_3 = Target(
+FIGURE_3 = Experiment(
     name="figure-3",
     title="Distribution of the PMI over the validation documents",
     paper_place="Figure 3",
     rows=(rows.flat(rows.UNIFORM, "Uniform"),),
-    columns=lambda _: PMI_COLUMNS,
     divergences=(
         *PMI_NOTES,
         "The paper shows a curve and prints no numbers of it. It does not say which model gives p_short: here it is the "
         "uniform model itself unless evaluation.pmi.scorer says frozen (the base, as for Table 4's scores).",
         "Section 5.3 says of the shifted variants (k = 2) that roughly 85 to 95 % of the tokens have a score of zero.",
     ),
-    figure=draw,
+    figure=Figure(kind="pmi"),
 )

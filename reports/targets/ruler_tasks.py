@@ -5,11 +5,10 @@ A mean of 13 tasks hides that some are at the ceiling and some at zero, and that
 
 from __future__ import annotations
 
-from tokenweight.reports.manifest import Manifest
-from tokenweight.reports.measures import ColumnMean, TaskMean
+from tokenweight.pipeline.experiment import Column, Experiment, Lengths
+from tokenweight.pipeline.measures import ColumnMean, TaskMean
 from tokenweight.reports.targets import columns as shared
 from tokenweight.reports.targets import llama_rows as rows
-from tokenweight.reports.targets.model import Column, Target
 
 # Task, label, group; Appendix C of the paper, Table 2 of RULER.
 TASKS = (
@@ -29,9 +28,10 @@ TASKS = (
 )
 
 
-def _columns(manifest: Manifest) -> tuple[Column, ...]:
-    by_task = (column for task in TASKS for column in _of_task(*task, manifest.ruler_lengths_tokens))
-    return (*shared.hidden(shared.ruler_lengths(manifest)), shared.ruler_combined(manifest, "combined"), *by_task)
+def columns(lengths: Lengths) -> tuple[Column, ...]:
+    """RULER, and each task's mean over the lengths."""
+    by_task = (column for task in TASKS for column in _of_task(*task, lengths.ruler))
+    return (*shared.hidden(shared.ruler_lengths(lengths)), shared.ruler_combined(lengths, "combined"), *by_task)
 
 
 def _of_task(task: str, label: str, group: str, lengths_tokens: tuple[int, ...]) -> tuple[Column, ...]:
@@ -50,12 +50,11 @@ def _of_task(task: str, label: str, group: str, lengths_tokens: tuple[int, ...])
     return (*shared.hidden(at_lengths), mean)
 
 
-RULER_TASKS = Target(
+RULER_TASKS = Experiment(
     name="ruler-tasks",
     title="RULER by task, mean over the lengths (higher is better)",
     paper_place="",
     rows=(*rows.WEIGHTINGS[:1], rows.LCDE, *rows.WEIGHTINGS[1:]),
-    columns=_columns,
     stub=("Weighting", "Subset"),
     baseline="uniform",
     divergences=(

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = {  # room -> who may import it
     "tokenweight.inspection": ("tokenweight/inspection/", "tokenweight/commands/"),
     "tokenweight.reports.audit": ("reports/audit/", "tokenweight/commands/"),
-    "tokenweight.reports.html": ("reports/html/", "tokenweight/commands/", "tasks/html_page.py"),
+    "tokenweight.reports.html": ("reports/html/", "tokenweight/commands/"),
 }
 
 

@@ -29,12 +29,12 @@ def test_the_papers_table_needs_no_record_and_loads_nothing_heavy(tmp_path: Path
     done = report(tmp_path, "table-5", "--style", "paper", "--formats", "csv,tex")
     assert done.returncode == 0, done.stderr
     assert "loaded: []" in done.stderr
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "out" / "smoke").iterdir()) == [
         "table-5-macros.tex",
         "table-5.csv",
         "table-5.tex",
     ]
-    with (tmp_path / "out" / "table-5.csv").open(encoding="utf-8") as file:
+    with (tmp_path / "out" / "smoke" / "table-5.csv").open(encoding="utf-8") as file:
         rows = {(row["row"], row["column"]): row["paper_value"] for row in csv.DictReader(file)}
     printed = paper_number("table-5", "sparse-1b", "mmlu-difference")
     assert printed is not None

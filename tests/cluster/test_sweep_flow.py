@@ -14,7 +14,6 @@ from local_slurm import LocalSlurm, wait_for
 
 from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.sweep import sweep_of
 from tokenweight.tasks.sweep import PlannedSweep, plan_sweep
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -30,8 +29,8 @@ RUN = "import json, sys; from tokenweight.flows.sweep import sweep; sweep(**json
 
 
 def plan(store: Path) -> PlannedSweep:
-    wanted = sweep_of([RECIPE], OVER, [], "smoke", Inputs(settings=tuple(SETTINGS)))
-    return plan_sweep(wanted, "smoke", ("perplexity",), Store(store))
+    inputs = Inputs(settings=tuple(SETTINGS))
+    return plan_sweep([RECIPE], OVER, [], "smoke", inputs, None, ("perplexity",), Store(store))
 
 
 def sweep(cluster: Any, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -47,7 +46,7 @@ def sweep(cluster: Any, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def statuses(directory: Path) -> list[str]:
-    report = json.loads((directory / "results" / "k.json").read_text())
+    report = json.loads((directory / "results" / "smoke" / "k.json").read_text())
     return [cell["status"] for row in report["rows"] for cell in row["cells"]]
 
 

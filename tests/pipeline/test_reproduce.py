@@ -75,22 +75,24 @@ def test_plan_and_report_read_the_store_only(workplace: Path) -> None:
             assert 0 <= taken - artifact["cost"]["disk_bytes"] < 500_000, artifact["address"]
     done = run("report", "table-3", *small_settings(), "--out", "again", cwd=workplace)
     assert done.returncode == 0
-    assert (workplace / "again" / "table-3.md").read_text() == (workplace / "results" / "table-3.md").read_text()
+    assert (workplace / "again" / "smoke" / "table-3.md").read_text() == (
+        workplace / "results" / "smoke" / "table-3.md"
+    ).read_text()
 
 
-def test_a_report_of_an_empty_store_shows_what_is_missing(workplace: Path) -> None:
+def test_a_report_of_an_empty_store_is_one_line(workplace: Path) -> None:
     (workplace / "elsewhere").mkdir()
     done = run("report", "table-3", "--store", "elsewhere", "--out", "empty", cwd=workplace)
-    assert done.returncode == 0
-    statuses = {cell["status"] for cell in csv.DictReader((workplace / "empty" / "table-3.csv").open())}
-    assert statuses == {"missing", "not_in_paper"}
+    assert done.returncode == 1
+    assert "has no record of it (not evaluated yet); run tokenweight reproduce table-3 --scale smoke" in done.stderr
+    assert not (workplace / "empty").exists()
 
 
 def test_two_runs_at_once_share_the_work_and_another_table_trains_nothing(workplace: Path, started: Start) -> None:
     trained = records(workplace / "store", "train")
     both = [started("reproduce", "table-9", *small_settings(), "--out", f"out-{i}", cwd=workplace) for i in range(2)]
     assert [process.wait(600) for process in both] == [0, 0], (workplace / "log-0").read_text()[-2000:]
-    tables = [(workplace / f"out-{i}" / "table-9.csv").read_text() for i in range(2)]
+    tables = [(workplace / f"out-{i}" / "smoke" / "table-9.csv").read_text() for i in range(2)]
     assert tables[0] == tables[1]
     assert records(workplace / "store", "train") == trained
     assert list((workplace / "store" / "evaluate").glob(".*.partial")) == []

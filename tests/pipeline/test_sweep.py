@@ -10,7 +10,6 @@ from tests_pipeline import run
 
 from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.sweep import sweep_of
 from tokenweight.tasks.sweep import plan_sweep
 
 SETTINGS = ("training.steps=2", "evaluation.perplexity.documents=2")
@@ -30,18 +29,17 @@ SWEEP = (
 def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
     arguments = [*SWEEP, *(part for setting in SETTINGS for part in ("--set", setting))]
     store = Store(tmp_path / "store")
-    sweep = sweep_of([SWEEP[1]], [SWEEP[3]], [], "smoke", Inputs(settings=SETTINGS))
-    plan = plan_sweep(sweep, "smoke", ("perplexity",), store)
+    plan = plan_sweep([SWEEP[1]], [SWEEP[3]], [], "smoke", Inputs(settings=SETTINGS), None, ("perplexity",), store)
     obstacle = store.partial(plan.graph.trained["table-3/frozen-sparse kappa=0.4"].identity)
     obstacle.parent.mkdir(parents=True)
     obstacle.write_text("a file where the training wants a directory")
 
     failed = run(*arguments, cwd=tmp_path)
     assert failed.returncode == 1
-    assert "error: 1 of 3 runs failed: kappa=0.4: FileExistsError" in failed.stderr
+    assert "error: 1 of 3 runs failed: table-3/frozen-sparse kappa=0.4: FileExistsError" in failed.stderr
     first = statuses(tmp_path)
     assert first == {"kappa=0.2": {"complete"}, "kappa=0.4": {"missing"}, "kappa=1": {"complete"}}
-    assert "Failed in this run: κ = 0.4" in (tmp_path / "results" / "k.md").read_text()
+    assert "Failed in this run: κ = 0.4" in (tmp_path / "results" / "smoke" / "k.md").read_text()
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")}
 
     obstacle.unlink()
@@ -63,5 +61,5 @@ def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
 
 
 def statuses(directory: Path) -> dict[str, set[str]]:
-    report = json.loads((directory / "results" / "k.json").read_text())
+    report = json.loads((directory / "results" / "smoke" / "k.json").read_text())
     return {row["key"]: {cell["status"] for cell in row["cells"]} for row in report["rows"]}

@@ -13,7 +13,8 @@ from tokenweight.commands import reproduce as command
 from tokenweight.errors import UserError
 from tokenweight.flows import reproduce as flows
 from tokenweight.planning.graph import Graph
-from tokenweight.tasks import collect
+from tokenweight.reports import write_results
+from tokenweight.reports.targets import find
 from tokenweight.training.stages import Train
 
 
@@ -32,13 +33,14 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     monkeypatch.setattr(flows, "run_graph", lambda graph, *_: graphs.append(graph) or [])
     monkeypatch.setattr(flows, "get_run_logger", Told)
     monkeypatch.setattr(flows, "publish", lambda *_: None)
+    monkeypatch.setattr(write_results, "holds_anything", lambda _: True)
     return graphs
 
 
 def test_the_second_target_is_checked_before_the_first_is_run(
     ran: list[Graph], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(collect, "targets_of", lambda name: ["table-9", "table-3"])
+    monkeypatch.setattr(find, "targets_of", lambda name: ["table-9", "table-3"])
     given: dict[str, Any] = {"scale": "smoke", "store": tmp_path / "store", "out": tmp_path / "out"}
     missing = ["evaluation.ruler.haystack=nowhere.json"]  # of Table 3, not of Table 9
     with pytest.raises(UserError, match="nowhere"):
@@ -57,5 +59,5 @@ def test_the_command_runs_the_flow_and_prints_its_table(
     assert len(ran) == 1
     steps = {node.stage.training.steps for node in ran[0].artifacts if isinstance(node.stage, Train)}
     assert steps == {3}
-    assert (tmp_path / "results/table-9.md").read_text() in out
-    assert out.splitlines()[-1] == str(tmp_path / "results/table-9.json")
+    assert (tmp_path / "results/smoke/table-9.md").read_text() in out
+    assert out.splitlines()[-1] == str(tmp_path / "results/smoke/table-9.manifest.json")

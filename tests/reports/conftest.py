@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # importlib mode leaves helpers 
 from reports_fake_store import RULER_TASKS, FakeStore, all_units
 
 from tokenweight.reports.build import build_report
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import TARGETS
 
@@ -56,10 +55,5 @@ def eventful(tmp_path_factory: pytest.TempPathFactory) -> Report:
 @pytest.fixture(scope="session")
 def every_target(full_store: FakeStore) -> list[Report]:
     """All targets, from the units that Table 3's rows have."""
-    values = full_store.manifest().model_dump()
-    reports = []
-    for target in (target for target in TARGETS.values() if target.paper_place):
-        recipes = {row["recipe"]: row for row in values["rows"]}
-        rows = [recipes[row.recipe] | {"row": row.key} for row in target.rows if row.recipe in recipes]
-        reports.append(build_report(Manifest(**(values | {"target": target.name, "rows": rows})), full_store.root))
-    return reports
+    names = [target.name for target in TARGETS.values() if target.paper_place]
+    return [build_report(full_store.shown_in(name), full_store.root) for name in names]

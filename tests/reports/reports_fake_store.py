@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenweight.pipeline.experiment import Experiment, Lengths
+from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS
-from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
-from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets import at_lengths, get_target
 
 LENGTHS = (1024, 2048, 3072, 4096)
 RULER_TASKS = tuple(f"task_{i:02d}" for i in range(13))
 MMLU_SUBJECTS = ("anatomy", "virology")
 SHORT_CONTEXT_ROWS = ("no-train-8k", "no-train-2k")
+
+AT = Lengths(ruler=LENGTHS, longbench_split=1024)
 
 Scores = Callable[[str, str, str, int | None], list[float]]  # (row, benchmark, task, length) -> scores
 
@@ -28,6 +31,20 @@ def constant_scores(row: str, benchmark: str, task: str, length_tokens: int | No
     """Four samples that differ by row, so that every column has one largest value."""
     level = int(hashlib.sha256(f"{row}/{benchmark}".encode()).hexdigest()[:4], 16) / 0xFFFF
     return [0.0, 1.0, round(level, 3), round(level / 2, 3)]
+
+
+def manifest_of(
+    experiment: str | Experiment, rows: Iterable[RowEntry], lengths: Lengths = AT, **overrides: Any
+) -> Manifest:
+    """The manifest of an experiment, or of a target by its name."""
+    if isinstance(experiment, str):
+        experiment = at_lengths(experiment, lengths)
+    values: dict[str, Any] = {
+        "scale": "smoke",
+        "about": "A fake.",
+        "command": f"tokenweight reproduce {experiment.name} --scale smoke",
+    }
+    return Manifest(**({"experiment": experiment, "lengths": lengths, "rows": tuple(rows)} | values | overrides))
 
 
 @dataclass
@@ -83,14 +100,13 @@ class FakeStore:
             for row in get_target(target).rows
             if row.key in self.entries
         ]
-        values: dict[str, Any] = {
-            "target": target,
-            "scale": "smoke",
-            "rows": rows,
-            "longbench_split_tokens": 1024,
-            "ruler_lengths_tokens": LENGTHS,
-        }
-        return Manifest(**(values | overrides))
+        return manifest_of(target, rows, **overrides)
+
+    def shown_in(self, target: str) -> Manifest:
+        """The manifest of another target, from the units that Table 3's rows have."""
+        entries = {entry.recipe: entry for entry in self.manifest().rows}
+        shown = [row for row in get_target(target).rows if row.recipe in entries]
+        return manifest_of(target, [entries[row.recipe].model_copy(update={"row": row.key}) for row in shown])
 
     def fill(self, target: str = "table-3", scores: Scores = constant_scores, n_expected: int | None = 4) -> None:
         """Every unit that the rows of Tables 3, 8, 9 and 10 have."""

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
 
+from tokenweight.pipeline.experiment import Lengths
+from tokenweight.pipeline.manifest import UnitEntry
+from tokenweight.pipeline.measures import SampleMean
+from tokenweight.recipes.user import Benchmark
 from tokenweight.reports.agreement import disagreement
-from tokenweight.reports.manifest import Manifest, UnitEntry
-from tokenweight.reports.measures import SampleMean
 from tokenweight.reports.measuring import estimate_from_units
-from tokenweight.reports.targets.any_model import COLUMNS, any_model_target
+from tokenweight.reports.targets.default_columns import columns_of
 from tokenweight.reports.units import UnitResult
 
-MANIFEST = Manifest(
-    target="evaluation-a",
-    scale="paper",
-    rows=(),
-    longbench_split_tokens=8192,
-    ruler_lengths_tokens=(8192, 16_384),
-    perplexity_lengths_tokens=(4096,),
-)
+AT = Lengths(ruler=(8192, 16_384), perplexity=(4096,))
 
 
 def unit(**changes: object) -> UnitResult:
@@ -32,14 +28,14 @@ def unit(**changes: object) -> UnitResult:
 
 
 def test_strict_and_tolerant_are_two_numbers() -> None:
-    strict = estimate_from_units(SampleMean("bbh"), [unit()], "a", MANIFEST)
-    tolerant = estimate_from_units(SampleMean("bbh", tolerant=True), [unit()], "a", MANIFEST)
+    strict = estimate_from_units(SampleMean("bbh"), [unit()], "a")
+    tolerant = estimate_from_units(SampleMean("bbh", tolerant=True), [unit()], "a")
     assert (strict.value, tolerant.value) == (50.0, 100.0)
 
 
 def test_rows_without_tolerant_scores_are_refused() -> None:
     bare = unit(tolerant_scores=np.array([np.nan, 1.0]))
-    estimate = estimate_from_units(SampleMean("bbh", tolerant=True), [bare], "a", MANIFEST)
+    estimate = estimate_from_units(SampleMean("bbh", tolerant=True), [bare], "a")
     assert (estimate.status, estimate.value) == ("refused", None)
 
 
@@ -51,9 +47,8 @@ def test_other_samples_may_stand_together_other_protocols_not() -> None:
     assert "protocol.shots" in (disagreement({"a": [unit()], "b": [shots]}, same_questions=False) or "")
 
 
-@pytest.mark.parametrize("benchmark", COLUMNS)
+@pytest.mark.parametrize("benchmark", get_args(Benchmark))
 def test_only_the_columns_of_what_was_run(benchmark: str) -> None:
-    target = any_model_target("evaluation-a", {"a": "evaluate/a"}, (benchmark,), "About.")
-    columns = target.columns(MANIFEST)
-    assert {column.key.partition("-")[0] for column in columns} == {benchmark}
+    columns = columns_of([benchmark], AT, brief=False)
+    assert {getattr(column.measure, "benchmark", benchmark) for column in columns} == {benchmark}
     assert all(column.paper is None for column in columns)

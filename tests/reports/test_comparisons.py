@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units
+from reports_fake_store import AT, LENGTHS, RULER_TASKS, FakeStore, all_units, manifest_of
 from scipy import stats
 
+from tokenweight.pipeline.experiment import Experiment, Row
+from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
-from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import CellDifference, Report
 from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.any_model import any_model_target
+from tokenweight.reports.targets.default_columns import columns_of
 from tokenweight.reports.units import read_unit
 
 
@@ -127,12 +128,16 @@ def test_a_difference_column_is_tested_against_its_own_reference(store: FakeStor
 def test_other_samples_are_not_tested(store: FakeStore, changed: dict[str, Any]) -> None:
     store.add("a", "mmlu/anatomy", [0.0, 1.0])
     store.add("b", "mmlu/anatomy", [1.0, 1.0], **changed)
-    target = any_model_target("evaluation", {"a": "evaluate/a", "b": "evaluate/b"}, ("mmlu",), "About.")
     rows = tuple(RowEntry(row=row, recipe=f"evaluate/{row}", units=tuple(store.entries[row])) for row in ("a", "b"))
-    manifest = Manifest(
-        target="evaluation", scale="smoke", rows=rows, longbench_split_tokens=1024, ruler_lengths_tokens=LENGTHS
+    experiment = Experiment(
+        name="evaluation",
+        title="Two models",
+        rows=tuple(Row(row, row, f"evaluate/{row}") for row in ("a", "b")),
+        columns=columns_of(["mmlu"], AT, brief=False),
+        baseline="a",
+        same_questions=False,
     )
-    report = build_report(manifest, store.root, target)
+    report = build_report(manifest_of(experiment, rows), store.root)
     found = difference(report, "b", "mmlu")
     assert (found.baseline, found.value, found.p, found.ci_low) == ("a", 50.0, None, None)
     assert "+50.00 (not tested)" in markdown.render(report)
@@ -168,9 +173,7 @@ def seeded_manifest(root: Path, sparse_by_seed: list[list[float]]) -> Manifest:
             units = tuple(store.entries[f"{row}-{seed}"])
             recipe = next(r.recipe for r in TARGETS["table-10"].rows if r.key == row)
             rows.append(RowEntry(row=row, recipe=recipe, seed=seed, units=units))
-    return Manifest(
-        target="table-10", scale="smoke", rows=tuple(rows), longbench_split_tokens=1024, ruler_lengths_tokens=LENGTHS
-    )
+    return manifest_of("table-10", rows)
 
 
 def test_several_seeds_must_agree(tmp_path: Path) -> None:
@@ -213,13 +216,8 @@ def test_differences_reach_every_format(store: FakeStore) -> None:
 
 
 def test_the_caption_says_what_stands_out(full_store: FakeStore) -> None:
-    values = full_store.manifest().model_dump()
-    recipes = {row["recipe"]: row for row in values["rows"]}
-    said = {}
-    for name in ("table-3", "table-4", "table-5", "table-9", "table-11"):
-        target = TARGETS[name]
-        rows = [recipes[row.recipe] | {"row": row.key} for row in target.rows if row.recipe in recipes]
-        said[name] = build_report(Manifest(**(values | {"target": name, "rows": rows})), full_store.root).emphasis
+    names = ("table-3", "table-4", "table-5", "table-9", "table-11")
+    said = {name: build_report(full_store.shown_in(name), full_store.root).emphasis for name in names}
     assert said == {
         "table-3": "Bold: largest of a column; italic: not considered for bold (MMLU full of No-train 1k)",
         "table-4": "Bold: largest of a column; italic: smallest of a column",

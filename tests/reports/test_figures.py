@@ -13,24 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports_fake_store import LENGTHS, FakeStore, all_units
+from reports_fake_store import AT, FakeStore, all_units, manifest_of
 
+from tokenweight.errors import StageError
+from tokenweight.pipeline.experiment import Experiment, Row
+from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, read_manifest, with_failures
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.style import Drawing, style
 from tokenweight.reports.figures.training import read_steps
 from tokenweight.reports.figures.writing import figures_of, write_figures
-from tokenweight.reports.manifest import Manifest, RowEntry, StageEntry
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.any_model import any_model_target
-from tokenweight.reports.targets.model import Target
+from tokenweight.reports.targets.default_columns import columns_of
+from tokenweight.reports.write_results import write_results
 
 STEPS = 5
 
 
-def drawn(target: Target, report: Report, manifest: Manifest, root: Path, name: str) -> Drawing:
+def drawn(report: Report, manifest: Manifest, root: Path, name: str) -> Drawing:
     with style():
-        return figures_of(target, manifest)[name](report, manifest, root)
+        return figures_of(manifest)[name](report, manifest, root)
 
 
 def rows_of(drawing: Drawing) -> list[dict[str, str]]:
@@ -79,7 +81,7 @@ def ablation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Manifest
 
 def test_ablation_curves_are_the_cells_and_gaps(ablation: tuple[Report, Manifest, Path]) -> None:
     report, manifest, root = ablation
-    drawing = drawn(get_target("figure-1"), report, manifest, root, "")
+    drawing = drawn(report, manifest, root, "")
     assert_equal_to_cells(drawing, report, {column.key for column in report.columns}, but=("uniform",))
     lines = {
         (axes.get_title(), line.get_label()): [float(y) for y in line.get_ydata()]
@@ -100,14 +102,14 @@ def test_ablation_curves_are_the_cells_and_gaps(ablation: tuple[Report, Manifest
 def test_lengths_and_categories_are_the_cells(full_store: FakeStore) -> None:
     manifest = full_store.manifest("table-3")
     report = build_report(manifest, full_store.root)
-    drawing = drawn(get_target("table-3"), report, manifest, full_store.root, "-lengths")
+    drawing = drawn(report, manifest, full_store.root, "-lengths")
     assert_equal_to_cells(drawing, report, {"ruler-1k", "ruler-2k", "ruler-3k", "ruler-4k"})
     assert [axes.get_title("left") for axes in drawing.figure.axes][3:5] == ["Uniform", "Unfrozen Sparse"]
     assert "Left out" not in said(drawing)
 
     manifest = full_store.manifest("table-8")
     report = build_report(manifest, full_store.root)
-    drawing = drawn(get_target("table-8"), report, manifest, full_store.root, "-categories")
+    drawing = drawn(report, manifest, full_store.root, "-categories")
     assert_equal_to_cells(drawing, report, {column.key for column in report.columns})
 
 
@@ -142,15 +144,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Manifest, Path]:
         RowEntry(row=row.key, recipe=row.recipe, units=(), train=entries.get(row.key))
         for row in get_target("table-8").rows
     )
-    manifest = Manifest(
-        target="table-8", scale="smoke", rows=rows, longbench_split_tokens=1024, ruler_lengths_tokens=LENGTHS
-    )
-    return manifest, root
+    return manifest_of("table-8", rows), root
 
 
 def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifest, Path]) -> None:
     manifest, root = trained
-    drawing = drawn(get_target("table-8"), build_report(manifest, root), manifest, root, "-training")
+    drawing = drawn(build_report(manifest, root), manifest, root, "-training")
     plotted = rows_of(drawing)
     assert [p["row"] for p in plotted] == [row for row in ("lcde", "uniform", "unfrozen-sparse") for _ in range(STEPS)]
     assert [float(p["nll"]) for p in plotted[:STEPS]] == [2 + 4 / n for n in range(1, STEPS + 1)]
@@ -182,7 +181,7 @@ def test_files_are_vectors_with_fonts_and_the_same_bytes_in_another_process(
 ) -> None:
     """And drawing them loads neither torch nor Prefect."""
     manifest, root = trained
-    files = write_figures(get_target("table-8"), build_report(manifest, root), manifest, root, tmp_path / "here")
+    files = write_figures(build_report(manifest, root), manifest, root, tmp_path / "here")
     formats = ("pdf", "svg", "png", "csv")
     assert set(files) == {f"{name}.{suffix}" for name in ("training", "categories") for suffix in formats}
     for name in ("training", "categories"):
@@ -198,12 +197,11 @@ def test_files_are_vectors_with_fonts_and_the_same_bytes_in_another_process(
         "from pathlib import Path\n"
         "from tokenweight.reports.build import build_report\n"
         "from tokenweight.reports.figures.writing import write_figures\n"
-        "from tokenweight.reports.manifest import Manifest\n"
-        "from tokenweight.reports.targets import get_target\n"
+        "from tokenweight.pipeline.manifest import Manifest\n"
         "manifest, root = Manifest.model_validate_json(sys.argv[1]), Path(sys.argv[2])\n"
         "report = build_report(manifest, root)\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "write_figures(get_target('table-8'), report, manifest, root, Path(sys.argv[3]))\n"
+        "write_figures(report, manifest, root, Path(sys.argv[3]))\n"
         "print([m for m in ('torch', 'transformers', 'datasets', 'lm_eval', 'prefect') if m in sys.modules])"
     )
     done = subprocess.run(
@@ -228,22 +226,22 @@ def test_labels_are_shown_literally(tmp_path: Path) -> None:
             if benchmark == "ruler":
                 one.add(f"m{number}", f"ruler/{task}/{length}", [0.0, 1.0, 0.5])
         store.entries[label] = one.entries[f"m{number}"]
-    target = any_model_target("evaluation", {label: f"r/{i}" for i, label in enumerate(labels)}, ("ruler",), "")
-    rows = tuple(RowEntry(row=row.key, recipe=row.recipe, units=tuple(store.entries[row.key])) for row in target.rows)
-    manifest = Manifest(
-        target="evaluation", scale="paper", rows=rows, longbench_split_tokens=8192, ruler_lengths_tokens=LENGTHS
-    )
-    report = build_report(manifest, tmp_path, target)
-    drawing = drawn(target, report, manifest, tmp_path, "-lengths")
+    columns = columns_of(["ruler"], AT, brief=False)
+    shown = tuple(Row(label, label, f"r/{number}") for number, label in enumerate(labels))
+    experiment = Experiment(name="evaluation", title="Two", rows=shown, columns=columns, baseline=labels[0])
+    rows = [RowEntry(row=row.key, recipe=row.recipe, units=tuple(store.entries[row.key])) for row in shown]
+    manifest = manifest_of(experiment, rows)
+    report = build_report(manifest, tmp_path)
+    drawing = drawn(report, manifest, tmp_path, "-lengths")
     texts = [text for text in drawing.figure.findobj(Text) if text.get_text()]
     assert {r" _a$x^2$\frac{1}", r"b$\alpha %&#", r" _a$x^2$\frac{1}, this run"} <= {t.get_text() for t in texts}
     assert not any(text.get_parse_math() for text in texts)
-    assert write_figures(target, report, manifest, tmp_path, tmp_path / "out")["lengths.svg"].is_file()
+    assert write_figures(report, manifest, tmp_path, tmp_path / "out")["lengths.svg"].is_file()
 
 
 def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) -> None:
     manifest = FakeStore(tmp_path).manifest("figure-5")
-    drawing = drawn(get_target("figure-5"), build_report(manifest, tmp_path), manifest, tmp_path, "")
+    drawing = drawn(build_report(manifest, tmp_path), manifest, tmp_path, "")
     assert {p["source"] for p in rows_of(drawing)} == {"paper"}
     assert len(rows_of(drawing)) == 12
     assert "Nothing of this run is complete. Left out: all rows (missing)." in said(drawing)
@@ -251,26 +249,36 @@ def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) ->
     assert [text.get_text() for text in legend.get_texts()] == ["the paper, Figure 5", "uniform baseline"]
 
 
-def test_a_report_of_ours_alone_draws_nothing_of_the_paper(tmp_path: Path) -> None:
-    from tokenweight.cli import app
-
-    (tmp_path / "store").mkdir()
-    places = ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out"), "--formats", "md"]
-    curve = tmp_path / "out" / "figure-5-curve.csv"
-    app(["report", "figure-5", *places])
+def test_a_report_of_ours_alone_draws_nothing_of_the_paper(
+    ablation: tuple[Report, Manifest, Path], tmp_path: Path
+) -> None:
+    _, manifest, root = ablation
+    curve = tmp_path / "smoke" / "figure-1-curve.csv"
+    write_results(manifest, root, tmp_path, ("md",))
     assert "paper" in curve.read_text()
-    app(["report", "figure-5", *places, "--style", "ours"])
+    write_results(manifest, root, tmp_path, ("md",), "ours")
     assert "paper" not in curve.read_text()
 
 
-def test_figures_can_be_left_out(tmp_path: Path) -> None:
-    from tokenweight.cli import app
+def test_figures_can_be_left_out(full_store: FakeStore, tmp_path: Path) -> None:
+    manifest = full_store.shown_in("table-3")
+    write_results(manifest, full_store.root, tmp_path, figures=False)
+    names = {f"table-3{end}" for end in (".md", ".tex", "-macros.tex", ".csv", ".json", ".manifest.json")}
+    assert {path.name for path in (tmp_path / "smoke").iterdir()} == names
+    write_results(manifest, full_store.root, tmp_path)
+    drawn_names = {f"table-3-lengths.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
+    assert {path.name for path in (tmp_path / "smoke").iterdir()} == names | drawn_names
+    assert read_manifest(tmp_path / "smoke" / "table-3.manifest.json") == manifest
 
-    (tmp_path / "store").mkdir()
-    places = ["--store", str(tmp_path / "store"), "--out", str(tmp_path / "out")]
-    app(["report", "table-10", *places, "--no-figures"])
-    names = {f"table-10{end}" for end in (".md", ".tex", "-macros.tex", ".csv", ".json")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == names
-    app(["report", "table-10", *places])
-    drawn_names = {f"table-10-training.{suffix}" for suffix in ("pdf", "svg", "png", "csv")}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == names | drawn_names
+
+def test_nothing_at_all_is_no_result_but_what_failed_is(tmp_path: Path) -> None:
+    manifest = FakeStore(tmp_path).manifest("table-10")
+    with pytest.raises(
+        StageError, match=r"^table-10 \(smoke\): .* has no record of it .*; run tokenweight reproduce table-10"
+    ):
+        write_results(manifest, tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    entry = RowEntry(row="uniform", recipe="table-3/uniform", units=())
+    failed = with_failures(manifest_of("table-10", [entry]), {"table-3/uniform": "its disk is full"})
+    _, files = write_results(failed, tmp_path, tmp_path / "out", figures=False)
+    assert "Failed in this run: Uniform: its disk is full." in files["md"].read_text()

@@ -10,6 +10,7 @@ from reports_browser import BROWSER, Page
 from reports_fake_store import RULER_TASKS, FakeStore
 
 from tokenweight.recipes import load
+from tokenweight.recipes.cited import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html.page import render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
@@ -40,7 +41,11 @@ def report(store: FakeStore) -> Report:
 @pytest.fixture(scope="module")
 def file(store: FakeStore, report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = load("table-3/uniform", "smoke")
-    recipes = {loaded.recipe.name: RecipeShown(loaded, "tokenweight show-config table-3/uniform")}
+    recipes = {
+        loaded.recipe.name: RecipeShown(
+            list(resolved(loaded.recipe, loaded.settings)), "tokenweight show-config table-3/uniform"
+        )
+    }
     section = Section(report, "tokenweight reproduce table-3 --scale smoke", recipes)
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(render([section], store.root, [NotRun("table-9", "Perplexity", "Table 9", "tokenweight x")]))

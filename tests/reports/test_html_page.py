@@ -11,21 +11,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reports_fake_store import RULER_TASKS, FakeStore
+from reports_fake_store import RULER_TASKS, FakeStore, manifest_of
 
-from tokenweight.cli import app
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.manifest import RowEntry
+from tokenweight.planning.experiments import plan_experiment
 from tokenweight.recipes import Inputs, load
+from tokenweight.recipes.cited import resolved
 from tokenweight.reports.build import build_report
-from tokenweight.reports.html import data as html_data
 from tokenweight.reports.html import samples as samples_module
 from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.section import NotRun, RecipeShown, Section
+from tokenweight.reports.html.write_page import show_config_command, write_html
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
-from tokenweight.tasks import html_page
-from tokenweight.tasks.collect import plan_target
+from tokenweight.reports.targets.find import resolve_target
 
 COMMAND = "tokenweight reproduce table-3 --scale smoke"
 HOSTILE = "</script><script>alert(1)</script><!-- \" ' & <b> `x` ${y} {{ 7*7 }}\u202eevil\u202c\x00\x1b\u2028\ud800 \\"
@@ -81,7 +82,8 @@ def full_report(two_rows: FakeStore) -> Report:
 @pytest.fixture(scope="module")
 def full_page(full_report: Report, two_rows: FakeStore) -> str:
     loaded = load("table-3/uniform", "smoke")
-    recipes = {loaded.recipe.name: RecipeShown(loaded, "tokenweight show-config table-3/uniform --scale smoke")}
+    settings = list(resolved(loaded.recipe, loaded.settings))
+    recipes = {loaded.recipe.name: RecipeShown(settings, "tokenweight show-config table-3/uniform --scale smoke")}
     return render([Section(full_report, COMMAND, recipes)], two_rows.root)
 
 
@@ -348,43 +350,39 @@ def test_figures_are_pictures_that_run_nothing(one_row: FakeStore) -> None:
 
 
 def test_the_page_of_all_lists_what_was_not_run_and_takes_in_written_reports(
-    tmp_path: Path, monkeypatch, capsys
+    two_rows: FakeStore, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(html_page, "plan_targets", lambda name, *given: ([plan_target("table-9", *given[:4])], ["why"]))
-    monkeypatch.setattr(html_page, "ready_targets", lambda: ["table-9"])
-    out = tmp_path / "out"
-    out.mkdir()
-    table_6 = Path(__file__).parents[2] / "benchmarks/results/table-6.json"
-    (out / "table-6.json").write_text(table_6.read_text())
-    (out / "broken.json").write_text("{")
-    (tmp_path / "store").mkdir()
-    inputs = Inputs(settings=("training.steps=3",))
-    html_page.write_html("all", "smoke", inputs, Store(tmp_path / "store"), tmp_path / "new/all.html", out_dir=out)
-    text = (tmp_path / "new/all.html").read_text()
-    options = ["--store", str(tmp_path / "store"), "--out", str(out), "--set", "training.steps=3"]
-    app(["report", "all", *options, "--html", str(tmp_path / "again.html")])
-    assert "why" in capsys.readouterr().err
-    assert (tmp_path / "again.html").read_text() == text
+    table_6 = tmp_path / "table-6.json"
+    table_6.write_text((Path(__file__).parents[2] / "benchmarks/results/table-6.json").read_text())
+    (tmp_path / "broken.json").write_text("{")
+    page = tmp_path / "new/all.html"
+    missing = two_rows.shown_in("table-4").model_copy(
+        update={"inputs": {"corpus": "my books", "set training.steps": "3"}}
+    )
+    manifests = [two_rows.manifest(), missing]
+    write_html(manifests, two_rows.root, page, figures=False, written=tmp_path.glob("*.json"))
+    text = page.read_text()
     ids = [attributes.get("id") for tag, attributes in Outline(text).elements if tag == "section"]
-    assert ids == ["table-6", "not-run", "divergences"]
-    assert "<code>tokenweight reproduce table-9 --scale smoke --set training.steps=3</code>" in text
+    assert ids == ["table-3", "table-6", "not-run", "divergences"]
+    command = "tokenweight reproduce table-4 --scale smoke --corpus &#39;my books&#39; --set training.steps=3"
+    assert f"<code>{command}</code>" in text
 
 
 @pytest.mark.slow
-def test_a_target_brings_its_figures(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_an_experiment_brings_its_figures(tmp_path: Path) -> None:
+    manifest = FakeStore(tmp_path).manifest("figure-5")
     for figures, least, most in ((True, 1, 9), (False, 0, 0)):
-        file = tmp_path / "page.html"
-        html_page.write_html("figure-5", "smoke", Inputs(), store, file, out_dir=tmp_path, figures=figures)
-        pictures = [tag for tag, _ in Outline(file.read_text()).elements if tag == "img"]
+        write_html([manifest], tmp_path, tmp_path / "page.html", figures=figures)
+        pictures = [tag for tag, _ in Outline((tmp_path / "page.html").read_text()).elements if tag == "img"]
         assert least <= len(pictures) <= most
 
 
-def test_commands_are_typed_as_they_were_given() -> None:
-    inputs = Inputs(corpus="my books", settings=("training.steps=3", "weighting.kappa=0.3"))
-    given = html_page.reproduce_command("table-3", "mini", inputs, 2)
-    assert given == (
-        "tokenweight reproduce table-3 --scale mini --seeds 2 --corpus 'my books' "
+def test_commands_are_typed_as_they_were_given(store: FakeStore) -> None:
+    given = {"corpus": "my books", "set training.steps": "3", "set weighting.kappa": "0.3"}
+    rows = [RowEntry(row="uniform", recipe="table-3/uniform", seed=seed, units=()) for seed in (0, 1)]
+    manifest = manifest_of("table-3", rows, inputs=given)
+    assert manifest.full_command == (
+        "tokenweight reproduce table-3 --scale smoke --seeds 2 --corpus 'my books' "
         "--set training.steps=3 --set weighting.kappa=0.3"
     )
 
@@ -395,20 +393,17 @@ def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:
     for number in range(12):
         (books / f"{number}.txt").write_text("word " * 20)
     inputs = Inputs(corpus=str(books), settings=(f"evaluation.mmlu.data={tmp_path}",))
-    assert str(tmp_path) not in html_page.reproduce_command("table-3", "mini", inputs, None)
-    loaded = load("table-3/uniform", "mini", inputs)
-    shown = html_data._recipes({"x": RecipeShown(loaded, html_page._show_config_command(loaded, "mini", inputs))})
-    assert str(tmp_path) not in json.dumps(shown)
-    assert ["corpus.path", "my books", "given by you"] in shown["settings"]
-    (mixture,) = (value for key, value, _ in shown["settings"] if key == "base.corpus.parts")
+    manifest = plan_experiment(resolve_target("table-9", "mini", inputs), Store(tmp_path / "store")).manifest
+    assert str(tmp_path) not in manifest.model_dump_json()
+    settings = manifest.recipes["table-3/uniform"]
+    assert ("corpus.path", "my books", "given by you") in settings
+    (mixture,) = (value for key, value, _ in settings if key == "base.corpus.parts")
     assert mixture[0]["corpus"]["path"] == "my books"
+    shown = f"tokenweight show-config table-3/uniform --scale mini --set evaluation.mmlu.data={tmp_path.name}"
+    assert show_config_command(manifest, "table-3/uniform") == shown
 
 
-def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(html_page, "plan_targets", lambda *given: ([], []))
-    monkeypatch.setattr(html_page, "ready_targets", list)
+def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        html_page.write_html(
-            "all", "smoke", Inputs(), Store(tmp_path), tmp_path / "file/page.html", out_dir=tmp_path / "none"
-        )
+        write_html([], tmp_path, tmp_path / "file/page.html")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokenweight.reports.manifest import Manifest, UnitEntry
-from tokenweight.reports.measures import TaskMean
+from tokenweight.pipeline.manifest import UnitEntry
+from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.measuring import estimate_from_units
 from tokenweight.reports.units import UnitResult
 
@@ -21,18 +21,9 @@ def test_longbench_is_split_by_the_unit_that_the_run_names() -> None:
     )
     found = {}
     for length_unit in ("tokens", "words"):
-        manifest = Manifest(
-            target="a",
-            scale="paper",
-            rows=(),
-            longbench_split_tokens=8192,
-            longbench_length_unit=length_unit,
-            ruler_lengths_tokens=(8192,),
-        )
         for side in ("short", "long"):
-            found[length_unit, side] = estimate_from_units(
-                TaskMean("longbench", side=side), [unit], "a", manifest
-            ).value
+            measure = TaskMean("longbench", side=side, unit=length_unit)
+            found[length_unit, side] = estimate_from_units(measure, [unit], "a").value
     assert found == {
         ("tokens", "short"): 0.0, ("tokens", "long"): 75.0, ("words", "short"): 25.0, ("words", "long"): 100.0,
     }  # fmt: skip

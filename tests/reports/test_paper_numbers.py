@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tokenweight.pipeline.experiment import Lengths
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES
 from tokenweight.reports.emphasis import emphasise
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.paper.numbers import paper_number, paper_table, paper_tables, parse
 from tokenweight.reports.statistics import pearson, spearman
-from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.model import Target
+from tokenweight.reports.targets import TARGETS, at_lengths
 
 BY_COLUMN = json.loads(Path(__file__).with_name("paper_by_column.json").read_text(encoding="utf-8"))
 HALF_PRINTED = 0.005  # a number printed with two decimals is known to this
@@ -28,16 +27,6 @@ def value(table: str, row: str, column: str) -> float | None:
 
 def rows_of(table: str) -> list[str]:
     return list(dict.fromkeys(row for row, _ in paper_table(table)))
-
-
-def paper_manifest(target: Target) -> Manifest:
-    return Manifest(
-        target=target.name,
-        scale="paper",
-        rows=(),
-        longbench_split_tokens=8192,
-        ruler_lengths_tokens=target.paper_lengths_tokens,
-    )
 
 
 def follows(printed: float | None, recomputed: float, inputs: float) -> bool:
@@ -180,8 +169,8 @@ def test_emphasis_rules_give_the_papers_own_marks(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in IN_THE_PAPER if name != "table-1"])  # columns: test_phrase_table
 def test_targets_have_the_papers_rows_columns_and_empty_cells(name: str) -> None:
-    target = TARGETS[name]
-    columns = [column for column in target.columns(paper_manifest(target)) if column.shown]
+    target = at_lengths(name, Lengths(ruler=TARGETS[name].paper_lengths_tokens))
+    columns = [column for column in target.columns if column.shown]
     if name == "table-9":  # its lengths come from the units; without any they are RULER's
         assert [column.label for column in columns] == ["8192", "16384", "24576", "32768"]
     assert {column.paper for column in columns} == {column for _, column in paper_table(name)}

@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reports_fake_store import manifest_of
 
+from tokenweight.pipeline.experiment import Lengths
+from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.build import build_report
-from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.paper.numbers import paper_table
 from tokenweight.reports.targets.phrase import token_label
 from tokenweight.reports.writing import write_report
@@ -32,9 +34,7 @@ def manifest() -> Manifest:
         )
         for row, task in TASKS.items()
     )  # fmt: skip
-    return Manifest(
-        target="table-1", scale="smoke", rows=rows, longbench_split_tokens=1024, ruler_lengths_tokens=(1024, 4096)
-    )
+    return manifest_of("table-1", rows, Lengths(ruler=(1024, 4096), longbench_split=1024))
 
 
 def write_unit(root: Path, task: str, tokens: Sequence[str], first: float) -> None:

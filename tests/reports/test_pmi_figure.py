@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reports_fake_store import AT, manifest_of
 
+from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
+from tokenweight.pipeline.measures import Pmi
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import write_figures
-from tokenweight.reports.manifest import Manifest, RowEntry, UnitEntry
-from tokenweight.reports.measures import Pmi
+from tokenweight.reports.figures.writing import figures_of, write_figures
 from tokenweight.reports.measuring import units_of
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import (
@@ -31,10 +32,10 @@ from tokenweight.reports.pmi import (
     selected,
     statistic,
 )
-from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets import at_lengths
 from tokenweight.reports.units import read_unit
 
-TARGET = get_target("figure-3")
+TARGET = at_lengths("figure-3", AT)
 CHUNK_TOKENS, FIRST = 4000, 1000
 ENTRY = UnitEntry(
     unit="pmi/validation", benchmark="pmi", task="validation", address="evaluate/uniform", fingerprint="f"
@@ -44,10 +45,7 @@ VARIANTS = ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi")
 
 def manifest(*units: UnitEntry) -> Manifest:
     row = RowEntry(row="uniform", recipe="table-3/uniform", units=units)
-    lengths = (1024, 2048, 3072, 4096)
-    return Manifest(
-        target="figure-3", scale="smoke", rows=(row,), longbench_split_tokens=1024, ruler_lengths_tokens=lengths
-    )
+    return manifest_of("figure-3", [row])
 
 
 def tally(pmi: np.ndarray) -> dict[str, Any]:
@@ -171,7 +169,7 @@ def test_what_the_table_refuses_is_not_drawn(report: Report, root: Path, tmp_pat
     (row,) = report.rows
     cells = tuple(cell.model_copy(update={"status": "refused", "value": None}) for cell in row.cells)
     refused = report.model_copy(update={"rows": (row.model_copy(update={"cells": cells}),)})
-    files = write_figures(TARGET, refused, manifest(ENTRY), root, tmp_path)
+    files = write_figures(refused, manifest(ENTRY), root, tmp_path)
     assert len(files["curve.csv"].read_text().splitlines()) == 1
     assert "refused, the table" in files["svg"].read_text()
 
@@ -189,7 +187,7 @@ def test_what_each_variant_selects(root: Path, pmi: np.ndarray) -> None:
 
 
 def test_the_files_are_there_and_vectors_are_vectors(report: Report, root: Path, tmp_path: Path) -> None:
-    files = write_figures(TARGET, report, manifest(ENTRY), root, tmp_path)
+    files = write_figures(report, manifest(ENTRY), root, tmp_path)
     assert set(files) == {"pdf", "svg", "png", "curve.csv"}
     pdf, svg, png = (files[kind].read_bytes() for kind in ("pdf", "svg", "png"))
     assert pdf.startswith(b"%PDF")
@@ -202,7 +200,7 @@ def test_the_files_are_there_and_vectors_are_vectors(report: Report, root: Path,
     grid, values = (np.array([float(row[key]) for row in rows]) for key in ("pmi_nats", "density_per_nat"))
     assert {row["model"] for row in rows} == {"Uniform"}
     assert 0.95 < np.trapezoid(values, grid) < 1
-    again = write_figures(TARGET, report, manifest(ENTRY), root, tmp_path / "again")
+    again = write_figures(report, manifest(ENTRY), root, tmp_path / "again")
     assert [again[kind].read_bytes() for kind in ("pdf", "svg", "curve.csv")] == [
         pdf, svg, files["curve.csv"].read_bytes(),
     ]  # fmt: skip
@@ -213,8 +211,7 @@ def test_what_is_not_measured_is_said_in_the_figure_and_the_table(tmp_path: Path
     report = build_report(described, tmp_path / "store")
     assert {cell.status for cell in report.rows[0].cells} == {"missing"}
     assert {cell.value for cell in report.rows[0].cells} == {None}
-    assert TARGET.figure is not None
-    drawing = TARGET.figure(report, described, tmp_path / "store")
+    drawing = figures_of(described)[""](report, described, tmp_path / "store")
     assert drawing.data_csv.splitlines() == ["model,bandwidth_nats,pmi_nats,density_per_nat"]
     (axes,) = drawing.figure.axes
     assert [text.get_text() for text in axes.texts] == ["Uniform: missing, not evaluated yet"]
@@ -229,7 +226,7 @@ def test_a_broken_artifact_is_refused(broken: str, root: Path, tmp_path: Path) -
     (tmp_path / "store" / ENTRY.address / broken).write_bytes(b"?")
     report = build_report(manifest(ENTRY), tmp_path / "store")
     assert {cell.status for cell in report.rows[0].cells} == {"refused"}
-    assert write_figures(TARGET, report, manifest(ENTRY), tmp_path / "store", tmp_path)["pdf"].is_file()
+    assert write_figures(report, manifest(ENTRY), tmp_path / "store", tmp_path)["pdf"].is_file()
 
 
 def test_a_quantile_is_the_bin_that_the_share_ends_in(root: Path) -> None:

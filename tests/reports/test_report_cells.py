@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units
+from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units, manifest_of
 
 from tokenweight.errors import UserError
+from tokenweight.pipeline.experiment import Lengths
+from tokenweight.pipeline.manifest import Manifest, read_manifest
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS
 from tokenweight.reports.build import build_report
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Report
 
 
@@ -97,7 +99,10 @@ def test_labels_scale_with_the_run(full_store: FakeStore) -> None:
     assert [c.label for c in report.columns][2:9] == ["≤1k", ">1k", "combined", "1k", "2k", "3k", "4k"]
     assert [c.paper_label for c in report.columns][2:9] == ["≤8k", ">8k", "combined", "8k", "16k", "24k", "32k"]
     assert [r.label for r in report.rows][:2] == ["1k", "4k"]
-    other = build_report(full_store.manifest(ruler_lengths_tokens=(1024, 3072)), full_store.root)
+    other = build_report(
+        manifest_of("table-3", full_store.manifest().rows, Lengths(ruler=(1024, 3072), longbench_split=1024)),
+        full_store.root,
+    )
     printed = [other.cell("uniform", f"ruler-{key}").paper for key in ("1k", "3k")]
     assert [p.printed for p in printed if p] == ["91.82", "88.87"]  # the same multiples of the base's context
 
@@ -261,11 +266,11 @@ def test_equal_models_differ_by_exactly_nothing(store: FakeStore) -> None:
 
 
 def test_correlation_needs_all_rows(full_store: FakeStore) -> None:
-    values = full_store.manifest().model_dump()
-    whole = build_report(Manifest(**(values | {"target": "table-10"})), full_store.root)
+    manifest = full_store.shown_in("table-10")
+    whole = build_report(manifest, full_store.root)
     assert [round(s.value or 9, 2) for s in whole.statistics] != [9, 9]
     assert whole.statistics[0].paper == "0.9289"
-    cut = build_report(Manifest(**(values | {"target": "table-10", "rows": values["rows"][1:]})), full_store.root)
+    cut = build_report(manifest.model_copy(update={"rows": manifest.rows[1:]}), full_store.root)
     assert [(s.value, s.n) for s in cut.statistics] == [(None, 7), (None, 7)]
 
 
@@ -277,17 +282,18 @@ def test_flags_of_the_evaluation_reach_the_table(store: FakeStore) -> None:
     assert not any("not of this table" in text for text in texts)
 
 
-def test_manifest_mistakes_are_one_line(full_store: FakeStore) -> None:
-    values = full_store.manifest().model_dump()
+def test_manifest_mistakes_are_one_line(full_store: FakeStore, tmp_path: Path) -> None:
+    values = full_store.manifest().model_dump(mode="json")
     wrong = [
-        ({"target": "table-99"}, "table-99"),
         ({"rows": [values["rows"][0] | {"row": "dense"}]}, "'dense': table-3 has no such row"),
         ({"rows": [values["rows"][0], values["rows"][0]]}, "given twice"),
         ({"rows": [values["rows"][0] | {"recipe": "table-3/lcde"}]}, "recipe 'table-3/lcde'"),
     ]
     for change, text in wrong:
+        path = tmp_path / "manifest.json"
+        path.write_text(json.dumps(values | change))
         with pytest.raises(UserError, match=text):
-            build_report(Manifest(**(values | change)), full_store.root)
+            read_manifest(path)
 
 
 def test_manifest_survives_json(full_store: FakeStore) -> None:
@@ -303,7 +309,7 @@ def test_building_a_report_imports_neither_pandas_nor_scipy(full_store: FakeStor
         "import sys\n"
         "from pathlib import Path\n"
         "from tokenweight.reports.build import build_report\n"
-        "from tokenweight.reports.manifest import Manifest\n"
+        "from tokenweight.pipeline.manifest import Manifest\n"
         "build_report(Manifest.model_validate_json(sys.stdin.read()), Path(sys.argv[1]))\n"
         "print([m for m in ('pandas', 'scipy') if m in sys.modules])"
     )

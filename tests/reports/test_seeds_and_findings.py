@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reports_fake_store import FakeStore
+from reports_fake_store import FakeStore, manifest_of
 
 from tokenweight.evaluation.planted import TASKS as PLANTED_TASKS
+from tokenweight.pipeline.experiment import Lengths
+from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.display import finding_texts
 from tokenweight.reports.estimates import Estimate, Reason, mean_of_seeds
 from tokenweight.reports.findings import judge
-from tokenweight.reports.manifest import Manifest, RowEntry
 from tokenweight.reports.model import FindingResult, Report
-from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets import at_lengths, get_target
 
 TARGET = get_target("planted")
 DISTANCES = (1024, 2048)
@@ -43,14 +44,7 @@ def filled(root: Path, seeds: int, *without: tuple[str, int]) -> Manifest:
                     else:
                         store.add(name, unit, None, n_expected=2)
             rows.append(RowEntry(row=row.key, recipe=row.recipe, seed=seed, units=tuple(store.entries[name])))
-    return Manifest(
-        target="planted",
-        scale="smoke",
-        rows=tuple(rows),
-        longbench_split_tokens=1024,
-        ruler_lengths_tokens=(1024, 2048),
-        planted_distances_tokens=DISTANCES,
-    )
+    return manifest_of("planted", rows, Lengths(ruler=(1024, 2048), planted=DISTANCES, longbench_split=1024))
 
 
 def report_of(root: Path, seeds: int, *without: tuple[str, int]) -> Report:
@@ -126,10 +120,9 @@ def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["planted", "table-3", "table-4", "table-9"])
-def test_all_findings_name_rows_and_columns_of_the_target(name: str, tmp_path: Path) -> None:
-    target = get_target(name)
-    lengths = {"ruler_lengths_tokens": (1024, 2048, 3072, 4096)}
-    columns = {column.paper or column.key for column in target.columns(filled(tmp_path, 1).model_copy(update=lengths))}
+def test_all_findings_name_rows_and_columns_of_the_target(name: str) -> None:
+    target = at_lengths(name, Lengths(ruler=(1024, 2048, 3072, 4096), planted=DISTANCES))
+    columns = {column.paper or column.key for column in target.columns}
     rows = {row.key for row in target.rows}
     assert target.findings
     for finding in target.findings:
@@ -161,8 +154,7 @@ def test_the_verdict_needs_every_seed_and_the_test(found: FindingResult, verdict
 
 
 def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
-    findings = get_target("table-9").findings
-    assert judge(findings, (), {}, {}, {}, (0, 1)) == ()
+    assert judge(get_target("table-9"), {}, {}, (0, 1)) == ()  # without any columns
 
 
 def test_one_seed_shows_no_finding(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from tokenweight.flows import members
 from tokenweight.flows import sweep as sweeps
 from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.sweep import sweep_of
+from tokenweight.recipes.user import members as rows_of
+from tokenweight.reports.targets.user import sweep_experiment
 from tokenweight.tasks.sweep import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -207,7 +208,8 @@ def test_flows_of_the_deployments_of_sweeps() -> None:
         assert entry["entrypoint"] == f"tokenweight.flows.sweep:{function}"
         if function == "sweep":  # each of its members is a recipe
             given = sweeps.sweep.validate_parameters(entry["parameters"])
-            assert sweep_of(given["recipes"], given["over"], [], "smoke", Inputs()).members
+            user = sweep_experiment(given["recipes"], given["over"], [], (), None)
+            assert rows_of(user, "smoke", Inputs(), 1)
     assert ours["sweep-member"]["work_pool"]["name"] != ours["sweep"]["work_pool"]["name"]
 
 

@@ -8,25 +8,34 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
+from tokenweight.planning.experiments import SHARED, PlannedExperiment, plan_experiment
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import planned_execution
-from tokenweight.recipes.sweep import Sweep, sweep_of
+from tokenweight.recipes.user import Member, members
+from tokenweight.reports.targets.user import resolve_user, sweep_experiment
 from tokenweight.tasks.collect import plan_target
-from tokenweight.tasks.sweep import SHARED, PlannedSweep, check, chosen_measures, plan_sweep
+from tokenweight.tasks.sweep import check, chosen_measures
 
 SPARSE = "table-3/frozen-sparse"
+NOTHING = Inputs()
 
 
-def swept(*over: str, recipes: tuple[str, ...] = (SPARSE,), members: tuple[str, ...] = (), **kwargs: object) -> Sweep:
-    inputs = kwargs.pop("inputs", Inputs())
-    return sweep_of(recipes, over, members, "smoke", inputs, **kwargs)  # type: ignore[arg-type]
+def swept(
+    *over: str,
+    recipes: tuple[str, ...] = (SPARSE,),
+    explicit: tuple[str, ...] = (),
+    inputs: Inputs = NOTHING,
+    name: str | None = None,
+) -> tuple[Member, ...]:
+    return members(sweep_experiment(recipes, over, explicit, ("perplexity",), name), "smoke", inputs, 1)
 
 
-def planned(store: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> PlannedSweep:
-    return plan_sweep(swept(*over, recipes=recipes), "smoke", ("perplexity",), Store(store))
+def planned(root: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> PlannedExperiment:
+    user = sweep_experiment(recipes, over, (), ("perplexity",), None)
+    return plan_experiment(resolve_user(user, "smoke", NOTHING), Store(root))
 
 
-def put(store: Store, plan: PlannedSweep, label: str) -> None:
+def put(store: Store, plan: PlannedExperiment, label: str) -> None:
     """All that a member needs, in the store."""
 
     def build(work: Build) -> None:
@@ -38,68 +47,69 @@ def put(store: Store, plan: PlannedSweep, label: str) -> None:
 
 def test_members_are_the_product_the_first_field_slowest() -> None:
     sweep = swept("weighting.kappa=0.1,0.2", "seed=0,1")
-    assert [m.label for m in sweep.members] == [
+    user = sweep_experiment([SPARSE], ["weighting.kappa=0.1,0.2", "seed=0,1"], (), (), None)
+    assert [m.key for m in sweep] == [
         "kappa=0.1 seed=0", "kappa=0.1 seed=1", "kappa=0.2 seed=0", "kappa=0.2 seed=1",
     ]  # fmt: skip
-    assert [m.loaded.recipe.weighting.kappa for m in sweep.members] == [0.1, 0.1, 0.2, 0.2]
-    assert [m.loaded.recipe.seed for m in sweep.members] == [0, 1, 0, 1]
-    assert len({m.loaded.recipe.name for m in sweep.members}) == 4
-    assert sweep.name == "sweep-table-3-frozen-sparse-kappa-seed"
-    assert sweep.fields == ("weighting.kappa", "seed")
+    assert [m.recipes[0].recipe.weighting.kappa for m in sweep] == [0.1, 0.1, 0.2, 0.2]
+    assert [m.recipes[0].recipe.seed for m in sweep] == [0, 1, 0, 1]
+    assert len({m.recipes[0].recipe.name for m in sweep}) == 4
+    assert user.name == "sweep-table-3-frozen-sparse-kappa-seed"
+    assert list(sweep[0].values) == ["weighting.kappa", "seed"]
 
 
 def test_a_value_given_twice_is_one_member() -> None:
-    assert [m.label for m in swept("weighting.kappa=0.2,0.20,1.0,1").members] == ["kappa=0.2", "kappa=1"]
+    assert [m.key for m in swept("weighting.kappa=0.2,0.20,1.0,1")] == ["kappa=0.2", "kappa=1"]
 
 
 def test_lists_are_values_and_texts_need_no_quotes() -> None:
     lengths = swept("evaluation.ruler.lengths_tokens=[1024,2048],[4096]")
-    assert [m.loaded.recipe.evaluation.ruler.lengths_tokens for m in lengths.members] == [(1024, 2048), (4096,)]
+    assert [m.recipes[0].recipe.evaluation.ruler.lengths_tokens for m in lengths] == [(1024, 2048), (4096,)]
     scores = swept("weighting.score=abs_pmi,ppmi")
-    assert [m.loaded.recipe.weighting.score for m in scores.members] == ["abs_pmi", "ppmi"]
-    assert [m.label for m in swept("scorer.kind=frozen,unfrozen").members] == ["scorer=frozen", "scorer=unfrozen"]
+    assert [m.recipes[0].recipe.weighting.score for m in scores] == ["abs_pmi", "ppmi"]
+    assert [m.key for m in swept("scorer.kind=frozen,unfrozen")] == ["scorer=frozen", "scorer=unfrozen"]
 
 
 def test_members_one_by_one_and_several_recipes() -> None:
-    explicit = swept(members=("weighting.kappa=0.2 training.steps=4", "weighting.kappa=0.4"))
-    assert [m.label for m in explicit.members] == ["kappa=0.2 steps=4", "kappa=0.4"]
+    explicit = swept(explicit=("weighting.kappa=0.2 training.steps=4", "weighting.kappa=0.4"))
+    assert [m.key for m in explicit] == ["kappa=0.2 steps=4", "kappa=0.4"]
     both = swept("seed=0,1", recipes=("table-3/uniform", SPARSE), inputs=Inputs(settings=("training.steps=2",)))
-    assert [m.loaded.recipe.name for m in both.members] == [
+    assert [m.recipes[0].recipe.name for m in both] == [
         "table-3/uniform seed=0", "table-3/uniform seed=1", f"{SPARSE} seed=0", f"{SPARSE} seed=1",
     ]  # fmt: skip
-    assert {m.loaded.recipe.training.steps for m in both.members if m.loaded.recipe.training} == {2}
+    assert {m.recipes[0].recipe.training.steps for m in both if m.recipes[0].recipe.training} == {2}
 
 
 def test_a_setting_need_not_be_known_to_every_recipe() -> None:
     recipes = ("table-3/no-train-32k", "table-3/uniform")
-    assert len(swept(recipes=recipes, inputs=Inputs(settings=("training.steps=2",))).members) == 2
+    assert len(swept(recipes=recipes, inputs=Inputs(settings=("training.steps=2",)))) == 2
     with pytest.raises(UserError, match=r"--set training\.stepz: no such setting"):
         swept(recipes=recipes, inputs=Inputs(settings=("training.stepz=2",)))
 
 
 @pytest.mark.parametrize(
-    ("over", "members", "message"),
+    ("over", "explicit", "message"),
     [
         ((), (), "nothing to sweep"),
         (("weighting.kappa",), (), "--over weighting.kappa: not of the form"),
         (("weighting.kappa=",), (), "no values"),
         (("weighting.kappa=0.1", "weighting.kappa=0.2"), (), "given twice"),
-        (("weighting.kapa=0.1",), (), r"weighting.kapa: is swept, and table-3/frozen-sparse has no such setting"),
+        (("weighting.kapa=0.1",), (), r"weighting.kapa: no such setting; did you mean weighting.kappa"),
         (("weighting.kappa=0.4,4",), (), r"kappa=4 \(smoke\): weighting.kappa: Input should be less than"),
-        (("weighting.lambda=0.5",), (), "has no such setting"),
+        (("weighting.lambda=0.5",), (), "no such setting"),
         (("weighting.postprocessing=sparse,dense",), (), "needs lambda"),
         (("extension.long_tokens=2048",), (), "exceeds the model's context"),
         (("seed=a",), (), "not a seed"),
-        (("scale=mini",), (), "--over scale: is chosen with --scale"),
+        (("scale=mini",), (), "over.scale: cannot be swept"),
         (("seed=0,1",), ("seed=1",), "does not go with --over"),
         ((), ("",), "--member: is empty"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_runs(
-    over: tuple[str, ...], members: tuple[str, ...], message: str
+    over: tuple[str, ...], explicit: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        swept(*over, members=members)
+        swept(*over, explicit=explicit)
     assert "\n" not in str(caught.value)
 
 
@@ -121,7 +131,7 @@ def test_measures_are_named_in_one_order() -> None:
 
 def test_members_that_are_the_same_run_are_made_once(tmp_path: Path) -> None:
     plan = planned(tmp_path, "weighting.kappa=0.4,1", recipes=(SPARSE, "table-3/unfrozen-sparse"))
-    alike = [[m.label for m in members] for members in plan.runs.values() if len(members) > 1]
+    alike = [recipes for recipes in plan.runs.values() if len(recipes) > 1]
     assert alike == [[f"{SPARSE} kappa=1", "table-3/unfrozen-sparse kappa=1"]]  # uniform weights: no scorer
     assert len(plan.runs) == 3
     assert len({node.identity.fingerprint for node in plan.graph.trained.values()}) == 3
@@ -143,18 +153,18 @@ def test_shared_stages_are_there_once_and_made_first(tmp_path: Path) -> None:
     assert [node.stage.name for node in plan.graph.artifacts if node.stage.name in ("chunk", "score", "extend")] == [
         "chunk", "score", "extend",
     ]  # fmt: skip
-    put(store, plan, "kappa=0.2")
+    put(store, plan, f"{SPARSE} kappa=0.2")
     assert plan.shared_to_make(store) == []
     assert plan.graph_of(SHARED, store).evaluations == {SHARED: []}
-    with pytest.raises(UserError, match=r"member 'kappa=0\.3': is none of this sweep's"):
+    with pytest.raises(UserError, match=r"run 'kappa=0\.3': is none of sweep-"):
         plan.graph_of("kappa=0.3", store)
 
 
 def test_a_rerun_touches_only_what_is_missing(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), planned(tmp_path, "weighting.kappa=0.2,0.4,0.6")
-    for label in ("kappa=0.2", "kappa=0.6"):
+    for label in (f"{SPARSE} kappa=0.2", f"{SPARSE} kappa=0.6"):
         put(store, plan, label)
-    assert [label for label in plan.runs if plan.to_make(label, store)] == ["kappa=0.4"]
+    assert [label for label in plan.runs if plan.to_make(label, store)] == [f"{SPARSE} kappa=0.4"]
     lacking = check(plan, store, planned_execution("smoke"))
     assert {step.artifact.stage.name for step in lacking} == {"train", "evaluate"}
     assert {tuple(plan.graph.wanted_by(step.artifact)) for step in lacking} == {(f"{SPARSE} kappa=0.4",)}

@@ -11,27 +11,29 @@ from typing import Any
 import pytest
 
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.experiment import Experiment, Figure, Lengths, Row
+from tokenweight.pipeline.manifest import Manifest, with_failures
+from tokenweight.planning.experiments import failures, plan_experiment
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.sweep import sweep_of
+from tokenweight.recipes.user import members
 from tokenweight.reports.figures import sweep as figure
 from tokenweight.reports.figures.style import style
-from tokenweight.reports.manifest import Manifest
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
-from tokenweight.reports.targets.sweep import labels_of
-from tokenweight.tasks.sweep import chosen_measures, collect_sweep, plan_sweep
+from tokenweight.reports.targets.user import labels_of, resolve_user, sweep_experiment
+from tokenweight.reports.write_results import write_results
 
 SPARSE = "table-3/frozen-sparse"
-MANIFEST = Manifest(target="s", scale="smoke", rows=(), longbench_split_tokens=1024, ruler_lengths_tokens=(1024,))
 
 
 def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    sweep = sweep_of([SPARSE, "table-3/unfrozen-sparse"], ["weighting.kappa=0.4,1"], [], "smoke", Inputs(), "kappas")
-    plan = plan_sweep(sweep, "smoke", chosen_measures("mmlu,perplexity"), store)
-    report, files = collect_sweep(
-        plan, store, tmp_path / "out", {f"{SPARSE} kappa=0.4": "its disk is full"}, figures=False
+    user = sweep_experiment(
+        [SPARSE, "table-3/unfrozen-sparse"], ["weighting.kappa=0.4,1"], [], ("mmlu", "perplexity"), "kappas"
     )
-    assert sorted(files) == ["csv", "json", "macros", "md", "tex"]
+    plan = plan_experiment(resolve_user(user, "smoke", Inputs()), store)
+    failed = failures(plan, {f"{SPARSE} kappa=0.4": "its disk is full"})
+    report, files = write_results(with_failures(plan.manifest, failed), store.root, tmp_path / "out", figures=False)
+    assert sorted(files) == ["csv", "json", "macros", "manifest", "md", "tex"]
     assert files["tex"].name == "kappas.tex"
     assert report.stub == ("recipe", "κ")
     assert [(row.group, row.label) for row in report.rows] == [
@@ -40,16 +42,16 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     assert {cell.status for row in report.rows for cell in row.cells} == {"missing"}
     assert all(cell.paper is None for row in report.rows for cell in row.cells)
     text = files["md"].read_text()
-    assert "Failed in this run: table-3/frozen-sparse, κ = 0.4: its disk is full." in text
+    assert "Failed in this run: table-3/frozen-sparse κ = 0.4: its disk is full." in text
     assert "The same run, made once: table-3/frozen-sparse, κ = 1 and table-3/unfrozen-sparse, κ = 1." in text
     assert "tokenweight sweep with this run's other options" in text
 
 
 def test_labels_follow_the_fields() -> None:
-    def labels(over: list[str], members: list[str]) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-        sweep = sweep_of([SPARSE], over, members, "smoke", Inputs())
-        made = labels_of(sweep.members, sweep.fields)
-        return made.stub, list(made.of_row.values())
+    def labels(over: list[str], explicit: list[str]) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+        rows = members(sweep_experiment([SPARSE], over, explicit, ("mmlu",), None), "smoke", Inputs(), 1)
+        stub, labels = labels_of(rows)
+        return stub, list(labels.values())
 
     assert labels(["weighting.score=ppmi,npmi"], []) == (("score",), [("", "score = ppmi"), ("", "score = npmi")])
     stub, rows = labels(["weighting.kappa=0.2,0.4", "seed=0", "training.steps=2"], [])
@@ -86,9 +88,19 @@ def cell(value: float | None) -> Cell:
     return Cell(status="complete", value=value, ci_low=value - 1, ci_high=value + 1, n=9)
 
 
+def manifest_of(fields: dict[str, dict[str, Any]]) -> Manifest:
+    experiment = Experiment(
+        name="s",
+        title="Sweep",
+        rows=tuple(Row(row, row, row) for row in fields),
+        figure=Figure(kind="sweep", values=fields, columns=("mmlu",)),
+    )
+    return Manifest(experiment=experiment, scale="smoke", lengths=Lengths(ruler=(1024,)), about="", command="", rows=())
+
+
 def drawn(fields: dict[str, dict[str, Any]], values: dict[str, float | None]) -> Any:
     with style():
-        return figure.draw(report_of(values), MANIFEST, Path(), values=fields, headline=lambda _: ("mmlu",))
+        return figure.draw(report_of(values), manifest_of(fields), Path())
 
 
 def test_a_number_is_an_axis_and_other_fields_are_series() -> None:

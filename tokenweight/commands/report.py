@@ -10,7 +10,7 @@ from pydantic import Field
 from tokenweight.commands.command import command
 from tokenweight.commands.options import existing_store, results_directory
 from tokenweight.commands.showing import note, print_markdown, show
-from tokenweight.errors import UserError
+from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,
@@ -29,7 +29,7 @@ from tokenweight.recipes.options import (
 @command
 def report(
     experiment: Annotated[
-        str, Field(description='A table or figure of the paper, for example table-3; with --html also "all"')
+        str, Field(description='A target, for example table-3, a YAML file, or a manifest; with --html also "all"')
     ],
     /,
     *,
@@ -45,29 +45,47 @@ def report(
     figures: FiguresOption = True,
 ) -> None:
     """Tables and figures from the records in the store."""
+    from tokenweight.commands.manifests import manifests_for
     from tokenweight.pipeline import Store
+    from tokenweight.pipeline.manifest import keep_manifest, manifest_path
     from tokenweight.reports.paper.numbers import paper_tables
+    from tokenweight.reports.write_results import write_results
     from tokenweight.reports.writing import chosen_formats
-    from tokenweight.tasks.collect import collect, plan_targets
 
     chosen, directory = chosen_formats(formats), results_directory(out)
     place = Store(existing_store(store))
     if html is not None:
         if as_json or formats is not None or style != "both":
             raise UserError("--html: is a page of its own; leave out --json, --formats and --style")
-        from tokenweight.tasks.html_page import write_html
+        from tokenweight.reports.html.write_page import write_html
+        from tokenweight.reports.targets import TARGETS
 
-        page = html.expanduser().resolve()
-        note(*write_html(experiment, scale, inputs, place, page, out_dir=out, seeds=seeds, figures=figures))
+        everything = experiment == "all"
+        manifests, left_out = manifests_for(
+            list(TARGETS) if everything else [experiment], scale, inputs, seeds, place, lenient=everything
+        )
+        note(*left_out)
+        written = [*out.glob("*.json"), *out.glob(f"{scale}/*.json")] if everything else None
+        write_html(manifests, place.root, html.expanduser().resolve(), figures=figures, written=written)
         print(html)
         return
-    wanted, left_out = plan_targets(experiment, scale, inputs, place, seeds)
+    manifests, left_out = manifests_for([experiment], scale, inputs, seeds, place)
     note(*left_out)
     if style == "paper":  # of all experiments, those that have printed numbers
-        wanted = [planned for planned in wanted if planned.target.name in paper_tables()] or wanted
-    for planned in wanted:
-        result, files = collect(planned, place, directory, chosen, style, figures and style != "paper")
+        manifests = [manifest for manifest in manifests if manifest.name in paper_tables()] or manifests
+    nothing: list[StageError] = []
+    for manifest in manifests:
+        try:
+            result, files = write_results(manifest, place.root, directory, chosen, style, figures)
+        except StageError as error:
+            nothing.append(error)
+            continue
+        if style != "paper" and not manifest_path(place.root, manifest.name, manifest.scale).is_file():
+            keep_manifest(manifest, place.root)
         show(result, files, style, as_json)
+    if nothing and len(nothing) == len(manifests):
+        raise nothing[0]
+    note(*map(str, nothing))
 
 
 @command

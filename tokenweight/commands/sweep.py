@@ -51,18 +51,17 @@ def sweep(
 ) -> None:
     """Recipes with other values of their fields."""
     from tokenweight.recipes.execution import execution_for, planned_execution
-    from tokenweight.recipes.sweep import sweep_of
     from tokenweight.tasks.sweep import check, chosen_measures, collect_sweep, plan_sweep
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")
     directory = results_directory(out)
     benchmarks, place = chosen_measures(measures), open_store(store)
-    planned = plan_sweep(sweep_of(recipes, over, members, scale, inputs, name), scale, benchmarks, place)
+    planned = plan_sweep(recipes, over, members, scale, inputs, name, benchmarks, place)
     if dry_run:
         from tokenweight.planning.view import PlanView, TargetPart, print_plan
 
-        chosen, named = planned_execution(scale, execution, **choices), planned.sweep.name
+        chosen, named = planned_execution(scale, execution, **choices), planned.name
         part = TargetPart(named, planned.graph)
         print_plan(PlanView.of(named, scale, [part], [], place, chosen), everything=False)
         check(planned, place, chosen)
@@ -70,7 +69,7 @@ def sweep(
     if not report_only:
         if check(planned, place, planned_execution(scale, execution, **choices)):
             execution_for(scale, execution, **choices)  # are its GPUs here?
-            table = directory / f"{planned.sweep.name}.md"
+            table = directory / scale / f"{planned.name}.md"
             table.unlink(missing_ok=True)  # what is printed shall be of this run
             try:
                 files = run_flow(
@@ -95,6 +94,6 @@ def sweep(
                 raise
             show_files(files)
             return
-        print(f"All {len(planned.graph.artifacts)} artifacts of {planned.sweep.name} are in the store: nothing to run.")
+        print(f"All {len(planned.graph.artifacts)} artifacts of {planned.name} are in the store: nothing to run.")
     report, files = collect_sweep(planned, place, directory, figures=figures)
     show(report, files)

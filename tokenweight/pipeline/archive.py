@@ -19,6 +19,7 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.pipeline.faults import WEIGHTS_REMOVED
 from tokenweight.pipeline.inventory import inventory
+from tokenweight.pipeline.manifest import FOLDER as MANIFESTS
 from tokenweight.pipeline.store import RECORD
 
 SUFFIX = ".tar.xz"
@@ -56,7 +57,7 @@ def _packed(file: Path) -> list[str]:
 
 
 def write_records(store: Path, file: Path) -> int:
-    """Pack the small files of every artifact that is finished and sound, whole or not at all; returns how many artifacts there are.
+    """Pack the small files of every artifact that is finished and sound, and the manifests; returns how many artifacts there are.
 
     Where there is none nothing is written, and an archive that is there stays.
 
@@ -74,6 +75,8 @@ def write_records(store: Path, file: Path) -> int:
                 archive.add(path, path.relative_to(store).as_posix(), filter=_of_nobody)
             for artifact in finished:
                 _mark_left_behind(archive, artifact, store)
+            for path in sorted((store / MANIFESTS).glob("*.json")):
+                archive.add(path, path.relative_to(store).as_posix(), filter=_of_nobody)
         os.replace(part, file)
     except OSError as error:
         raise UserError(f"{file}: cannot be written ({error}); try again, or choose another place") from None

@@ -145,6 +145,13 @@ def parse(text: str) -> Any:
         return text
 
 
+def shown(value: Any) -> str:
+    """A value as it stands in labels; 1.0 and 1 are the same."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def resolved(recipe: Recipe, settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """(dotted key, value, origin) of every value of a recipe, in the order of the schema."""
     for key, value in flatten("", recipe.model_dump(mode="json", by_alias=True, exclude={"name", "scale"})):

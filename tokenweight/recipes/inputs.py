@@ -27,7 +27,8 @@ class Inputs(Frozen):
     )
     base: str | None = Field(
         default=None,
-        description='Checkpoint directory; "pretrain": a model that the pipeline trains; "random:CONFIG": random weights. '
+        description='Checkpoint directory; ORG/NAME@COMMIT of the hub; "pretrain": a model that the pipeline '
+        'trains; "random:CONFIG": random weights. '
         "Default: the scale's own model",
     )
     tokenizer: str | None = Field(
@@ -82,7 +83,8 @@ def told(inputs: Inputs) -> tuple[str, ...]:
 def last_part(value: str) -> str:
     """What others may see of a path: of an absolute one the last part, of a list of digests its directory's name."""
     value = value.removesuffix(SUFFIX)  # a list of digests stands for the directory
-    return Path(value).name if Path(value).is_absolute() else value
+    kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
+    return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
 
 
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, set[str]]:
@@ -142,6 +144,9 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]
         return {"kind": "random", "config": config, "tokenizer": _tokenizer(inputs), "context_tokens": context_tokens}
     if inputs.tokenizer:
         raise UserError("--tokenizer: a checkpoint directory has its own; leave it out")
+    repo_id, at, revision = (inputs.base or "").rpartition("@")
+    if at and not Path(inputs.base or "").exists():
+        return {"kind": "hub", "repo_id": repo_id, "revision": revision, "context_tokens": context_tokens}
     path = _existing("--base", inputs.base or "")
     if not (Path(path) / "config.json").is_file():
         raise UserError(f"--base {inputs.base}: no config.json there; give a checkpoint directory of transformers")

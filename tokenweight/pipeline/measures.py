@@ -6,14 +6,17 @@ Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 Side = Literal["short", "long"]
 PmiTokens = Literal["far", "all"]
+_STRICT = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class SampleMean:
     """Micro-average: mean over all samples of a benchmark.
 
@@ -22,15 +25,16 @@ class SampleMean:
 
     benchmark: str
     tolerant: bool = False  # BBH: the score after tolerant extraction
+    kind: Literal["sample-mean"] = "sample-mean"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class TaskMean:
     """Macro-average: mean over tasks of each task's mean over samples.
 
     RULER at one length (mean of 13 recalls), LongBench and its categories (plain mean over tasks; the
     paper's Uniform row recomputes to 44.37 so, a mean of the six categories would give 45.0).
-    `side` keeps the samples at most (short) or above (long) the LongBench border; a task without a
+    `side` keeps the samples at most (short) or above (long) the LongBench `border`, counted in `unit`; a task without a
     sample on that side is left out of that side's mean, and named.
     """
 
@@ -39,24 +43,30 @@ class TaskMean:
     tasks: tuple[str, ...] | None = None  # exactly these; None: all that the benchmark has
     task_count: int | None = None  # how many there must be, where names are not fixed here
     side: Side | None = None
+    border: int = 8192
+    unit: Literal["tokens", "words"] = "tokens"
+    kind: Literal["task-mean"] = "task-mean"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class UnitMean:
     """Plain mean over the samples of one unit, in the unit's own scale (nats, AUC)."""
 
     benchmark: str
     task: str
+    kind: Literal["unit-mean"] = "unit-mean"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Perplexity:
     """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9)."""
 
     length_tokens: int
+    kind: Literal["perplexity"] = "perplexity"
+    benchmark: Literal["perplexity"] = "perplexity"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Pmi:
     """A statistic of the PMI of all tokens (Figure 3), of those with far context or of all.
 
@@ -68,27 +78,38 @@ class Pmi:
     tokens: PmiTokens = "far"
     quantile: float = 0.5
     variant: str = "abs_pmi"  # a PMI variant of Section 5.3
+    kind: Literal["pmi"] = "pmi"
+    benchmark: Literal["pmi"] = "pmi"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class PhraseToken:
-    """The loss of one token of the phrase, in nats, in the row's own unit (Table 1); `index` counts from 0."""
+    """The loss of one token of the phrase, in nats, in the row's own unit (Table 1); `index` counts from 0.
 
-    index: int
+    `tokens` are the texts of all, as the first record has them. Which they are no plan knows: an experiment has one such
+    column, without tokens, that a report makes into one for each.
+    """
+
+    index: int = 0
+    tokens: tuple[str, ...] = ()
+    kind: Literal["phrase-token"] = "phrase-token"
+    benchmark: Literal["phrase"] = "phrase"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class ColumnMean:
     """Plain mean of other columns of the same row (RULER combined; Average long and full)."""
 
     columns: tuple[str, ...]
+    kind: Literal["column-mean"] = "column-mean"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_STRICT)
 class Difference:
     """A column's value less that of the row's reference row (Tables 5 and 11, the figures)."""
 
     column: str
+    kind: Literal["difference"] = "difference"
 
 
 Measure = SampleMean | TaskMean | UnitMean | Perplexity | Pmi | PhraseToken | ColumnMean | Difference

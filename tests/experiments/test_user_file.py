@@ -1,0 +1,135 @@
+"""A user's own experiment: what a file means, and that a mistake in it is one line with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tokenweight.errors import UserError
+from tokenweight.pipeline import Store
+from tokenweight.planning.experiments import plan_experiment
+from tokenweight.recipes import Inputs
+from tokenweight.recipes.experiments import ResolvedExperiment
+from tokenweight.reports.targets.find import find_experiments
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
+PLAIN = """\
+name: mine
+benchmarks: [mmlu]
+set: {training.learning_rate: 1e-5}
+rows:
+  - {label: sparse, recipe: table-3/frozen-sparse, set: {weighting.kappa: 0.3}}
+  - {label: uniform, group: off, recipe: table-3/uniform}
+baseline: off uniform
+seeds: 2
+scales:
+  smoke: {training.steps: 4}
+  tiny: {like: smoke, training.steps: 1}
+"""
+
+
+def found(text: str, scale: str = "smoke", **given: object) -> ResolvedExperiment:
+    ((resolved,), _) = find_experiments([text], scale, **given)  # type: ignore[arg-type]
+    return resolved
+
+
+def test_rows_scales_seeds_and_words_are_what_the_file_says() -> None:
+    mine = found(PLAIN)
+    assert mine.experiment.baseline == "off uniform"
+    assert [(row.group, row.label) for row in mine.experiment.rows] == [("", "sparse"), ("off", "uniform")]
+    assert mine.experiment.benchmarks == {"mmlu"}
+    assert mine.seeds == [0, 1]
+    trained = {key: loaded.recipe.training for key, loaded in mine.recipes.items()}
+    assert {(t.steps, t.learning_rate) for t in trained.values() if t} == {(4, 1e-5)}
+    assert mine.recipes["sparse", 0].recipe.weighting.kappa == 0.3
+    assert [mine.recipes["sparse", seed].recipe.seed for seed in (0, 1)] == [0, 1]
+    assert found(PLAIN, "tiny").recipes["sparse", 0].recipe.training.steps == 1  # type: ignore[union-attr]
+    given = found(PLAIN, inputs=Inputs(settings=("training.steps=7",)), seeds=1)
+    assert given.recipes["sparse", 0].recipe.training.steps == 7  # type: ignore[union-attr]
+
+
+def test_a_row_that_equals_a_recipe_is_that_recipe(tmp_path: Path) -> None:
+    text = "name: mine\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/frozen-sparse, set: {weighting.kappa: 0.2}}]"
+    ours = plan_experiment(found(text), Store(tmp_path)).manifest
+    figure = plan_experiment(found("figure-5"), Store(tmp_path)).manifest
+    papers = {unit for entry in figure.rows if entry.row == "kappa-0.2" for unit in entry.units}
+    assert set(ours.rows[0].units) <= papers
+
+
+def test_over_makes_a_row_for_each_combination() -> None:
+    text = "name: mine\nrows:\n  - recipe: table-3/frozen-sparse\n    over: {weighting.kappa: [0.2, 1.0], seed: [0, 1]}"
+    mine = found(text)
+    assert [row.key for row in mine.experiment.rows] == [
+        "kappa=0.2 seed=0", "kappa=0.2 seed=1", "kappa=1 seed=0", "kappa=1 seed=1",
+    ]  # fmt: skip
+    assert mine.experiment.stub == ("κ", "seed")
+    assert mine.experiment.figure is not None
+    assert mine.experiment.benchmarks == {"ruler", "longbench", "mmlu"}
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_examples_lack_nothing(file: Path, tmp_path: Path) -> None:
+    planned = plan_experiment(found(str(file)), Store(tmp_path))
+    assert planned.name == file.stem
+    assert planned.graph.missing == []
+    assert planned.manifest.command == f"tokenweight reproduce {file.name} --scale smoke"
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "texts").mkdir(parents=True)
+    for number in range(12):
+        (tmp_path / "here" / "texts" / f"{number}.txt").write_text("A text.")
+    (tmp_path / "here" / "mine.yaml").write_text(PLAIN + "corpus: texts\n")
+    monkeypatch.chdir(tmp_path)
+    recipe = found("here/mine.yaml").recipes["sparse", 0].recipe
+    assert recipe.corpus is not None
+    assert recipe.corpus.path == str(tmp_path / "here" / "texts")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("weighting.kappa", "weighting.kapa", r"line 5, rows\[0\]\.set\.weighting\.kapa: no such setting; did you mean"),
+        ("weighting.kappa: 0.3", "weighting.kappa: 3", r"line 5, .*weighting\.kappa: Input should be less than or equal to 1"),
+        ("training.learning_rate", "training.rate", r"line 3, set\.training\.rate: no such setting in any row"),
+        ("label: sparse", "lable: sparse", r"line 5, rows\[0\]\.lable: no such key; did you mean label\?"),
+        ("seeds: 2", "seeds: two", r"line 8, seeds: .*valid integer.* \(got 'two'\)"),
+        ("seeds: 2", "name: again", r'line 8: name is given twice'),
+        ("[mmlu]", "[mmlu, rulr]", r"line 2, benchmarks\[1\]: .*'ruler'"),
+        ("name: mine", "name: table-3", r"table-3 is a target's; choose another"),
+        ("name: mine", "name: My own", r"line 1, name: .*pattern"),
+        ("table-3/uniform", "table-3/unifrom", r"recipe 'table-3/unifrom': unknown"),
+        ("off uniform", "off", r"line 7, baseline: 'off' is no row"),
+        ("rows:", "rows: {", r"is no YAML"),
+        ("like: smoke, ", "", r"scales\.tiny: is a scale of your own; say `like: smoke`"),
+        ("label: uniform, group: off", "label: sparse", r"rows\[1\]: is called 'sparse' as another is"),
+        ("recipe: table-3/uniform", "set: {}", r"rows\[1\]: has neither a recipe nor a base"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_with_its_place(old: str, new: str, message: str, tmp_path: Path) -> None:
+    assert old in PLAIN
+    file = tmp_path / "mine.yaml"
+    file.write_text(PLAIN.replace(old, new))
+    with pytest.raises(UserError, match=message) as caught:
+        found(str(file))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(str(file)) or "target's" in str(caught.value)
+
+
+def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
+    assert found("table-9:3").seeds == [0, 1, 2]
+    one = found("table-3/uniform@ruler,pmi")
+    assert (one.experiment.benchmarks, one.experiment.name) == ({"ruler", "pmi"}, "table-3-uniform")
+    for text, message in (
+        ("table-9:0", "no seeds"),
+        ("table-3/uniform@rulr", "are no benchmarks"),
+        ("x@ruler", "unknown"),
+    ):
+        with pytest.raises(UserError, match=message):
+            find_experiments([text], "smoke")
+
+
+def test_several_texts_are_several_experiments_once_each() -> None:
+    resolved, _ = find_experiments(["table-9:2", "planted", "table-9"], "smoke")
+    assert [(one.experiment.name, len(one.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]

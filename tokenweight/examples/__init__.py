@@ -1,0 +1,1 @@
+"""Experiments of one's own as YAML (docs/experiments.md), and weights in any trainer."""

@@ -1,0 +1,144 @@
+"""An experiment: rows x benchmarks with labels, columns, baseline, findings and its place in the paper, all as data.
+
+The paper's tables and figures, sweeps, evaluations of other models and a user's YAML are each one of these, resolved at a
+scale's lengths: nothing here calls anything.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from tokenweight.pipeline.measures import Measure
+
+Extreme = Literal["largest", "smallest"]
+_STRICT = ConfigDict(extra="forbid")
+
+
+class Frozen(BaseModel):
+    """Immutable; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Lengths(Frozen):
+    """The lengths of a run, in tokens and ascending, that columns and labels depend on."""
+
+    ruler: tuple[PositiveInt, ...] = Field(min_length=1)  # the first is the base's context
+    perplexity: tuple[PositiveInt, ...] = ()
+    planted: tuple[PositiveInt, ...] = ()  # recall by distance: the farthest of each bin
+    longbench_split: PositiveInt = 8192
+    longbench_unit: Literal["tokens", "words"] = "tokens"
+
+
+PAPER_LENGTHS = Lengths(ruler=(8192, 16_384, 24_576, 32_768))
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Row:
+    """One row, of one recipe; {short} and {long} in a label become the first and last RULER length, such as 8k and 32k."""
+
+    key: str  # the key in the manifest, and in the paper's data
+    label: str
+    recipe: str
+    group: str = ""
+    rule_below: Literal["full", "partial"] | None = None  # the line that the paper draws below the row
+    fills: tuple[str, ...] | None = None  # columns (by paper name) that the paper fills; None: all
+    reference: str | None = None  # row that difference columns are taken against
+    shown: bool = True  # False: only there to be referred to
+    unit: str | None = None  # the one unit that the row shows; None: all of its recipe's
+    paper_label: str = ""  # at the paper's lengths
+
+    @property
+    def name(self) -> str:
+        """Both labels as one: "Frozen Sparse", "No-train 1k", "Uniform"."""
+        return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Column:
+    """One column; `paper` is its name in the paper's data, where it has a counterpart there."""
+
+    key: str
+    label: str
+    measure: Annotated[Measure, Field(discriminator="kind")]
+    paper: str | None = None
+    group: str = ""
+    decimals: int = 2
+    shown: bool = True  # False: only there to be computed with
+    paper_label: str | None = None  # its heading in the paper, such as 8k where ours is 1k
+
+    @property
+    def name(self) -> str:
+        """Both headings as one: "RULER 8k"."""
+        return " ".join(filter(None, (self.group, self.label)))
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Emphasis:
+    """Which cells stand out, by column; values in `set_apart` are italic and never considered."""
+
+    bold: Extreme | None = None
+    italic: Extreme | None = None
+    underline_above_row: str | None = None  # larger than this row's value
+    set_apart: tuple[tuple[str, str], ...] = ()  # (row, column by paper name)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Finding:
+    """A claim of the paper as an order of two rows in one column: `higher` above `lower`.
+
+    `column` is the column's name in the paper's data, or its key where it has none. With `within` the claim is that they
+    are alike: less than that apart.
+    """
+
+    claim: str
+    place: str  # in the paper
+    column: str
+    higher: str
+    lower: str
+    within: float | None = None
+
+
+class Figure(Frozen):
+    """The figure that an experiment is, by the name of what draws it."""
+
+    kind: Literal["ablation", "pmi", "sweep"]
+    values: dict[str, dict[str, Any]] = {}  # sweep: of each row's fields, by symbol
+    columns: tuple[str, ...] = ()  # sweep: keys of those shown, a panel each
+
+
+class Experiment(Frozen):
+    """A table or figure. A column that is a mean of other means comes after them."""
+
+    name: str  # e.g. table-3, also the table's name in the paper's data, and of files
+    title: str
+    paper_place: str = ""  # e.g. "Table 3"; "" for what the paper does not have
+    rows: tuple[Row, ...] = Field(min_length=1)
+    columns: tuple[Column, ...] = ()
+    stub: tuple[str, ...] = ("Model",)
+    emphasis: Emphasis = Emphasis()
+    baseline: str | None = None  # row that the others are compared with; difference columns: with the row's reference
+    divergences: tuple[str, ...] = ()  # from the paper, true at every scale
+    paper_lengths_tokens: tuple[int, ...] = PAPER_LENGTHS.ruler  # RULER's, and the labels' short and long
+    correlate: tuple[str, str] | None = None  # two columns whose correlation the caption gives
+    correlations_printed: tuple[tuple[str, str], ...] = ()  # (name, as printed)
+    seeds: PositiveInt = 1  # runs of each recipe where the user says nothing
+    findings: tuple[Finding, ...] = ()
+    figure: Figure | None = None
+    compares_corpora: bool = False  # whether one corpus in place of all would leave nothing to compare
+    own_text: bool = False  # whether the user has to give a text; without it "paper" leaves it out
+    same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """Names of all recipes that the rows show, each once."""
+        return tuple(dict.fromkeys(row.recipe for row in self.rows))
+
+    @property
+    def benchmarks(self) -> frozenset[str]:
+        """The benchmarks that the columns are measured on."""
+        read = (getattr(column.measure, "benchmark", None) for column in self.columns)
+        return frozenset(benchmark for benchmark in read if benchmark)

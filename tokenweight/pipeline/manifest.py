@@ -1,0 +1,150 @@
+"""The manifest: a resolved experiment, and which artifact stands behind each row, seed and benchmark.
+
+With the records it is all that a report needs. It lies at `<store>/manifests/<experiment>-<scale>.json`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt, ValidationError, model_validator
+
+from tokenweight.errors import UserError
+from tokenweight.pipeline.experiment import Experiment, Frozen, Lengths
+
+FOLDER = "manifests"
+Run = tuple[str, int]  # row and seed
+
+
+class UnitEntry(Frozen):
+    """One (checkpoint, benchmark, task, length): its artifact's address below the store and its fingerprint."""
+
+    unit: str  # e.g. ruler/niah_single_1/4096
+    benchmark: str
+    task: str
+    length_tokens: PositiveInt | None = None
+    address: str
+    fingerprint: str
+    n_expected: PositiveInt | None = None  # samples; None where the recipe takes all there are
+
+
+class StageEntry(Frozen):
+    """An artifact that stands behind a row, such as its training."""
+
+    address: str
+    fingerprint: str
+
+
+class RowEntry(Frozen):
+    """One row with one seed: the recipe it shows and all units of that recipe."""
+
+    row: str
+    recipe: str
+    seed: int = 0
+    units: tuple[UnitEntry, ...]
+    train: StageEntry | None = None
+    failed: str | None = None  # why the last run did not make all of it
+
+
+class Manifest(Frozen):
+    """All that `build_report` needs to know besides the store's root."""
+
+    version: Literal[1] = 1
+    experiment: Experiment
+    scale: str
+    lengths: Lengths
+    about: str  # what the scale's numbers are
+    command: str  # that makes what is missing
+    inputs: Mapping[str, str] = Field(default={})  # given by the user, by option; of paths the last part
+    recipes: Mapping[str, tuple[tuple[str, Any, str], ...]] = Field(default={})  # setting, value, origin; first seed's
+    rows: tuple[RowEntry, ...]
+    divergences: tuple[str, ...] = ()  # where this run departs from the paper
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        known = {row.key: row.recipe for row in self.experiment.rows}
+        seen: set[Run] = set()
+        for entry in self.rows:
+            if entry.row not in known:
+                raise ValueError(f"row {entry.row!r}: {self.name} has no such row; use {', '.join(known)}")
+            if (entry.row, entry.seed) in seen:
+                raise ValueError(f"row {entry.row!r}: seed {entry.seed} is given twice; keep one")
+            if entry.recipe != known[entry.row]:
+                raise ValueError(
+                    f"row {entry.row!r}: recipe {entry.recipe!r} where {self.name} shows {known[entry.row]!r}"
+                )
+            seen.add((entry.row, entry.seed))
+        return self
+
+    @property
+    def name(self) -> str:
+        """The experiment's."""
+        return self.experiment.name
+
+    @property
+    def seeds(self) -> list[int]:
+        """Ascending."""
+        return sorted({entry.seed for entry in self.rows}) or [0]
+
+    @property
+    def full_command(self) -> str:
+        """With this run's inputs and seeds, as one types it where they lie."""
+        seeds = [] if len(self.seeds) == self.experiment.seeds else ["--seeds", str(len(self.seeds))]
+        options = ((f"--{name}", value) for name, value in self.inputs.items() if not name.startswith("set "))
+        settings = (("--set", f"{name[4:]}={value}") for name, value in self.inputs.items() if name.startswith("set "))
+        return (
+            f"{self.command} {shlex.join([*seeds, *(word for pair in (*options, *settings) for word in pair)])}".strip()
+        )
+
+    def label(self, run: Run) -> str:
+        """What a row with one seed is called: "Frozen Sparse, seed 1", or without the seed where there is one."""
+        name = next(row.name for row in self.experiment.rows if row.key == run[0])
+        return f"{name}, seed {run[1]}" if len(self.seeds) > 1 else name
+
+
+def manifest_path(store_root: Path, name: str, scale: str) -> Path:
+    """Where the manifest of an experiment at a scale lies."""
+    return store_root / FOLDER / f"{name}-{scale}.json"
+
+
+def write_manifest(manifest: Manifest, path: Path) -> Path:
+    """Write it whole or not at all. Raises UserError where it cannot."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(manifest.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    return path
+
+
+def keep_manifest(manifest: Manifest, store_root: Path) -> Path:
+    """Write it to its place in the store, where `report` finds it; see :func:`write_manifest`."""
+    return write_manifest(manifest, manifest_path(store_root, manifest.name, manifest.scale))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A manifest from its file; raises UserError where it is none."""
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a manifest's file") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{path}: is no manifest of this version ({where}: {first['msg']}); run the experiment again, or give another"
+        ) from None
+
+
+def with_failures(manifest: Manifest, failed: Mapping[str, str]) -> Manifest:
+    """The manifest that says of rows why they failed, by the name of their recipe (with its seed: RECIPE/seed-1)."""
+    rows = tuple(
+        entry.model_copy(update={"failed": failed.get(f"{entry.recipe}/seed-{entry.seed}" if entry.seed else entry.recipe)})
+        for entry in manifest.rows
+    )  # fmt: skip
+    return manifest.model_copy(update={"rows": rows})

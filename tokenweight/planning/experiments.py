@@ -1,0 +1,161 @@
+"""From a resolved experiment to its artifacts and its manifest. Knows no reports; loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.experiment import Row
+from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, UnitEntry
+from tokenweight.pipeline.stage import Artifact
+from tokenweight.planning.graph import Graph, Planner
+from tokenweight.planning.plan import PlanEntry, schedule, shortened
+from tokenweight.recipes.cited import resolved as settings_of
+from tokenweight.recipes.experiments import ResolvedExperiment, without_places
+from tokenweight.recipes.inputs import last_part
+
+SHARED = "what members share"  # a run that is no recipe's
+
+
+@dataclass(frozen=True)
+class PlannedExperiment:
+    """An experiment, the artifacts that it needs, and which of them stands behind what."""
+
+    resolved: ResolvedExperiment
+    graph: Graph
+    manifest: Manifest
+
+    @property
+    def name(self) -> str:
+        """The experiment's."""
+        return self.resolved.experiment.name
+
+    @property
+    def runs(self) -> dict[str, list[str]]:
+        """Recipes that are the same run, by the first's name: a run is what its evaluations are, with all behind."""
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for recipe, nodes in self.graph.evaluations.items():
+            alike.setdefault(tuple(node.fingerprint for node in nodes), []).append(recipe)
+        return {recipes[0]: recipes for recipes in alike.values()}
+
+    def graph_of(self, run: str, store: Store) -> Graph:
+        """The artifacts of one run, or of SHARED. UserError for another name."""
+        if run == SHARED:
+            return Graph(artifacts=self.graph.artifacts, evaluations={SHARED: self.shared_to_make(store)})
+        if run not in self.runs:
+            raise UserError(f"run {run!r}: is none of {self.name}'s; they are {', '.join(self.runs)}")
+        return self.graph.part([run])
+
+    def to_make(self, run: str, store: Store) -> list[PlanEntry]:
+        """What a run lacks in the store."""
+        return [step for step in schedule(self.graph_of(run, store), store) if step.action != "reuse"]
+
+    def shared_to_make(self, store: Store) -> list[Artifact]:
+        """What several runs need and the store lacks: texts, prompts, base, scores."""
+        counts: dict[Artifact, int] = {}
+        for run in self.runs:
+            for step in self.to_make(run, store):
+                counts[step.artifact] = counts.get(step.artifact, 0) + 1
+        return [node for node in self.graph.artifacts if counts.get(node, 0) > 1]
+
+
+def plan_experiment(resolved: ResolvedExperiment, store: Store) -> PlannedExperiment:
+    """The artifacts of all rows, each once. UserError for models and data that do not fit."""
+    measured = resolved.experiment.benchmarks
+    graph = Planner(store).graph(resolved.loaded, [name for name in BENCHMARKS if name in measured])
+    return PlannedExperiment(resolved, graph, manifest_of(resolved, graph))
+
+
+def plan_experiments(
+    found: Iterable[ResolvedExperiment], store: Store, skip_without_text: bool = False
+) -> tuple[list[PlannedExperiment], list[str]]:
+    """Each planned; with `skip_without_text` (all of the paper) those are left out that lack a text of the user's own."""
+    planned, left_out = [], []
+    for one in (plan_experiment(resolved, store) for resolved in found):
+        if skip_without_text and one.resolved.experiment.own_text and one.graph.missing:
+            left_out.append(f"{one.name} is left out: missing {'; '.join(shortened(one.graph.missing))}")
+        else:
+            planned.append(one)
+    return planned, left_out
+
+
+def manifest_of(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
+    """Which artifacts stand behind each row and seed."""
+    experiment, inputs = resolved.experiment, resolved.inputs
+    given = inputs.model_dump(exclude={"settings"}, exclude_none=True) | {
+        f"set {k}": v for k, v in inputs.assignments().items()
+    }
+    return Manifest(
+        experiment=experiment,
+        scale=resolved.scale,
+        lengths=resolved.lengths,
+        about=resolved.about,
+        command=resolved.command,
+        inputs={name: last_part(value) for name, value in given.items()},
+        recipes={
+            row.recipe: tuple(
+                (key, without_places(value), origin)
+                for loaded in [resolved.recipes[row.key, resolved.seeds[0]]]
+                for key, value, origin in settings_of(loaded.recipe, loaded.settings)
+            )
+            for row in experiment.rows
+        },
+        rows=tuple(
+            _row(row, seed, resolved.recipes[row.key, seed].recipe.name, graph)
+            for seed in resolved.seeds
+            for row in experiment.rows
+        ),
+        divergences=(*resolved.notes, *_same_runs(resolved, graph)),
+    )
+
+
+def unit_entry(node: Artifact) -> UnitEntry:
+    """An evaluation's artifact as a manifest names it."""
+    stage = node.stage
+    if not isinstance(stage, Evaluate):
+        raise TypeError(f"{node.address} is not an evaluation")
+    return UnitEntry(
+        unit=stage.unit.id,
+        benchmark=stage.unit.benchmark,
+        task=stage.unit.task,
+        length_tokens=stage.unit.length_tokens,
+        address=node.address,
+        fingerprint=node.fingerprint,
+        n_expected=stage.evaluation.ruler.samples if stage.unit.benchmark == "ruler" else None,
+    )
+
+
+def _row(row: Row, seed: int, recipe: str, graph: Graph) -> RowEntry:
+    units = (unit_entry(node) for node in graph.evaluations.get(recipe, ()))
+    node = graph.trained.get(recipe)
+    return RowEntry(
+        row=row.key,
+        recipe=row.recipe,
+        seed=seed,
+        units=tuple(unit for unit in units if row.unit in (None, unit.unit)),
+        train=StageEntry(address=node.address, fingerprint=node.fingerprint) if node else None,
+    )
+
+
+def _same_runs(resolved: ResolvedExperiment, graph: Graph) -> list[str]:
+    """Rows of different recipes that are the same run, a line each."""
+    alike: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in resolved.experiment.rows:
+        nodes = graph.evaluations.get(resolved.recipes[row.key, 0].recipe.name, ())
+        alike.setdefault(tuple(node.fingerprint for node in nodes), {})[row.recipe] = ", ".join(
+            part for part in (row.group, row.label) if part not in ("", "-")
+        )
+    return [
+        f"The same run, made once: {' and '.join(rows.values())}."
+        for nodes, rows in alike.items()
+        if nodes and len(rows) > 1
+    ]
+
+
+def failures(planned: PlannedExperiment, failed: Mapping[str, str]) -> dict[str, str]:
+    """Why recipes failed, by name, from why runs did: those that are the same run too."""
+    return {recipe: why for run, why in failed.items() for recipe in planned.runs.get(run, [run])}
