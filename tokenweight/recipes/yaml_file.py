@@ -103,14 +103,15 @@ class ExperimentFile:
         tree: Any = self._tree
         line: int | None = None
         while steps:
-            if isinstance(steps[0], int) and hasattr(tree, "lc") and isinstance(tree, list) and steps[0] < len(tree):
-                line, tree, steps = tree.lc.item(steps[0])[0] + 1, tree[steps[0]], steps[1:]
+            lines: Any = getattr(tree, "lc", None)
+            if isinstance(tree, list) and isinstance(steps[0], int) and steps[0] < len(tree):
+                line, tree, steps = lines.item(steps[0])[0] + 1, tree[steps[0]], steps[1:]
                 continue
             joined = ".".join(map(str, steps))  # settings have dots in their keys
             key = next((k for k in (joined, steps[0]) if isinstance(tree, dict) and k in tree), None)
             if key is None:
                 return line
-            line, tree, steps = tree.lc.key(key)[0] + 1, tree[key], [] if key == joined else steps[1:]
+            line, tree, steps = lines.key(key)[0] + 1, tree[key], [] if key == joined else steps[1:]
         return line
 
 
