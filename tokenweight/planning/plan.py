@@ -19,7 +19,7 @@ from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
-from tokenweight.training.launch_check import check_batch
+from tokenweight.recipes.launch_check import check_batch
 from tokenweight.training.stages import Pretrain, Train
 
 

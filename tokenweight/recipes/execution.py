@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.cited import assignments, one_line, parse
+from tokenweight.recipes.launch_check import check_combination, check_installed
 from tokenweight.recipes.schema import Execution, Scale
-from tokenweight.training.launch_check import check_combination, check_installed
 
 _DEFAULTS: dict[Scale, Execution] = {
     "smoke": Execution(micro_batch_sequences=2, eval_batch_sequences=16, save_every_steps=8),

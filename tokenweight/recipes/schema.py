@@ -455,26 +455,19 @@ class Recipe(Frozen):
 class Execution(Frozen):
     """How stages run here: never part of a fingerprint. A user's choices among these fields replace the scale's own."""
 
-    launcher: Literal["inline", "torchrun", "deepspeed", "srun"] = Field(
-        default="inline", description="How training processes start: in this process, by torchrun, or by srun torchrun"
+    launcher: Literal["inline", "torchrun", "srun"] = Field(
+        default="inline", description="How training processes start: in this process, by torchrun on this node, or by Slurm's srun on several"
     )
     processes: int = Field(
         default=1, ge=1, description="Number of training processes on all nodes together, one for each GPU"
     )
-    nodes: int = Field(default=1, ge=1, description="Number of nodes, each with the same number of processes")
-    rendezvous: str | None = Field(
-        default=None, description="HOST:PORT where the processes of several nodes meet; HOST is one of the nodes"
-    )
-    launch_prefix: str | None = Field(
-        default=None, description="With torchrun: a command that runs what follows it on every node, for example srun"
-    )
+    nodes: int = Field(default=1, ge=1, description="Number of nodes, each with the same number of processes; with srun")
     srun_options: str | None = Field(
         default=None, description="With srun: its options, for example --partition=gpu --gres=gpu:8"
     )
     deadline_seconds: float | None = Field(
         default=None, gt=0, description="Seconds after which a launched stage is ended; its checkpoint stays"
     )
-    hostfile: str | None = Field(default=None, description="With deepspeed: a file of lines `HOST slots=GPUS`")
     sequence_parallel: int = Field(
         default=1, ge=1, description="Number of processes that share each training sequence, in equal parts"
     )

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.cited import one_line
+from tokenweight.recipes.launch_check import check_deepspeed_version
 from tokenweight.recipes.schema import Execution, Training
-from tokenweight.training.launch_check import check_deepspeed_version
 
 # Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.
 _LARGE_BUCKETS = {"reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 5e8}

@@ -1,14 +1,10 @@
-"""Training and scoring in several processes: torchrun, deepspeed or srun as a child that never outlives us."""
+"""Training and scoring in several processes: torchrun or srun as a child that never outlives us."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 import os
-import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -23,8 +19,6 @@ from tokenweight.training.parent_death import LEAVE_SIGNAL, stop_tree
 from tokenweight.training.srun import cancel_left_over, srun_command
 from tokenweight.training.stopping import GRACE_SECONDS as STOP_SECONDS
 from tokenweight.training.stopping import VARIABLE, Stopped, ask_to_stop, stoppable
-
-logger = logging.getLogger(__name__)
 
 LAUNCH_FOLDER = "launch"  # in the artifact's directory, while processes run
 PROGRESS_PREFIX = "tokenweight-progress "
@@ -55,16 +49,14 @@ def launch(
                 }
             )
         )
-        command = launch_command(execution, request, out_dir)
-        if execution.launcher == "torchrun" and execution.nodes > 1 and execution.launch_prefix is None:
-            logger.warning("%s: waits for this command on %d other nodes: %s", job, execution.nodes - 1,
-                           shlex.join(command))  # fmt: skip
         threads = max(1, (os.cpu_count() or 1) // execution.processes_per_node)
         # Threads that wait without spinning: where processes share cores, spinning ones cost up to five times the run.
         defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        if execution.launcher == "torchrun" and sys.platform == "linux":
+            defaults["GLOO_SOCKET_IFNAME"] = "lo"  # as the rendezvous: one node needs no other address
         with stoppable(folder) as stop_file:
             status, tail = run_guarded(
-                command,
+                launch_command(execution, request, out_dir),
                 {**defaults, **os.environ},
                 progress,
                 stop_file=stop_file if job == "train" else None,
@@ -81,56 +73,11 @@ def launch(
 
 def launch_command(execution: Execution, request: Path, out_dir: Path) -> list[str]:
     """The command that starts a request's processes, on one node or several."""
-    worker = ["tokenweight.training.worker", str(request.resolve()), str(out_dir.resolve())]
-    if execution.launcher == "deepspeed":
-        return [sys.executable, "-m", "deepspeed.launcher.runner", *_deepspeed_options(execution), *worker]
     if execution.launcher == "srun":
         return srun_command(execution, request, out_dir)
-    prefix = shlex.split(execution.launch_prefix or "")
-    return [
-        *prefix,
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *_torchrun_options(execution, request),
-        "-m",
-        *worker,
-    ]
-
-
-def _torchrun_options(execution: Execution, request: Path) -> list[str]:
-    options = ["--nproc_per_node", str(execution.processes_per_node)]
-    if execution.nodes == 1:
-        return ["--standalone", *options]
-    assert execution.rendezvous is not None
-    # One id for all nodes and another for each run, so that a node of a run that was killed cannot join this one.
-    run_id = hashlib.sha256(f"{request.resolve()} {request.stat().st_mtime_ns}".encode()).hexdigest()[:12]
-    meeting = ("--rdzv_backend", "c10d", "--rdzv_endpoint", execution.rendezvous, "--rdzv_id", run_id)
-    return ["--nnodes", str(execution.nodes), *options, *meeting]
-
-
-def _deepspeed_options(execution: Execution) -> list[str]:
-    options = ["--module", "--no_local_rank", "--log_level", "error"]
-    if execution.nodes > 1:
-        assert execution.hostfile is not None
-        options += ["--hostfile", execution.hostfile, "--num_nodes", str(execution.nodes)]
-        options += ["--num_gpus", str(execution.processes_per_node)]
-        if execution.rendezvous is not None:
-            host, _, port = execution.rendezvous.rpartition(":")
-            options += ["--master_addr", host, "--master_port", port]
-        return options
-    options += ["--hostfile", os.devnull, "--master_port", str(_free_port())]  # no hostfile: not a cluster's own either
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if execution.device != "cpu" and visible and all(part.isdecimal() for part in visible.split(",")):
-        # With --num_gpus the launcher would take the first GPUs of the machine, whichever are ours.
-        return [*options, "--include", "localhost:" + ",".join(visible.split(",")[: execution.processes])]
-    return [*options, "--num_gpus", str(execution.processes)]
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    torchrun = ["-m", "tokenweight.training.loopback", "--nproc_per_node", str(execution.processes)]
+    worker = ["-m", "tokenweight.training.worker", str(request.resolve()), str(out_dir.resolve())]
+    return [sys.executable, *torchrun, *worker]
 
 
 def run_guarded(

@@ -1,8 +1,9 @@
 """`python -m tokenweight.training.parent_death PARENT_PID COMMAND...`: run a command whose whole tree ends with its parent.
 
-A launcher that is killed may leave its processes behind (deepspeed's does): they come to us, and end with us.
-TERM ends us when our parent is dead. While it lives it decides: a scheduler sends TERM to every process of a job, and
-our parent then gives a training time for a checkpoint before it ends us by INT.
+Three failures forced it. A launcher may die without a word to its ranks, which then hold their GPUs for good: they come
+to us, and end with us. A process that is killed (kill -9, the kernel for memory) can end nobody: the kernel tells us by
+TERM that our parent is dead. And a scheduler sends TERM to every process of a job: while our parent lives it decides,
+gives a training time for a checkpoint, and then ends us by INT; TERM alone must not end us before.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
+from tokenweight.recipes.launch_check import check_batch, check_launch
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import (
     FOLDER,
@@ -27,7 +28,6 @@ from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_con
 from tokenweight.training.fit import fit, window_plan
 from tokenweight.training.fp8 import check_fp8
 from tokenweight.training.launch import LAUNCH_FOLDER, launch
-from tokenweight.training.launch_check import check_batch, check_launch
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import resolve_device
 from tokenweight.training.request import TrainRequest
@@ -112,13 +112,11 @@ def check(request: TrainRequest, execution: Execution) -> None:
 def how_it_ran(request: TrainRequest, execution: Execution) -> dict[str, Any]:
     """What the record tells of launcher, processes, DeepSpeed's configuration and versions; no hosts, no paths."""
     versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
-    if execution.deepspeed_stage or execution.launcher == "deepspeed":
+    if execution.deepspeed_stage:
         versions["deepspeed"] = metadata.version("deepspeed")
     uses_deepspeed = execution.deepspeed_stage > 0
     return {
-        "execution": execution.model_dump(
-            mode="json", exclude={"rendezvous", "launch_prefix", "srun_options", "hostfile"}
-        ),
+        "execution": execution.model_dump(mode="json", exclude={"srun_options"}),
         "deepspeed_config": deepspeed_config(request.training, execution) if uses_deepspeed else None,
         "trained_with": versions,
     }

@@ -16,10 +16,10 @@ from tokenweight.context.extend import load_config
 from tokenweight.context.rope import with_plain_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import Progress
+from tokenweight.recipes.launch_check import check_launch
 from tokenweight.recipes.schema import Execution, Parity, Scorer
 from tokenweight.training.activations import attention_kernels
 from tokenweight.training.fused import fused_elementwise
-from tokenweight.training.launch_check import check_launch
 from tokenweight.training.models import load_model, resolve_device
 from tokenweight.training.score_store import (
     NllRows,

@@ -1,4 +1,8 @@
-"""Launcher `srun`: a Slurm step (inside a job) or a job of its own, with torchrun on each of its nodes."""
+"""Launcher `srun`: a Slurm step (inside a job) or a job of its own, with one torchrun on each of its nodes.
+
+`srun ... python -m tokenweight.training.srun request.json out_dir` is one node. The first takes a free port and writes
+it beside the request, which all nodes see; the others wait for it. Then each becomes torchrun, numbered as by Slurm.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,18 @@ import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 from tokenweight.recipes.schema import Execution
 
 MEETING = "meeting.json"  # in the launch folder: where the nodes meet, and which step they are
-_SECONDS = 30.0  # for an answer of Slurm's controller
+WAIT_SECONDS = 600.0  # for the first node; shared file systems show a new file late
+_SCANCEL_SECONDS = 30.0
 
 
 def srun_command(execution: Execution, request: Path, out_dir: Path) -> list[str]:
@@ -27,28 +34,73 @@ def srun_command(execution: Execution, request: Path, out_dir: Path) -> list[str
         "--kill-on-bad-exit=1",
         *shlex.split(execution.srun_options or ""),
     ]
-    node = [sys.executable, "-m", "tokenweight.training.srun_node", str(request.resolve()), str(out_dir.resolve())]
-    return ["srun", *options, *node]
+    return [
+        "srun",
+        *options,
+        sys.executable,
+        "-m",
+        "tokenweight.training.srun",
+        str(request.resolve()),
+        str(out_dir.resolve()),
+    ]
 
 
 def address_of(out_dir: Path) -> str:
     """`<stage>/<name>-<fingerprint>` of the artifact that is made in a directory of the store."""
-    place = out_dir.resolve()
-    return f"{place.parent.name}/{place.name.removeprefix('.').removesuffix('.partial')}"
+    path = out_dir.resolve()
+    return f"{path.parent.name}/{path.name.removeprefix('.').removesuffix('.partial')}"
+
+
+def torchrun_command(request: Path, out_dir: Path) -> list[str]:
+    """What this node runs; the first node also chooses where all meet."""
+    execution = Execution.model_validate(json.loads(request.read_text())["execution"])
+    rank, meeting = os.environ["SLURM_PROCID"], request.with_name(MEETING)
+    if rank == "0":
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        slurm = {"job": os.environ["SLURM_JOB_ID"], "step": os.environ["SLURM_STEP_ID"]}
+        partial = meeting.with_suffix(".partial")
+        partial.write_text(json.dumps({"host": socket.gethostname(), "port": port, "slurm": slurm}))
+        partial.replace(meeting)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not meeting.exists():
+        if time.monotonic() > deadline:
+            sys.exit(f"{meeting}: not seen within {WAIT_SECONDS:.0f} s; all nodes must see the store at the same path")
+        time.sleep(0.2)
+    found = json.loads(meeting.read_text())
+    options = {
+        "--nnodes": execution.nodes,
+        "--node_rank": rank,
+        "--nproc_per_node": execution.processes_per_node,
+        "--master_addr": found["host"],
+        "--master_port": found["port"],
+    }
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *(str(word) for pair in options.items() for word in pair),
+    ]
+    return [*torchrun, "-m", "tokenweight.training.worker", str(request), str(out_dir)]
 
 
 def cancel_left_over(folder: Path) -> None:
-    """End the step or job of a launch whose srun is gone: nothing if it is over, as after every orderly end."""
+    """End the step or job of a launch whose srun is gone: nothing if it is over, as after every orderly end.
+
+    An srun that is killed (by the kernel, for memory) does not end its tasks on other nodes.
+    """
     try:
         slurm = json.loads((folder / MEETING).read_text())["slurm"]
     except (OSError, ValueError):  # no task had begun: srun itself takes its job out of the queue when it is ended
         return
-    if shutil.which("scancel") is None:
-        return
     inside = os.environ.get("SLURM_JOB_ID") == slurm["job"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(
-            ["scancel", "--quiet", f"{slurm['job']}.{slurm['step']}" if inside else slurm["job"]],
-            capture_output=True,
-            timeout=_SECONDS,
-        )
+    name = f"{slurm['job']}.{slurm['step']}" if inside else slurm["job"]
+    if shutil.which("scancel") is not None:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(["scancel", "--quiet", name], capture_output=True, timeout=_SCANCEL_SECONDS)
+
+
+if __name__ == "__main__":
+    command = torchrun_command(Path(sys.argv[1]), Path(sys.argv[2]))
+    os.execv(command[0], command)

@@ -1,0 +1,28 @@
+"""`python -m tokenweight.training.loopback OPTIONS...`: torchrun on one node, which nothing outside the node can reach.
+
+Whatever address torchrun is given, its store listens on all of the machine's: anyone on the network could join a run.
+So the socket is bound here, to 127.0.0.1 and a free port, and the store is given it.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from functools import partial
+
+from torch.distributed import TCPStore, run
+from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
+
+
+def main(options: list[str]) -> None:
+    """Run torchrun with a rendezvous on loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host, port = listening.getsockname()
+        # Only this process opens the store as its master; the ranks are clients of it (torchrun tells them so).
+        store = partial(TCPStore, master_listen_fd=listening.detach())
+        static_tcp_rendezvous.TCPStore = store  # type: ignore[attr-defined, misc, assignment]
+        run.main(["--master_addr", host, "--master_port", str(port), *options])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
