@@ -31,8 +31,8 @@ from shapes import SHAPES, Shape, tiny
 from training_cost import Bench, cell, extrapolate, measure
 
 from tokenweight.errors import UserError
+from tokenweight.fp8 import check_fp8, fp8_linears
 from tokenweight.training.activations import attention_kernels
-from tokenweight.training.fp8 import check_fp8, fp8_linears
 from tokenweight.training.fused import fused_elementwise
 
 Context = Callable[[Any], AbstractContextManager[Any]]

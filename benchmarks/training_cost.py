@@ -34,10 +34,10 @@ from shapes import SHAPES, Shape, step_flops
 from shapes import tiny as tiny_shape
 
 from tokenweight.errors import UserError
+from tokenweight.fp8 import check_fp8, fp8_linears
 from tokenweight.recipes.schema import Checkpointing, Weighting
 from tokenweight.training.activations import checkpoint_activations
 from tokenweight.training.flops import peak_flops
-from tokenweight.training.fp8 import check_fp8, fp8_linears
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
 from tokenweight.weighting.step import weighted_step
@@ -62,7 +62,7 @@ class Bench:
         generator = torch.Generator().manual_seed(0)
         vocabulary = shape.config["vocab_size"]
         self.ids = torch.randint(0, vocabulary, (1, shape.long_tokens), generator=generator).to(device)
-        self.ready = 5 * torch.rand((1, self.plan.columns), generator=generator).to(device)
+        self.ready = 5 * torch.rand((1, self.plan.predictions), generator=generator).to(device)
         self.windows_per_batch = shape.long_tokens // shape.short_tokens
 
     def step(self, weighting: Weighting, short_nll: Tensor | None, *, unfrozen: bool) -> None:
@@ -111,7 +111,7 @@ class Bench:
     @torch.no_grad()
     def plain_score(self, *, first_window: bool) -> Tensor:
         short = torch.zeros_like(self.ready)
-        windows = list(zip(self.plan.starts, self.plan.fills, strict=True))
+        windows = list(zip(self.plan.starts, self.plan.scored_ranges, strict=True))
         for start, (first, stop) in windows[0 if first_window else 1 :]:
             nll = self._plain_nll(self.ids[:, start : start + self.plan.short_tokens])
             short[:, first:stop] = nll[:, first - start : stop - start]

@@ -37,12 +37,12 @@ from transformers import TrainerCallback
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
+from tokenweight.fp8 import check_fp8
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
 from tokenweight.training.fit import training_arguments
 from tokenweight.training.flops import peak_flops
-from tokenweight.training.fp8 import check_fp8
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import tokenweight.authors_compat as authors
 from tokenweight.context.extend import extend
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
 from tokenweight.training.models import load_model
-from tokenweight.weighting import model_nll, parity, plan_windows, score_windows
+from tokenweight.weighting import model_nll, plan_windows, score_windows
 from tokenweight.weighting.head import Rounding
 from tokenweight.weighting.postprocess import sparse
 from tokenweight.weighting.windows import WindowPlan
@@ -51,8 +52,8 @@ def main() -> None:
         }
         frozen = {rounding: windows(smoke_base_dir(), ids, plan, rounding) for rounding in ("none", "logits")}
 
-    one_more = parity.with_one_more_own_column(plan)
-    past = slice(plan.fills[0][1], None)
+    one_more = authors.plan_windows(4096, 1024, 768)
+    past = slice(plan.scored_ranges[0][1], None)
     exact = abs_pmi(*nlls[torch.float32, "none"], plan)
     for dtype in (torch.float32, torch.bfloat16):
         ours, theirs = nlls[dtype, "none"], nlls[dtype, "nll"]
@@ -64,7 +65,7 @@ def main() -> None:
         print(f"D exactly 0 there: {zero_share(unfrozen[:, past]):.2%}, bf16 {zero_share(unfrozen_bf16[:, past]):.2%}")
         print(f"top 0.2, unfrozen: {moved(unfrozen, unfrozen_bf16, 0.2):.2%} of the set moves by bf16 logits and NLL")
         print(f"top 0.2, unfrozen: {moved(exact, unfrozen, 0.2):.2%} moves by the model's own precision")
-        print(f"top 0.2, unfrozen: {moved(unfrozen, abs_pmi(*ours, one_more), 0.2):.3%} by one more own column")
+        print(f"top 0.2, unfrozen: {moved(unfrozen, abs_pmi(*ours, one_more), 0.2):.3%} by one more own position")
         by_frozen, by_frozen_bf16 = (ours[0] - frozen["none"]).abs(), (theirs[0] - frozen["logits"]).abs()
         print(f"top 0.4, frozen: {moved(by_frozen, by_frozen_bf16, 0.4):.2%} of the set moves by bf16")
         for name, scores, kappa in (("exact", unfrozen, 0.2), ("bf16", unfrozen_bf16, 0.2), ("frozen", by_frozen, 0.4)):
@@ -111,7 +112,7 @@ def moved(one: Tensor, other: Tensor, kappa: float) -> float:
 def ties(scores: Tensor, kappa: float) -> float:
     """Share of the tokens that our rule chooses and the authors' does not."""
     ours, theirs = (
-        rule(scores, kappa, sequence_ids=range(len(scores)), seed=0) > 0 for rule in (sparse, parity.sparse)
+        rule(scores, kappa, sequence_ids=range(len(scores)), seed=0) > 0 for rule in (sparse, authors.sparse)
     )
     return ((ours & ~theirs).sum() / ours.sum()).item()
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
+from tokenweight.authors_compat import with_plain_rope
 from tokenweight.context.extend import extend
-from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope, with_plain_rope
+from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.schema import Extension
 

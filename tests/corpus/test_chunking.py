@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tokenweight.authors_compat as authors
 from tokenweight.corpus import packing
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
@@ -195,7 +196,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
 @given(st.lists(st.integers(0, 60), max_size=8), st.integers(2, 20), st.booleans(), st.integers(0, 1))
 def test_authors_plan_steps_by_the_whole_length(lengths: list[int], long_tokens: int, bos: bool, skipped: int) -> None:
     """Re-stated: cut what follows the skipped tokens every N tokens, keep the pieces that are full."""
-    segments = packing.per_document_as_authors(np.array(lengths, np.int64), long_tokens, bos=bos, skipped=skipped)
+    segments = authors.per_document(np.array(lengths, np.int64), long_tokens, bos=bos, skipped=skipped)
     payload = long_tokens - int(bos)
     expected = [
         (document, start, payload)

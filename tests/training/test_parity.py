@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, PhiConfig, PhiForCausalLM
 
+import tokenweight.authors_compat as authors
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Training, Weighting
 from tokenweight.training import launch, scoring, worker
@@ -18,7 +19,6 @@ from tokenweight.training.score_store import open_scores
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
 from tokenweight.weighting import model_nll, plan_windows, score_windows, weighted_nll
-from tokenweight.weighting import parity as authors
 from tokenweight.weighting.scores import token_scores
 
 PLAN = plan_windows(64, 16, 12)

@@ -93,8 +93,13 @@ def test_two_processes_share_a_sequence_and_nothing_changes(whole_and_shared, ca
 
 def test_columns_of_the_shards():
     shards = [SequenceShard(64, rank, 4) for rank in range(4)]
-    assert [(s.positions.start, s.positions.stop) for s in shards] == [(0, 16), (16, 32), (32, 48), (48, 64)]
-    assert [(s.columns.start, s.columns.stop) for s in shards] == [(0, 16), (16, 32), (32, 48), (48, 63)]
+    assert [(s.own_tokens.start, s.own_tokens.stop) for s in shards] == [(0, 16), (16, 32), (32, 48), (48, 64)]
+    assert [(s.own_predictions.start, s.own_predictions.stop) for s in shards] == [
+        (0, 16),
+        (16, 32),
+        (32, 48),
+        (48, 63),
+    ]
     assert sum(s.loss_scale for s in shards) == pytest.approx(4)
     with pytest.raises(ValueError, match="do not divide into 3"):
         SequenceShard(64, 0, 3)

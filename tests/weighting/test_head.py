@@ -219,7 +219,7 @@ def test_model_nll_of_some_columns_is_a_slice_of_all(make_llama):
     assert entropy.shape == everything.shape == (2, 39)
     torch.testing.assert_close(model_nll(model, ids, 7, 20), everything[:, 7:20])
     for start, stop in ((-1, 5), (5, 5), (0, 40)):
-        with pytest.raises(ValueError, match="columns"):
+        with pytest.raises(ValueError, match="positions"):
             model_nll(model, ids, start, stop)
 
 

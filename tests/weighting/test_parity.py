@@ -5,9 +5,10 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+import tokenweight.authors_compat as authors
 from tokenweight.recipes.schema import Weighting
+from tokenweight.training.models import head_rounding
 from tokenweight.weighting import head, install_head, model_nll, per_token_nll, plan_windows, score_windows
-from tokenweight.weighting import parity as authors
 from tokenweight.weighting.postprocess import sparse
 from tokenweight.weighting.scores import token_scores
 from tokenweight.weighting.step import weighted_step
@@ -33,9 +34,9 @@ def test_the_long_pass_gives_one_column_more_of_the_first_window(make_llama):
     model = make_llama()
     install_head(model)
     plan = plan_windows(61, 16, 12)
-    theirs = authors.with_one_more_own_column(plan)
+    theirs = authors.plan_windows(61, 16, 12)
     assert theirs.starts == plan.starts
-    assert theirs.fills == ((0, 16), *plan.fills[1:])
+    assert theirs.scored_ranges == ((0, 16), *plan.scored_ranges[1:])
     ids = torch.randint(2, 50, (2, 61), generator=torch.Generator().manual_seed(1))
     scored = score_windows(model, ids, theirs, bos_token_id=None, windows_per_batch=9, first_window=False)
     ours = score_windows(model, ids, plan, bos_token_id=None, windows_per_batch=9, first_window=False)
@@ -54,8 +55,8 @@ def test_the_long_pass_gives_one_column_more_of_the_first_window(make_llama):
     assert torch.equal(zero["ours"][:, 16:], zero["theirs"][:, 16:])
 
 
-def test_one_window_has_no_further_column():
-    assert authors.with_one_more_own_column(plan_windows(32, 32, 8)).fills == ((0, 31),)
+def test_one_window_has_no_further_position():
+    assert authors.plan_windows(32, 32, 8).scored_ranges == ((0, 31),)
 
 
 # --- NLL through bf16 ---
@@ -105,9 +106,9 @@ def test_rounded_logits_alone_leave_the_cross_entropy_in_fp32():
 
 
 def test_the_paper_s_head_rounds_nothing(make_llama):
-    assert authors.head_rounding("paper", frozen=False) == authors.head_rounding("paper", frozen=True) == "none"
-    assert authors.head_rounding("authors", frozen=False) == "nll"
-    assert authors.head_rounding("authors", frozen=True) == "logits"
+    assert head_rounding(frozen=False) == head_rounding(frozen=True) == "none"
+    assert authors.head_rounding(frozen=False) == "nll"
+    assert authors.head_rounding(frozen=True) == "logits"
     model = make_llama()
     ids = torch.randint(2, 50, (1, 20), generator=torch.Generator().manual_seed(5))
     assert install_head(model).rounding == "none"
@@ -194,8 +195,8 @@ def test_parity_selects_the_choice_and_leaves_dense_weights_alone():
         (Weighting(), True),
     ):
         both = [
-            token_weights(long_nll, short_nll, weighting, sequence_ids=[0, 1], seed=0, parity=parity)
-            for parity in ("paper", "authors")
+            token_weights(long_nll, short_nll, weighting, sequence_ids=[0, 1], seed=0, choose=choose)
+            for choose in (sparse, authors.sparse)
         ]
         assert torch.equal(*both) == same, weighting
 

@@ -18,7 +18,11 @@ def parameters(function):
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             listed.append("*")
             starred = True
-        default = "" if parameter.default is parameter.empty else f"={parameter.default}"
+        default = (
+            ""
+            if parameter.default is parameter.empty
+            else f"={getattr(parameter.default, '__name__', parameter.default)}"
+        )
         listed.append(parameter.name + default)
     return ", ".join(listed)
 
@@ -27,7 +31,7 @@ def parameters(function):
     ("name", "expected"),
     [
         ("plan_windows", "long_tokens, short_tokens, stride_tokens"),
-        ("token_weights", "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, parity=paper"),
+        ("token_weights", "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse"),
         ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none"),
         ("weighted_nll", "nll, weights"),
         (
@@ -45,7 +49,7 @@ def test_the_parts_fit_together_without_any_pipeline():
     """Windows by hand, NLL by the head, weights, loss: only tensors."""
     plan = public.plan_windows(long_tokens=12, short_tokens=6, stride_tokens=3)
     assert plan.starts == (0, 3, 6)
-    assert plan.fills == ((0, 5), (5, 8), (8, 11))
+    assert plan.scored_ranges == ((0, 5), (5, 8), (8, 11))
     hidden, weight = torch.randn(22, 4), torch.randn(9, 4, requires_grad=True)
     nll = public.per_token_nll(hidden, weight, torch.randint(0, 9, (22,))).view(2, 11)
     weighting = Weighting(postprocessing="dense", lambda_=0.25)

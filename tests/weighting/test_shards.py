@@ -79,17 +79,22 @@ def prepared(make_llama):
 
 def test_tokens_columns_and_parts_of_the_mean():
     shards = [SequenceShard(64, rank, 4) for rank in range(4)]
-    assert [(s.positions.start, s.positions.stop) for s in shards] == [(0, 16), (16, 32), (32, 48), (48, 64)]
-    assert [(s.columns.start, s.columns.stop) for s in shards] == [(0, 16), (16, 32), (32, 48), (48, 63)]
+    assert [(s.own_tokens.start, s.own_tokens.stop) for s in shards] == [(0, 16), (16, 32), (32, 48), (48, 64)]
+    assert [(s.own_predictions.start, s.own_predictions.stop) for s in shards] == [
+        (0, 16),
+        (16, 32),
+        (32, 48),
+        (48, 63),
+    ]
     assert [s.loss_scale for s in shards] == pytest.approx([64 / 63, 64 / 63, 64 / 63, 60 / 63])
     with pytest.raises(ValueError, match="64 tokens do not divide into 3"):
         SequenceShard(64, 0, 3)
-    assert SequenceShard(64, 0, 64).columns == slice(0, 1)
+    assert SequenceShard(64, 0, 64).own_predictions == slice(0, 1)
 
 
 def test_columns_come_together_in_order_and_as_constants(threads):
     whole = torch.arange(2 * 31, dtype=torch.float32).reshape(2, 31).requires_grad_()
-    for gathered in threads.run(lambda shard: shard.gather_columns(whole[:, shard.columns])):
+    for gathered in threads.run(lambda shard: shard.gather(whole[:, shard.own_predictions])):
         assert torch.equal(gathered, whole)
         assert not gathered.requires_grad
 

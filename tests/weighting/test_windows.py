@@ -13,7 +13,7 @@ def contexts(plan):
     """Column -> how many tokens its window shows before the predicted one; each column once, in order."""
     found = [
         (column, column + 1 - start)
-        for start, fill in zip(plan.starts, plan.fills, strict=True)
+        for start, fill in zip(plan.starts, plan.scored_ranges, strict=True)
         for column in range(*fill)
     ]
     assert [column for column, _ in found] == list(range(plan.long_tokens - 1))
@@ -23,7 +23,7 @@ def contexts(plan):
 def test_llama_8k_windows_are_those_of_the_paper():
     plan = plan_windows(32768, 8192, 6144)
     assert plan.starts == (0, 6144, 12288, 18432, 24576)
-    assert plan.fills == ((0, 8191), (8191, 14335), (14335, 20479), (20479, 26623), (26623, 32767))
+    assert plan.scored_ranges == ((0, 8191), (8191, 14335), (14335, 20479), (20479, 26623), (26623, 32767))
     assert contexts(plan) == [*range(1, 8192), *(4 * [*range(2048, 8192)])]
     later = contexts(plan)[8191:]
     assert sum(later) / len(later) == pytest.approx(5119.5)
@@ -34,7 +34,7 @@ def test_phi_2_windows_at_both_strides(stride, windows, least_context):
     plan = plan_windows(32768, 2048, stride)
     assert plan.starts == tuple(range(0, 30721, stride))
     assert len(plan.starts) == windows
-    assert plan.fills == ((0, 2047), *((a, a + stride) for a in range(2047, 32767, stride)))
+    assert plan.scored_ranges == ((0, 2047), *((a, a + stride) for a in range(2047, 32767, stride)))
     assert contexts(plan) == [*range(1, 2048), *((windows - 1) * [*range(least_context, 2048)])]
 
 
@@ -42,14 +42,14 @@ def test_128k_windows():
     plan = plan_windows(131072, 8192, 7680)
     assert plan.starts == tuple(range(0, 122881, 7680))
     assert len(plan.starts) == 17
-    assert plan.fills == ((0, 8191), *((a, a + 7680) for a in range(8191, 131071, 7680)))
+    assert plan.scored_ranges == ((0, 8191), *((a, a + 7680) for a in range(8191, 131071, 7680)))
     assert contexts(plan) == [*range(1, 8192), *(16 * [*range(512, 8192)])]
 
 
 def test_last_window_is_right_aligned_and_scores_only_what_is_left():
     plan = plan_windows(100, 32, 24)
     assert plan.starts == (0, 24, 48, 68)
-    assert plan.fills == ((0, 31), (31, 55), (55, 79), (79, 99))
+    assert plan.scored_ranges == ((0, 31), (31, 55), (55, 79), (79, 99))
     assert contexts(plan) == [*range(1, 32), *range(8, 32), *range(8, 32), *range(12, 32)]
     phi = plan_windows(16384, 2048, 1920)  # Phi-2 at half the length: the last step is 896 tokens
     assert phi.starts == (0, 1920, 3840, 5760, 7680, 9600, 11520, 13440, 14336)
@@ -58,7 +58,7 @@ def test_last_window_is_right_aligned_and_scores_only_what_is_left():
 
 def test_one_window_where_the_contexts_are_equal():
     plan = plan_windows(32, 32, 8)
-    assert (plan.starts, plan.fills) == ((0,), ((0, 31),))
+    assert (plan.starts, plan.scored_ranges) == ((0,), ((0, 31),))
 
 
 @given(st.data())
@@ -67,11 +67,11 @@ def test_every_prediction_is_scored_once_with_enough_context(data):
     short_tokens = data.draw(st.integers(2, long_tokens))
     stride_tokens = data.draw(st.integers(1, short_tokens - 1))
     plan = plan_windows(long_tokens, short_tokens, stride_tokens)
-    columns = [column for fill in plan.fills for column in range(*fill)]
+    columns = [column for fill in plan.scored_ranges for column in range(*fill)]
     assert columns == list(range(long_tokens - 1))
     assert len(plan.starts) == 1 + -(-(long_tokens - short_tokens) // stride_tokens)
     assert plan.starts == tuple(sorted(set(plan.starts)))
-    for window, (start, fill) in enumerate(zip(plan.starts, plan.fills, strict=True)):
+    for window, (start, fill) in enumerate(zip(plan.starts, plan.scored_ranges, strict=True)):
         assert 0 <= start <= long_tokens - short_tokens
         for column in range(*fill):
             context = column + 1 - start
@@ -113,7 +113,7 @@ def test_short_nll_equals_each_window_alone(make_llama, windows_per_batch):
     plan = plan_windows(61, 16, 12)
     install_head(model)
     scored = score_windows(model, ids, plan, bos_token_id=None, windows_per_batch=windows_per_batch)
-    for start, (first, stop) in zip(plan.starts, plan.fills, strict=True):
+    for start, (first, stop) in zip(plan.starts, plan.scored_ranges, strict=True):
         logits = model(input_ids=ids[:, start : start + 16]).logits.detach()
         for column in range(first, stop):
             log_p = logits[:, column - start].log_softmax(-1)
@@ -130,7 +130,7 @@ def test_no_token_sees_what_its_window_does_not_hold(make_llama, sizes, bos_toke
     ids = torch.randint(2, 50, (1, sizes[0]), generator=torch.Generator().manual_seed(2))
     ids[0, 0] = 1
     before = score_windows(model, ids, plan, bos_token_id=bos_token_id, windows_per_batch=2)
-    for start, (first, stop) in zip(plan.starts, plan.fills, strict=True):
+    for start, (first, stop) in zip(plan.starts, plan.scored_ranges, strict=True):
         changed = (ids + 7) % 48 + 2
         changed[:, 0] = 1
         changed[:, start : start + 16] = ids[:, start : start + 16]
@@ -148,7 +148,7 @@ def test_every_token_sees_all_that_its_window_holds(make_llama, bos_token_id):
     ids = torch.randint(2, 50, (1, 61), generator=torch.Generator().manual_seed(2))
     ids[0, 0] = 1
     before = score_windows(model, ids, plan, bos_token_id=bos_token_id, windows_per_batch=9)
-    for start, (first, stop) in zip(plan.starts[1:], plan.fills[1:], strict=True):
+    for start, (first, stop) in zip(plan.starts[1:], plan.scored_ranges[1:], strict=True):
         for place in (start, start + 1, first):
             changed = ids.clone()
             changed[0, place] = ids[0, place] % 48 + 2
@@ -167,7 +167,7 @@ def test_bos_in_a_mixed_batch_is_that_of_each_sequence_alone(make_llama):
     for row, bos in enumerate((None, 1, None)):
         alone = score_windows(model, ids[row : row + 1], plan, bos_token_id=bos, windows_per_batch=4)
         torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-5, atol=1e-5)
-    for start, (first, stop) in zip(plan.starts[1:], plan.fills[1:], strict=True):
+    for start, (first, stop) in zip(plan.starts[1:], plan.scored_ranges[1:], strict=True):
         window = torch.cat([torch.tensor([1]), ids[1, start + 1 : start + 16]])
         expected = model_nll(model, window[None], first - start, stop - start)[0]
         torch.testing.assert_close(together[1, first:stop], expected.detach(), rtol=1e-5, atol=1e-5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
@@ -33,20 +32,6 @@ def expected_inv_freq(config: Any) -> Tensor:
 
     scaled: Tensor = ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"))[0]
     return scaled
-
-
-def with_plain_rope(config: Any, context_tokens: int) -> Any:
-    """A copy of a configuration with its theta but plain RoPE, for `context_tokens` (parity "authors").
-
-    The authors' scorers are built so: Llama 3.1 and 3.2 lose the scaling of their `rope_type` llama3.
-    """
-    plain = copy.deepcopy(config)
-    kept = {name: config.rope_parameters.get(name) for name in ("rope_theta", "partial_rotary_factor")}
-    plain.rope_parameters = {"rope_type": "default"} | {
-        name: value for name, value in kept.items() if value is not None
-    }
-    plain.max_position_embeddings = context_tokens
-    return plain
 
 
 def assert_rope(model: nn.Module, config: Any) -> None:

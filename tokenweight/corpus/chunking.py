@@ -23,6 +23,7 @@ from tokenweight.corpus.encoding import Encoded, Encoder, resolve_kinds
 from tokenweight.corpus.packing import Segments
 from tokenweight.corpus.sources import check, document_count, documents
 from tokenweight.errors import UserError
+from tokenweight.optional import by_parity
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Chunking, Corpus, MixtureCorpus, NovelCorpus, Parity
 
@@ -57,8 +58,8 @@ def chunk(
     """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json.
 
     For the novel also kinds.npy (Kind codes) and distances.npy (of recalls: tokens back to the fact's last mention in
-    the sequence, else 0); `short_tokens` decides which recalls are long-range. `parity` "authors" cuts documents as
-    the authors' code does (packing.per_document_as_authors). Returns the accounting. Raises UserError where
+    the sequence, else 0); `short_tokens` decides which recalls are long-range. `parity` decides
+    how documents are cut. Returns the accounting. Raises UserError where
     the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
     """
     if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
@@ -81,11 +82,9 @@ def chunk(
             cut = mixture.cut(corpus, part_of, lengths, chunking.long_tokens, bos=bos, separator=separator)
             segments, order = cut.segments, mixture.order(corpus, cut.part, chunking)
             extra["parts"] = mixture.account(corpus, cut.part, order)
-        elif parity == "authors":
-            skipped = encoder.skipped_tokens
-            segments = packing.per_document_as_authors(lengths, chunking.long_tokens, bos=bos, skipped=skipped)
         else:
-            segments = packing.per_document(lengths, chunking.long_tokens, bos=bos)
+            cut_documents = by_parity(parity, packing.per_document)
+            segments = cut_documents(lengths, chunking.long_tokens, bos=bos, skipped=encoder.skipped_tokens)
         if order is None:
             order = _order(segments.sequences, chunking, read)
         chosen = segments.select(order)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.documents import Document, Kind
+from tokenweight.optional import by_parity
 from tokenweight.recipes.schema import Parity
 
 PIECE_CHARACTERS = 5_000
@@ -36,10 +37,10 @@ class Encoded:
 
 
 class Encoder:
-    """A tokenizer as chunking needs it: ids without special tokens, and whether it puts a BOS in front.
+    """A tokenizer as chunking needs it: ids without special tokens, and the BOS that sequences begin with.
 
-    The authors' code takes any tokenizer that has a BOS for one that adds it (Phi-2's does not): with `parity`
-    "authors" sequences begin with it, and `skipped_tokens` first tokens of a document, taken for BOS, are lost.
+    `skipped_tokens`: of each document where sequences begin with a BOS that the tokenizer does not add (by `parity`
+    alone), the first token is taken for it.
     """
 
     def __init__(self, tokenizer_dir: Path, parity: Parity = "paper") -> None:
@@ -47,9 +48,8 @@ class Encoder:
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(str(tokenizer_dir))
         first = self._tokenizer("a")["input_ids"][0]
-        adds_bos = first == self._tokenizer.bos_token_id
-        self.bos: int | None = self._tokenizer.bos_token_id if adds_bos or parity == "authors" else None
-        self.skipped_tokens = int(self.bos is not None and not adds_bos)
+        self.bos = by_parity(parity, sequence_bos)(self._tokenizer)
+        self.skipped_tokens = int(self.bos is not None and first != self.bos)
         self.eos: int | None = self._tokenizer.eos_token_id
         self.vocabulary: int = len(self._tokenizer)
         self._fast: Any = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
@@ -139,6 +139,12 @@ class Encoder:
         pieces = split_pieces(probe, 20)
         whole = self._call([probe], offsets=False)["input_ids"][0]
         return bool(whole == [id for ids in self._call(pieces, offsets=False)["input_ids"] for id in ids])
+
+
+def sequence_bos(tokenizer: Any) -> int | None:
+    """The id with which a tokenizer begins a sequence; None where it adds no BOS."""
+    first: int = tokenizer("a")["input_ids"][0]
+    return first if first == tokenizer.bos_token_id else None
 
 
 def encode_prefix(tokenizer: Any, text: str, n_tokens: int, **options: Any) -> Any:

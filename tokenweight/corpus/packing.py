@@ -49,34 +49,20 @@ class Segments:
         return int(np.clip(end - np.maximum(begin, covered), 0, None).sum())
 
 
-def per_document(lengths: Ints, long_tokens: int, *, bos: bool) -> Segments:
+def per_document(lengths: Ints, long_tokens: int, *, bos: bool, skipped: int = 0, step: int | None = None) -> Segments:
     """Each document on its own: BOS and N-1 tokens, step N-1, a short remainder left out (Section 4, Datasets).
 
     Without BOS a sequence is N tokens at the same step: its first token is the last of the one before, so that every
-    token but the document's first is predicted exactly once either way.
+    token but the document's first is predicted exactly once either way. `skipped`: a document's first tokens that no
+    sequence has.
     """
-    payload, step = long_tokens - int(bos), long_tokens - 1
-    counts = np.where(lengths >= payload, 1 + (lengths - payload) // step, 0)
-    document = np.repeat(np.arange(len(lengths)), counts)
-    number = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
-    ones = np.ones(len(document), np.int64)
-    return Segments(np.arange(len(document)), ones * 0, document, number * step, ones * payload)
-
-
-def per_document_as_authors(lengths: Ints, long_tokens: int, *, bos: bool, skipped: int) -> Segments:
-    """Chunks as the authors' code cuts them: step N whether or not there is a BOS (parity "authors").
-
-    With BOS a sequence has N-1 tokens of the document, so that one token is lost between two sequences. The first
-    `skipped` tokens of each document are lost as well.
-    """
-    payload = long_tokens - int(bos)
+    payload, step = long_tokens - int(bos), step or long_tokens - 1
     left = lengths - skipped
-    counts = np.where(left >= payload, 1 + (left - payload) // long_tokens, 0)
+    counts = np.where(left >= payload, 1 + (left - payload) // step, 0)
     document = np.repeat(np.arange(len(lengths)), counts)
     number = np.arange(len(document)) - np.repeat(np.cumsum(counts) - counts, counts)
     ones = np.ones(len(document), np.int64)
-    start = skipped + number * long_tokens
-    return Segments(np.arange(len(document)), ones * 0, document, start, ones * payload)
+    return Segments(np.arange(len(document)), ones * 0, document, skipped + number * step, ones * payload)
 
 
 def packed(documents: Ints, lengths: Ints, payload: int, separator: int) -> Segments:

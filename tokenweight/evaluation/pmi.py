@@ -178,7 +178,7 @@ def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos:
         if scorer is None:
             short_nll = plan.with_own_context(short_nll, long_nll)
     long, short = (nll[0].float().cpu().numpy() for nll in (long_nll, short_nll))
-    return ChunkValues(long, short, plan.fills[0][1])
+    return ChunkValues(long, short, plan.scored_ranges[0][1])
 
 
 def _row(chunk: Chunk, values: ChunkValues, shift_k: float, model: LoadedModel) -> Row:

@@ -133,8 +133,8 @@ def score(prepared: Prepared) -> Inspection:
 
 def short_context_tokens(plan: WindowPlan) -> NDArray[np.int64]:
     """How many tokens stand before each prediction in the window that scores it: int64 [M]."""
-    counts = np.arange(1, plan.columns + 1)
-    for start, (first, stop) in zip(plan.starts, plan.fills, strict=True):
+    counts = np.arange(1, plan.predictions + 1)
+    for start, (first, stop) in zip(plan.starts, plan.scored_ranges, strict=True):
         counts[first:stop] -= start
     return counts
 

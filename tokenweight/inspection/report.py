@@ -64,8 +64,8 @@ def summary(inspection: Inspection) -> dict[str, float | int]:
     weights = inspection.weights
     return {
         "tokens": inspection.plan.long_tokens,
-        "predictions": inspection.plan.columns,
-        "first_window_predictions": inspection.plan.fills[0][1],
+        "predictions": inspection.plan.predictions,
+        "first_window_predictions": inspection.plan.scored_ranges[0][1],
         "mean_long_nll": _mean(inspection.long_nll),
         "mean_short_nll": _mean(inspection.short_nll),
         "mean_abs_pmi": _mean(np.abs(inspection.long_nll - inspection.short_nll)),

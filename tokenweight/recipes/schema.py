@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
 
+from tokenweight.weighting.settings import ScoreName as ScoreName
+from tokenweight.weighting.settings import Weighting as Weighting
+
 Scale = Literal["smoke", "mini", "paper"]
 Parity = Literal["paper", "authors"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
-ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]
 
 
 class Frozen(BaseModel):
@@ -205,42 +207,13 @@ Base = Annotated[HubBase | ShippedBase | LocalBase | PretrainBase | RandomBase, 
 # --- The method --------------------------------------------------------------------------------
 
 
-class Weighting(Frozen):
-    """Score function and postprocessing (Section 3): what weight each token's loss gets.
-
-    `uniform` ignores scores; `dense` needs `lambda` in [0, 1] (Eq. 8); `sparse` needs `kappa` in (0, 1]; `raw` takes
-    the score itself as the weight, as LongCE, focal loss and MiLe do.
-    """
-
-    score: ScoreName = "abs_pmi"
-    postprocessing: Literal["uniform", "dense", "sparse", "raw"] = "uniform"
-    lambda_: float | None = Field(default=None, alias="lambda", ge=0, le=1)
-    kappa: float | None = Field(default=None, gt=0, le=1)
-    shift_k: float = Field(default=2.0, gt=1)  # sppmi, snpmi: the shift is ln k (Section 5.3)
-    gamma: PositiveFloat | None = None  # long_ce (5), focal (2), mile (1): the baselines' own exponent or cap
-
-    @model_validator(mode="after")
-    def _complete(self) -> Weighting:
-        wanted = {"uniform": (), "dense": ("lambda",), "sparse": ("kappa",), "raw": ()}[self.postprocessing]
-        given = {"lambda": self.lambda_, "kappa": self.kappa}
-        for name, value in given.items():
-            if (value is not None) != (name in wanted):
-                verb = "needs" if name in wanted else "takes no"
-                raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
-        if self.postprocessing == "raw" and self.score not in ("long_ce", "focal", "mile"):
-            raise ValueError(f"postprocessing 'raw' is for long_ce, focal and mile; {self.score!r} is not a weight")
-        if self.postprocessing == "dense" and self.score == "excess":
-            raise ValueError("score 'excess' can be negative: use it with postprocessing 'sparse'")
-        return self
-
-
 class Scorer(Frozen):
     """The short-context model theta' (Section 3.1, choice of base model) and its windows.
 
     frozen: `model`, or where that is None the recipe's own base before extension, scored once beforehand.
     unfrozen: the model in training itself, on short windows. With `precision` "fp8" the linear layers of its blocks
     multiply in float8 while it scores (not while it trains); a run is refused where that changes which tokens score
-    highest (tokenweight.training.fp8_acceptance).
+    highest (tokenweight.fp8, an optional room).
     """
 
     kind: Literal["frozen", "unfrozen"]
@@ -413,7 +386,8 @@ class Recipe(Frozen):
     `extension` None keeps the base's context; `training` None evaluates without continued pre-training.
     `parity` "authors" follows the authors' public code where it leaves the paper's text and could matter: chunks
     (a token lost between two), NLLs (through bf16), the unfrozen first window (one column more), the choice of the
-    top kappa (count, ties, filling), and the frozen scorer's RoPE type. reports/divergences.md has the table.
+    top kappa (count, ties, filling), and the frozen scorer's RoPE type. reports/divergences.md has the table, the optional
+    room tokenweight.authors_compat the code.
     """
 
     name: str  # e.g. table-3/frozen-sparse

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tokenweight.optional import by_parity
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
@@ -17,7 +18,7 @@ from tokenweight.training.checkpoints import FOLDER, checkpoint_step, needs_resh
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.launch import LAUNCH_FOLDER
-from tokenweight.training.models import load_model, resolve_device
+from tokenweight.training.models import head_rounding, load_model, resolve_device
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
@@ -27,7 +28,6 @@ from tokenweight.training.sequence_parallel import share_sequences
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_tokens
 from tokenweight.training.stopping import Stopped, stop_files
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
-from tokenweight.weighting.parity import head_rounding, with_one_more_own_column
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
@@ -55,7 +55,7 @@ def fit(
         model = load_model(
             request.model_dir,
             torch.bfloat16 if uses_bf16_parameters else torch.float32,
-            rounding=head_rounding(request.parity, frozen=False),
+            rounding=by_parity(request.parity, head_rounding)(frozen=False),
             check_rope=execution.deepspeed_stage == 0,
         )
         checkpoint_activations(model, execution.checkpointing)
@@ -174,10 +174,8 @@ def window_plan(request: TrainRequest, tokens: TokenRows) -> WindowPlan | None:
     """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
     if not request.needs_short_nll or request.scorer is None:
         return None
-    plan = plan_windows(tokens.shape[1], request.scorer.short_tokens, request.scorer.stride_tokens)
-    if request.parity == "authors" and request.scorer.kind == "unfrozen":
-        return with_one_more_own_column(plan)
-    return plan
+    make_plan = by_parity(request.parity, plan_windows) if request.scorer.kind == "unfrozen" else plan_windows
+    return make_plan(tokens.shape[1], request.scorer.short_tokens, request.scorer.stride_tokens)
 
 
 def frozen_scores(request: TrainRequest, tokens: TokenRows, plan: WindowPlan | None, tokenizer: Any) -> Scores | None:

@@ -79,6 +79,16 @@ def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int
     copy_tokenizer(tokenizer_dir, out_dir)
 
 
+def head_rounding(*, frozen: bool) -> Rounding:
+    """What the head of a model in training, or of a frozen scorer, rounds to bf16: nothing (`parity` may ask for it)."""
+    return "none"
+
+
+def scorer_config(model_dir: Path, short_tokens: int) -> Any:
+    """The configuration of a frozen scorer that reads windows of `short_tokens`: its own."""
+    return load_config(model_dir)
+
+
 def without_dropout(config: Any) -> None:
     """Set every dropout probability of a configuration to 0."""
     for name, value in config.to_dict().items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenweight.recipes.schema import Frozen, Parity, Scorer, Training, Weighting
-from tokenweight.weighting.scores import NEED_SHORT_NLL
 
 
 class TrainRequest(Frozen):
@@ -29,4 +28,4 @@ class TrainRequest(Frozen):
     @property
     def needs_short_nll(self) -> bool:
         """Whether weights compare two contexts at all (uniform, focal and MiLe do not)."""
-        return self.weighting.postprocessing != "uniform" and self.weighting.score in NEED_SHORT_NLL
+        return self.weighting.needs_short_nll

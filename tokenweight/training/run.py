@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
+from tokenweight.optional import optional_room
 from tokenweight.progress import Progress
 from tokenweight.recipes.launch_check import check_batch, check_launch
 from tokenweight.recipes.schema import Execution
@@ -26,7 +27,6 @@ from tokenweight.training.checkpoints import (
 )
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config
 from tokenweight.training.fit import fit, window_plan
-from tokenweight.training.fp8 import check_fp8
 from tokenweight.training.launch import LAUNCH_FOLDER, launch
 from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import resolve_device
@@ -102,7 +102,7 @@ def check(request: TrainRequest, execution: Execution) -> None:
     if scorer is not None and scorer.precision == "fp8":
         if not request.needs_short_nll:
             raise UserError(f"scorer.precision: score {request.weighting.score!r} needs no scoring pass; leave it out")
-        check_fp8(resolve_device(execution.device))
+        optional_room("fp8", "scorer.precision").check_fp8(resolve_device(execution.device))
     try:
         window_plan(request, tokens)
     except ValueError as error:

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 
 from tokenweight.context.extend import load_config
-from tokenweight.context.rope import with_plain_rope
 from tokenweight.errors import StageError, UserError
+from tokenweight.optional import by_parity
 from tokenweight.progress import Progress
 from tokenweight.recipes.launch_check import check_launch
 from tokenweight.recipes.schema import Execution, Parity, Scorer
 from tokenweight.training.activations import attention_kernels
 from tokenweight.training.fused import fused_elementwise
-from tokenweight.training.models import load_model, resolve_device
+from tokenweight.training.models import head_rounding, load_model, resolve_device, scorer_config
 from tokenweight.training.score_store import (
     NllRows,
     ShardHeader,
@@ -32,7 +32,6 @@ from tokenweight.training.score_store import (
 )
 from tokenweight.training.sequences import TokenRows, open_tokens
 from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
-from tokenweight.weighting.parity import head_rounding
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
 SHARD_SEQUENCES = 32
@@ -57,8 +56,8 @@ def score(
 
     The model runs with its own, un-extended configuration. Writes shards of float32 NLL with headers
     (score_store) and skips those that an earlier attempt left whole. With `tokenizer_dir`, the directory of the
-    model to be trained, a scorer of another vocabulary is refused. With `parity` "authors" the scorer loses its RoPE
-    type and its logits are rounded to bf16, as in the authors' code. Returns counts and seconds.
+    model to be trained, a scorer of another vocabulary is refused. `parity` decides about its RoPE and the
+    rounding of its logits. Returns counts and seconds.
     Raises UserError for bad input before the model is loaded.
     """
     started = time.perf_counter()
@@ -97,7 +96,7 @@ def score(
         "sequences": sequences,
         "shards": -(-sequences // SHARD_SEQUENCES),
         "windows": len(plan.starts),
-        "scored_tokens": sequences * plan.columns,
+        "scored_tokens": sequences * plan.predictions,
         "seconds": round(time.perf_counter() - started, 3),
     }
 
@@ -165,16 +164,14 @@ def _score_shards(
         progress(total, total, "sequences")
         return
     device = resolve_device(execution.device, local)
-    config = load_config(model_dir)
-    if parity == "authors":
-        config = with_plain_rope(config, plan.short_tokens)
-    rounding = head_rounding(parity, frozen=True)
+    config = by_parity(parity, scorer_config)(model_dir, plan.short_tokens)
+    rounding = by_parity(parity, head_rounding)(frozen=True)
     model = load_model(model_dir, DTYPES[headers[0].dtype], config=config, rounding=rounding).to(device).eval()
     bos = bos_token_id(tokenizer, model.config)
     done = total - world * sum(header.sequences for _, header in missing)
     with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
         for index, header in missing:
-            nll = np.empty((header.sequences, plan.columns), dtype=np.float32)
+            nll = np.empty((header.sequences, plan.predictions), dtype=np.float32)
             for first in range(0, header.sequences, execution.micro_batch_sequences):
                 rows = slice(first, min(first + execution.micro_batch_sequences, header.sequences))
                 nll[rows] = _score_rows(model, tokens, header.first_sequence, rows, plan, bos, device)

@@ -19,12 +19,11 @@ from transformers.trainer_callback import PrinterCallback
 
 from tokenweight.context.rope import assert_rope, restore_rope
 from tokenweight.errors import StageError
+from tokenweight.optional import by_parity, optional_room
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.checkpoints import mark_whole
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.fp8 import fp8_linears
-from tokenweight.training.fp8_acceptance import Fp8Acceptance
 from tokenweight.training.metrics import Eta, Row, StepMetrics, describe, same_on_all_ranks
 from tokenweight.training.reporting import StepReports
 from tokenweight.training.request import TrainRequest
@@ -32,6 +31,7 @@ from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequence_parallel import SharedRows
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stopping import asked_to_stop
+from tokenweight.weighting.postprocess import sparse
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, score_windows
@@ -76,11 +76,12 @@ class TokenWeightingTrainer(Trainer):
         self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
         self.reports, self.progress = reports, progress  # reports: in the first process only
         device = arguments.device
-        self.scores_in_fp8 = self.scores_itself and request.scorer is not None and request.scorer.precision == "fp8"
-        self.fp8_acceptance: Fp8Acceptance | None = None  # until the first step is done
-        if self.scores_in_fp8:
-            assert plan is not None
-            self.fp8_acceptance = Fp8Acceptance(request, plan, device)
+        self.choose = by_parity(request.parity, sparse)
+        self.fp8: Any = None
+        if self.scores_itself and request.scorer is not None and request.scorer.precision == "fp8":
+            self.fp8 = optional_room("fp8", "scorer.precision").Fp8Scoring(
+                request.weighting, request.training.precision, request.seed, self.choose, device
+            )
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         self.step_metrics = StepMetrics(
             device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), self.sequence_parallel
@@ -99,28 +100,28 @@ class TokenWeightingTrainer(Trainer):
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         if self.scores_itself and batches:
             token_ids = torch.cat([batch["input_ids"].to(device) for batch in batches])
-            scored = {"short_nll": self._score(token_ids, in_fp8=self.scores_in_fp8)}
-            if self.fp8_acceptance is not None:
-                scored["expected_short_nll"] = self._score(token_ids, in_fp8=False)
+            with nullcontext() if self.fp8 is None else self.fp8.linears(self.model):
+                scored = {"short_nll": self._score(token_ids)}
+            if self.fp8 is not None and self.fp8.measuring:
+                scored["exact_short_nll"] = self._score(token_ids)
             for name, nll in scored.items():
                 for batch, rows in zip(batches, nll.split([len(b["input_ids"]) for b in batches]), strict=True):
                     batch[name] = rows
         return batches, items
 
-    def _score(self, token_ids: Tensor, *, in_fp8: bool) -> Tensor:
+    def _score(self, token_ids: Tensor) -> Tensor:
         """The model's own NLL on short windows (unfrozen), [B, M]; its first window is left to the long pass."""
         assert self.plan is not None
         per_batch = windows_per_batch(self.plan, self.args.per_device_train_batch_size)
-        with fp8_linears(self.model) if in_fp8 else nullcontext():
-            return score_windows(
-                self.model,
-                token_ids,
-                self.plan,
-                bos_token_id=self.bos_token_id,
-                windows_per_batch=max(1, per_batch // self.sequence_parallel),
-                first_window=False,
-                shard=self.shard,
-            )
+        return score_windows(
+            self.model,
+            token_ids,
+            self.plan,
+            bos_token_id=self.bos_token_id,
+            windows_per_batch=max(1, per_batch // self.sequence_parallel),
+            first_window=False,
+            shard=self.shard,
+        )
 
     def compute_loss(
         self,
@@ -140,7 +141,7 @@ class TokenWeightingTrainer(Trainer):
                 seed=self.request.seed,
                 short_nll=inputs.get("short_nll"),
                 own_first_window=self.plan if self._first_window_is_ours() else None,
-                parity=self.request.parity,
+                choose=self.choose,
                 shard=self.shard,
             )
         except FloatingPointError as error:
@@ -149,10 +150,10 @@ class TokenWeightingTrainer(Trainer):
         if step is None or reason is not None:
             raise self._stopped(str(reason))
         self.step_metrics.add(step.nll, step.weights)
-        if self.fp8_acceptance is not None:
-            long_nll = step.nll if self.shard is None else self.shard.gather_columns(step.nll)
-            ids = inputs["sequence_id"].tolist()
-            self.fp8_acceptance.add(long_nll, inputs["short_nll"], inputs["expected_short_nll"], ids)
+        if "exact_short_nll" in inputs and self.plan is not None:
+            long_nll = step.nll if self.shard is None else self.shard.gather(step.nll)
+            nlls = (self.plan.with_own_context(inputs[name], long_nll) for name in ("short_nll", "exact_short_nll"))
+            self.fp8.add(long_nll, *nlls, inputs["sequence_id"].tolist())
         return step.loss
 
     @property
@@ -202,9 +203,8 @@ class TokenWeightingTrainer(Trainer):
         self.step_row = self.step_metrics.finish()
         if not all(value is None or math.isfinite(value) for value in self.step_row.values()):
             raise self._stopped(f"the loss is not finite (NLL {self.step_row['nll']})")
-        if self.fp8_acceptance is not None:
-            self.step_row["fp8_overlap"] = self.fp8_acceptance.finish()
-            self.fp8_acceptance = None
+        if self.fp8 is not None and self.fp8.measuring:
+            self.step_row["fp8_overlap"] = self.fp8.finish()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """One step's numbers to the reports and to progress; HF's own summary at the end is dropped."""

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from tokenweight.weighting.head import install_head, model_nll, per_token_nll
     from tokenweight.weighting.hf import add_token_weighting
     from tokenweight.weighting.loss import weighted_nll
+    from tokenweight.weighting.settings import Weighting
     from tokenweight.weighting.step import weighted_step
     from tokenweight.weighting.weights import token_weights
     from tokenweight.weighting.windows import plan_windows, score_windows
 
 __all__ = [
+    "Weighting",
     "add_token_weighting",
     "install_head",
     "model_nll",
@@ -27,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Weighting": "settings",
     "add_token_weighting": "hf",
     "install_head": "head",
     "model_nll": "head",

@@ -38,7 +38,7 @@ def per_token_nll(
     Differentiable in hidden, weight and bias for any gradient per row. At most `chunk_rows` x V logits exist
     at a time (fewer on a CPU, where a chunk should fit its cache). Under autocast the products use its dtype.
     `rounding` "logits" gives the NLL of logits rounded to bf16; "nll" rounds the NLL too, and its gradient is that
-    of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16 (parity "authors").
+    of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16.
     Raises ValueError where shapes do not fit.
     """
     return _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, rounding, with_entropy=False)[0]
@@ -133,21 +133,21 @@ def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
 
 
 def model_nll(model: nn.Module, token_ids: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
-    """NLL of columns [start, stop) of each sequence: column j is the NLL of token j + 1 given tokens 0..j.
+    """NLL at positions [start, stop) of each sequence: position j is the NLL of token j + 1 given tokens 0..j.
 
     `model` is a causal language model with a :class:`TokenNLLHead` (see :func:`install_head`), wrapped or not;
-    token_ids int64 [B, T]. Returns fp32 [B, stop - start] (stop None: all T - 1 columns). The head sees only
+    token_ids int64 [B, T]. Returns fp32 [B, stop - start] (stop None: all T - 1). The head sees only
     the positions asked for.
     """
     stop = token_ids.shape[1] - 1 if stop is None else stop
     if not 0 <= start < stop < token_ids.shape[1]:
-        raise ValueError(f"columns [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
+        raise ValueError(f"positions [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
     request = NLLRequest(token_ids[:, start + 1 : stop + 1], start, with_entropy=False)
     return _ask(model, request, token_ids)
 
 
 def model_nll_and_entropy(model: nn.Module, token_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """All columns of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant)."""
+    """All of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant)."""
     request = NLLRequest(token_ids[:, 1:], 0, with_entropy=True)
     nll = _ask(model, request, token_ids)
     assert request.entropy is not None
@@ -157,16 +157,16 @@ def model_nll_and_entropy(model: nn.Module, token_ids: Tensor) -> tuple[Tensor, 
 def shard_nll(
     model: nn.Module, token_ids: Tensor, shard: SequenceShard, *, with_entropy: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Our columns of :func:`model_nll` (fp32 [B, C]) where processes share a sequence; the entropy if asked for.
+    """Our predictions of :func:`model_nll` (fp32 [B, C]) where processes share a sequence; the entropy if asked for.
 
     token_ids: the whole sequences, int64 [B, N], the same on all of them. `model` has the attention of
     tokenweight.training.sequence_parallel. Raises ValueError where its layers have not exchanged anything: their
     NLLs would be those of shards without the rest.
     """
-    labels = token_ids[:, shard.columns.start + 1 : shard.columns.stop + 1]
-    positions = torch.arange(shard.positions.start, shard.positions.stop, device=token_ids.device)
+    labels = token_ids[:, shard.own_predictions.start + 1 : shard.own_predictions.stop + 1]
+    positions = torch.arange(shard.own_tokens.start, shard.own_tokens.stop, device=token_ids.device)
     request, before = NLLRequest(labels, 0, with_entropy), shard.exchanges
-    nll = _ask(model, request, token_ids[:, shard.positions], position_ids=positions[None], sequence_shard=shard)
+    nll = _ask(model, request, token_ids[:, shard.own_tokens], position_ids=positions[None], sequence_shard=shard)
     if shard.exchanges == before:
         raise ValueError("the model's attention does not take a sequence_shard: its shards would not see each other")
     return nll, request.entropy

@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tokenweight.recipes.schema import Weighting
 from tokenweight.weighting.head import install_head
-from tokenweight.weighting.scores import NEED_SHORT_NLL
+from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import plan_windows, score_windows
 
@@ -31,7 +30,6 @@ def add_token_weighting(
     depend on the seed and the sequence's own tokens. Set remove_unused_columns=False to keep extra columns.
     """
     install_head(trainer.model)
-    compares_contexts = weighting.postprocessing != "uniform" and weighting.score in NEED_SHORT_NLL
 
     def compute_loss(
         model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -39,7 +37,7 @@ def add_token_weighting(
         token_ids = inputs["input_ids"]
         plan = plan_windows(token_ids.shape[1], short_tokens, stride_tokens)
         short_nll = inputs.get("short_nll")
-        unfrozen = compares_contexts and short_nll is None
+        unfrozen = weighting.needs_short_nll and short_nll is None
         if unfrozen:
             short_nll = score_windows(
                 model,

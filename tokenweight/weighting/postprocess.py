@@ -6,10 +6,17 @@ Pure functions on fp32 [B, M]; M is the number of predictions (the paper's sum t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
+
+
+class Choice(Protocol):
+    """A way to choose tokens by their scores [B, M]: weights [B, M], 0 where a token is not chosen."""
+
+    def __call__(self, scores: Tensor, kappa: float, *, sequence_ids: Sequence[int], seed: int) -> Tensor: ...
 
 
 def uniform(scores: Tensor) -> Tensor:
@@ -44,11 +51,13 @@ def sparse(scores: Tensor, kappa: float, *, sequence_ids: Sequence[int], seed: i
         raise ValueError(f"kappa must lie in (0, 1], not {kappa}")
     if len(sequence_ids) != scores.shape[0]:
         raise ValueError(f"{len(sequence_ids)} sequence ids for {scores.shape[0]} sequences")
-    columns = scores.shape[1]
-    count = max(1, round(kappa * columns))
+    predictions = scores.shape[1]
+    count = max(1, round(kappa * predictions))
     weights = torch.zeros_like(scores)
     for row, sequence_id in enumerate(sequence_ids):
-        shuffled = torch.from_numpy(np.random.default_rng([seed, sequence_id]).permutation(columns)).to(scores.device)
+        shuffled = torch.from_numpy(np.random.default_rng([seed, sequence_id]).permutation(predictions)).to(
+            scores.device
+        )
         order = torch.sort(scores[row, shuffled], descending=True, stable=True).indices
-        weights[row, shuffled[order[:count]]] = columns / count
+        weights[row, shuffled[order[:count]]] = predictions / count
     return weights

@@ -11,10 +11,9 @@ import math
 import torch
 from torch import Tensor
 
-from tokenweight.recipes.schema import ScoreName
+from tokenweight.weighting.settings import ScoreName
 
 DEFAULT_GAMMA: dict[ScoreName, float] = {"long_ce": 5.0, "focal": 2.0, "mile": 1.0}
-NEED_SHORT_NLL: tuple[ScoreName, ...] = ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce")
 
 
 def token_scores(

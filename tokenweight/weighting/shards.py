@@ -1,8 +1,8 @@
-"""A sequence whose tokens lie on several processes: which are ours, and how columns come together again.
+"""A sequence whose tokens lie on several processes: which are ours, and how they come together again.
 
-P processes hold N / P tokens each, in order. Column j (the NLL of token j + 1) lies where token j does, so labels are
+P processes hold N / P tokens each, in order. Prediction j (the NLL of token j + 1) lies where token j does, so labels are
 shifted before the sequence is cut: the last position of a shard predicts the first token of the next one. The last
-shard has one column less. Weights need the whole sequence (a sum, the highest of all scores): NLLs are gathered, every
+shard has one prediction less. Weights need the whole sequence (a sum, the highest of all scores): NLLs are gathered, every
 process makes the same weights from the same numbers, and takes its own. How attention sees all tokens is not decided
 here: tokenweight.training.sequence_parallel.
 """
@@ -33,29 +33,29 @@ class SequenceShard:
             raise ValueError(f"{self.tokens} tokens do not divide into {self.processes} equal shards")
 
     @property
-    def positions(self) -> slice:
+    def own_tokens(self) -> slice:
         """Our tokens of the sequence."""
         share = self.tokens // self.processes
         return slice(self.rank * share, (self.rank + 1) * share)
 
     @property
-    def columns(self) -> slice:
-        """Our columns of the M = N - 1."""
-        return slice(self.positions.start, min(self.positions.stop, self.tokens - 1))
+    def own_predictions(self) -> slice:
+        """Our predictions of the M = N - 1."""
+        return slice(self.own_tokens.start, min(self.own_tokens.stop, self.tokens - 1))
 
     @property
     def loss_scale(self) -> float:
-        """What makes a mean over our columns this sequence's part of a mean over all processes.
+        """What makes a mean over our predictions this sequence's part of a mean over all processes.
 
         Engines average gradients over processes, P of which hold one sequence: (sum over ours) * P / M.
         """
-        ours: int = self.columns.stop - self.columns.start
+        ours: int = self.own_predictions.stop - self.own_predictions.start
         return ours * self.processes / (self.tokens - 1)
 
-    def gather_columns(self, ours: Tensor) -> Tensor:
-        """All columns [B, M] from each process's own [B, C], the same on every process; without gradient."""
+    def gather(self, ours: Tensor) -> Tensor:
+        """All predictions' values [B, M] from each process's own [B, C], the same on every process; without gradient."""
         share = self.tokens // self.processes
-        shards = self._gather(pad(ours.detach(), (0, share - ours.shape[1])))
+        shards = self._all_gather(pad(ours.detach(), (0, share - ours.shape[1])))
         return torch.cat(shards, dim=1)[:, : self.tokens - 1]
 
     def spread(self, rows: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -66,9 +66,9 @@ class SequenceShard:
         """
         share = -(-len(rows) // self.processes)
         ours = torch.arange(self.rank * share, (self.rank + 1) * share, device=rows.device).clamp(max=len(rows) - 1)
-        return torch.cat(self._gather(function(rows[ours])))[: len(rows)]
+        return torch.cat(self._all_gather(function(rows[ours])))[: len(rows)]
 
-    def _gather(self, ours: Tensor) -> list[Tensor]:
+    def _all_gather(self, ours: Tensor) -> list[Tensor]:
         parts = [torch.empty_like(ours, memory_format=torch.contiguous_format) for _ in range(self.processes)]
         dist.all_gather(parts, ours.contiguous(), group=self.group)
         return parts

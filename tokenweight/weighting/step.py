@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tokenweight.recipes.schema import Parity, Weighting
 from tokenweight.weighting.head import model_nll, model_nll_and_entropy, shard_nll
 from tokenweight.weighting.loss import weighted_nll
+from tokenweight.weighting.postprocess import Choice, sparse
+from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.weights import token_weights
 from tokenweight.weighting.windows import WindowPlan
@@ -19,7 +20,7 @@ from tokenweight.weighting.windows import WindowPlan
 class WeightedStep:
     """What a step computed: loss (scalar, with gradient), nll and weights (fp32 [B, M], constants).
 
-    Where processes share the sequences: our columns [B, C] of both, and our part of the loss, times P.
+    Where processes share the sequences: our predictions [B, C] of both, and our part of the loss, times P.
     """
 
     loss: Tensor
@@ -36,13 +37,13 @@ def weighted_step(
     seed: int,
     short_nll: Tensor | None = None,
     own_first_window: WindowPlan | None = None,
-    parity: Parity = "paper",
+    choose: Choice = sparse,
     shard: SequenceShard | None = None,
 ) -> WeightedStep:
     """The weighted loss of sequences of equal length, token_ids int64 [B, N].
 
     `model` has a TokenNLLHead; short_nll fp32 [B, M] from a frozen scorer or from `score_windows`. With
-    `own_first_window` the columns of that plan's first window are taken from the long pass: an unfrozen scorer's
+    `own_first_window` the positions of that plan's first window are taken from the long pass: an unfrozen scorer's
     contexts are the same there, and LongCE leaves tokens alone that have no shorter context. With `shard` the processes
     of its group are given the same sequences and share them; the mean of their gradients is that of the whole.
     """
@@ -56,18 +57,18 @@ def weighted_step(
     else:
         nll = model_nll(model, token_ids)
     long_nll = nll.detach()
-    if shard is not None:  # weights look at all columns
-        long_nll = shard.gather_columns(nll)
-        entropy = None if entropy is None else shard.gather_columns(entropy)
+    if shard is not None:  # weights look at all predictions
+        long_nll = shard.gather(nll)
+        entropy = None if entropy is None else shard.gather(entropy)
     # 2. Short context, without.
     if short_nll is not None and own_first_window is not None:
         short_nll = own_first_window.with_own_context(short_nll, long_nll)
     # 3. Weights, as constants.
     weights = token_weights(
-        long_nll, short_nll, weighting, sequence_ids=sequence_ids, seed=seed, long_entropy=entropy, parity=parity
+        long_nll, short_nll, weighting, sequence_ids=sequence_ids, seed=seed, long_entropy=entropy, choose=choose
     )
     # 4. Loss.
     if shard is None:
         return WeightedStep(weighted_nll(nll, weights), long_nll, weights)
-    ours = weights[:, shard.columns]
+    ours = weights[:, shard.own_predictions]
     return WeightedStep(weighted_nll(nll, ours) * shard.loss_scale, nll.detach(), ours)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokenweight.recipes.schema import Parity, Weighting
-from tokenweight.weighting import parity as authors
-from tokenweight.weighting.postprocess import dense, sparse, uniform
+from tokenweight.weighting.postprocess import Choice, dense, sparse, uniform
 from tokenweight.weighting.scores import token_scores
+from tokenweight.weighting.settings import Weighting
 
 
 @torch.no_grad()
@@ -22,15 +21,15 @@ def token_weights(
     sequence_ids: Sequence[int],
     seed: int,
     long_entropy: Tensor | None = None,
-    parity: Parity = "paper",
+    choose: Choice = sparse,
 ) -> Tensor:
     """Weight of each prediction's loss: fp32 [B, M], non-negative, finite, without gradient.
 
     long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
     None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
-    with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. `parity` "authors" chooses the
-    sparse tokens as the authors' code does (tokenweight.weighting.parity). Uniform, dense and sparse
-    weights average to 1 over M. Raises ValueError for wrong shapes, FloatingPointError for NLLs that are not finite.
+    with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. `choose` makes the
+    sparse weights, by default as :func:`sparse` does. Uniform, dense and sparse weights average to 1 over M. Raises
+    ValueError for wrong shapes, FloatingPointError for NLLs that are not finite.
     """
     given = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
     tensors = {name: value.detach().float() for name, value in given.items() if value is not None}
@@ -54,6 +53,5 @@ def token_weights(
         return dense(scores, weighting.lambda_)
     if weighting.postprocessing == "sparse":
         assert weighting.kappa is not None
-        choose = authors.sparse if parity == "authors" else sparse
         return choose(scores, weighting.kappa, sequence_ids=sequence_ids, seed=seed)
     return scores  # "raw": the score is the weight

@@ -1,7 +1,7 @@
 """Short-context windows: which window of n tokens gives which prediction its short NLL (Section 4).
 
-A sequence of N tokens has N - 1 predictions; column j holds the NLL of token j + 1. Windows of n tokens start
-every s tokens. The first gives columns 0..n-2; each later one gives its last s columns, so that every
+A sequence of N tokens has N - 1 predictions; position j holds the NLL of token j + 1. Windows of n tokens start
+every s tokens. The first gives positions 0..n-2; each later one gives its last s positions, so that every
 prediction is scored exactly once and, past the first window, with n - s to n - 1 tokens of context.
 """
 
@@ -25,19 +25,19 @@ class WindowPlan:
     short_tokens: int
     stride_tokens: int
     starts: tuple[int, ...]
-    fills: tuple[tuple[int, int], ...]  # per window: the half-open range of columns that it scores
+    scored_ranges: tuple[tuple[int, int], ...]  # per window: the half-open range of positions that it scores
 
     @property
-    def columns(self) -> int:
+    def predictions(self) -> int:
         """Number of predictions M = N - 1."""
         return self.long_tokens - 1
 
     def with_own_context(self, short_nll: Tensor, long_nll: Tensor) -> Tensor:
-        """`short_nll` [B, M] with the first window's columns taken from `long_nll`.
+        """`short_nll` [B, M] with the first window's positions taken from `long_nll`.
 
         There both contexts are the same tokens: an unfrozen scorer's NLL is the long pass's own, and D = 0.
         """
-        first = self.fills[0][1]
+        first = self.scored_ranges[0][1]
         return torch.cat([long_nll[:, :first], short_nll[:, first:]], dim=1)
 
 
@@ -55,9 +55,9 @@ def plan_windows(long_tokens: int, short_tokens: int, stride_tokens: int) -> Win
         )
     later = -(-(long_tokens - short_tokens) // stride_tokens)
     starts = [min(c * stride_tokens, long_tokens - short_tokens) for c in range(later + 1)]
-    ends = [start + short_tokens - 1 for start in starts]  # last column a window can score, plus one
-    fills = tuple(zip([0, *ends[:-1]], ends, strict=True))
-    return WindowPlan(long_tokens, short_tokens, stride_tokens, tuple(starts), fills)
+    ends = [start + short_tokens - 1 for start in starts]  # last position that a window can score, plus one
+    scored = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    return WindowPlan(long_tokens, short_tokens, stride_tokens, tuple(starts), scored)
 
 
 def window_token_ids(token_ids: Tensor, plan: WindowPlan, windows: list[int], bos_token_id: int | None) -> Tensor:
@@ -90,12 +90,12 @@ def score_windows(
 
     `model` carries a TokenNLLHead and sees each window alone, `windows_per_batch` of them in a forward pass;
     the head runs on the scored positions only. The model is in eval mode meanwhile. With `first_window` False
-    columns 0..n-2 are left zero, to be taken from the long pass (:meth:`WindowPlan.with_own_context`). Processes that
+    positions 0..n-2 are left zero, to be taken from the long pass (:meth:`WindowPlan.with_own_context`). Processes that
     share their sequences (`shard`) score whole windows each, without a word in between, and all get all NLLs.
     """
     was_training = model.training
     model.eval()
-    short_nll = torch.zeros(token_ids.shape[0], plan.columns, dtype=torch.float32, device=token_ids.device)
+    short_nll = torch.zeros(token_ids.shape[0], plan.predictions, dtype=torch.float32, device=token_ids.device)
     for first_position, windows in _alike(plan, skip=0 if first_window else 1):
         inputs = window_token_ids(token_ids, plan, windows, bos_token_id).flatten(0, 1)
 
@@ -106,7 +106,7 @@ def score_windows(
         nll = nll_of(inputs) if shard is None else shard.spread(inputs, nll_of)
         nll = nll.view(token_ids.shape[0], len(windows), -1)
         for i, window in enumerate(windows):
-            start, stop = plan.fills[window]
+            start, stop = plan.scored_ranges[window]
             short_nll[:, start:stop] = nll[:, i]
     model.train(was_training)
     return short_nll
@@ -115,7 +115,7 @@ def score_windows(
 def _alike(plan: WindowPlan, skip: int) -> Iterator[tuple[int, list[int]]]:
     """Windows that score the same positions of themselves: (first scored position, their numbers)."""
     groups: dict[int, list[int]] = {}
-    for window, (start, fill) in enumerate(zip(plan.starts, plan.fills, strict=True)):
+    for window, (start, scored) in enumerate(zip(plan.starts, plan.scored_ranges, strict=True)):
         if window >= skip:
-            groups.setdefault(fill[0] - start, []).append(window)
+            groups.setdefault(scored[0] - start, []).append(window)
     yield from groups.items()

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+import tokenweight.authors_compat as authors
+from tokenweight.fp8.overlap import choosing_weighting, top_kappa_overlap
 from tokenweight.recipes.schema import Weighting
-from tokenweight.weighting.overlap import choosing_weighting, top_kappa_overlap
 
 SPARSE = Weighting(postprocessing="sparse", kappa=0.2)
 DENSE = Weighting(postprocessing="dense", lambda_=0.75)
@@ -42,7 +43,7 @@ def test_the_weighting_s_score_and_kappa_decide():
     positive = SPARSE.model_copy(update={"score": "ppmi"})
     assert overlap(long_nll, short, other, positive) == (0, 2)
     assert overlap(long_nll, short, other, positive.model_copy(update={"kappa": 0.4})) == (2, 4)
-    assert overlap(long_nll, short, other, SPARSE.model_copy(update={"kappa": 0.25}), parity="authors")[1] == 2
+    assert overlap(long_nll, short, other, SPARSE.model_copy(update={"kappa": 0.25}), choose=authors.sparse)[1] == 2
 
 
 def test_a_weighting_that_chooses_nothing_is_ranked_at_kappa_0_2():

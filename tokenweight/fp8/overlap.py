@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from tokenweight.recipes.schema import Parity, Weighting
+from tokenweight.weighting.postprocess import Choice, sparse
+from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.weights import token_weights
 
 KAPPA_WITHOUT_ONE = 0.2  # for weightings that choose no tokens (dense): the paper's kappa for unfrozen scorers
@@ -20,7 +21,7 @@ def top_kappa_overlap(
     *,
     sequence_ids: Sequence[int],
     seed: int,
-    parity: Parity = "paper",
+    choose: Choice = sparse,
 ) -> tuple[int, int]:
     """Tokens among the top kappa by both of two short-context NLLs, and tokens among the top kappa by either one.
 
@@ -30,7 +31,7 @@ def top_kappa_overlap(
     """
     choosing = choosing_weighting(weighting)
     chosen, also = (
-        token_weights(long_nll, nll, choosing, sequence_ids=sequence_ids, seed=seed, parity=parity) > 0
+        token_weights(long_nll, nll, choosing, sequence_ids=sequence_ids, seed=seed, choose=choose) > 0
         for nll in (short_nll, other_short_nll)
     )
     return int((chosen & also).sum()), int(chosen.sum())

@@ -1,7 +1,7 @@
 """Scoring with float8 products: the linear layers of a model's blocks in e4m3, at up to twice the speed of bf16.
 
 Scores only rank and weigh tokens, so the scoring pass can bear rounding that training could not. How much the ranking
-bears is measured in every run (tokenweight.training.fp8_acceptance).
+bears is measured in every run (tokenweight.fp8.scoring).
 """
 
 from __future__ import annotations

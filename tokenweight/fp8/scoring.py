@@ -1,0 +1,62 @@
+"""Float8 scoring in a training: on its first step measured against scores in the training's own precision."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+from tokenweight.errors import StageError
+from tokenweight.fp8.linears import fp8_linears
+from tokenweight.fp8.overlap import choosing_weighting, top_kappa_overlap
+from tokenweight.weighting.postprocess import Choice
+from tokenweight.weighting.settings import Weighting
+
+MINIMUM_OVERLAP = 0.98
+
+
+class Fp8Scoring:
+    """What the trainer asks of float8 scoring: its products, and whether they choose the right tokens.
+
+    `measuring` until the first step is finished: the trainer then scores in `precision` too, and :meth:`add` counts,
+    over micro-batches and processes, how many of the top-kappa tokens float8 scores choose rightly.
+    """
+
+    def __init__(self, weighting: Weighting, precision: str, seed: int, choose: Choice, device: torch.device) -> None:
+        self.weighting, self.precision, self.seed, self.choose = weighting, precision, seed, choose
+        self.counts = torch.zeros(2, dtype=torch.int64, device=device)
+        self.measuring = True
+
+    def linears(self, model: Any) -> AbstractContextManager[list[str]]:
+        """While open, the linear layers of `model` multiply in float8."""
+        return fp8_linears(model)
+
+    def add(self, long_nll: Tensor, fp8_short_nll: Tensor, short_nll: Tensor, sequence_ids: list[int]) -> None:
+        """Count a micro-batch: the NLLs [B, M] of whole sequences, as weights see them."""
+        counted = top_kappa_overlap(
+            long_nll,
+            short_nll,
+            fp8_short_nll,
+            self.weighting,
+            sequence_ids=sequence_ids,
+            seed=self.seed,
+            choose=self.choose,
+        )
+        self.counts += torch.tensor(counted, device=self.counts.device)
+
+    def finish(self) -> float:
+        """The overlap over all processes, the same on each; StageError on each where it is too low."""
+        self.measuring = False
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(self.counts)
+        shared, chosen = self.counts.tolist()
+        overlap: float = shared / chosen
+        if overlap < MINIMUM_OVERLAP:
+            kappa = choosing_weighting(self.weighting).kappa
+            raise StageError(
+                f"scorer.precision: fp8 scores agree with {self.precision} scores on {overlap:.4f} of the top {kappa:g} "
+                f"of tokens, and {MINIMUM_OVERLAP} is needed; set it to 'training' to score in {self.precision}"
+            )
+        return overlap

@@ -1,0 +1,29 @@
+"""Optional rooms: what a setting may ask for and the rest works without; nothing else imports them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from tokenweight.errors import UserError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def optional_room(name: str, setting: str) -> Any:
+    """The package tokenweight.<name>, which `setting` asks for; UserError where it was left out of the installation."""
+    try:
+        return import_module(f"tokenweight.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"tokenweight.{name}":
+            raise
+        raise UserError(f"{setting}: needs tokenweight/{name}, which is not installed; leave the setting out") from None
+
+
+def by_parity(parity: str, function: Function) -> Function:
+    """`function`, or with `parity: authors` the one of the same name that follows the authors' public code."""
+    if parity == "paper":
+        return function
+    theirs: Function = getattr(optional_room("authors_compat", "parity"), function.__name__)
+    return theirs
