@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from learn_tokenizer import save_tokenizer, train_tokenizer
+
 from tokenweight.corpus import novel
 from tokenweight.corpus.assets import shipped_tokenizer_dir
 from tokenweight.corpus.lexicon import words
 from tokenweight.corpus.sources import documents
-from tokenweight.corpus.tokenizer import save_tokenizer, train_tokenizer
 from tokenweight.recipes.mini import BOOKS, TOKENIZER
 
 VOCABULARY = 8192
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 def texts(books: Path) -> Iterator[str]:
-    """What the tokenizer learns from; digits have entries of their own (tokenweight.corpus.tokenizer)."""
+    """What the tokenizer learns from; digits have entries of their own (learn_tokenizer)."""
     for book in documents(BOOKS.model_copy(update={"path": str(books)}), "train"):
         yield _without_digits(book.text)
     for piece in novel.short_pieces(NOVEL_SEED, "tokenizer", NOVEL_PIECES):

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from learn_tokenizer import COMMON_WORDS, save_tokenizer, train_tokenizer
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -37,8 +38,7 @@ from tokenweight.corpus import exercises, novel
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
-from tokenweight.corpus.lexicon import COMMON_WORDS, words
-from tokenweight.corpus.tokenizer import save_tokenizer, train_tokenizer
+from tokenweight.corpus.lexicon import words
 
 CONTEXT_TOKENS = 1024
 

@@ -122,7 +122,10 @@ def test_an_echo_says_the_same_again() -> None:
 
 
 def test_many_documents_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = [document.text for document in echo.echoes(1, "train", 5, 50)]
+    expected = [
+        document.text
+        for document in echo.documents(EchoCorpus(seed=1, documents=5, document_tokens=50), "train", False)
+    ]
     monkeypatch.setattr(generation, "MANY", 2)
     made = generation.in_order(_nth, 5, workers=2)
     assert [document.text for document in made] == expected
@@ -152,7 +155,7 @@ def test_the_makers_end_with_who_asked_for_them(tmp_path: Path) -> None:
 
 
 def _nth(i: int) -> Document:
-    return list(echo.echoes(1, "train", 5, 50))[i]
+    return list(echo.documents(EchoCorpus(seed=1, documents=5, document_tokens=50), "train", False))[i]
 
 
 def test_tokens_of_texts_together_are_those_of_each(shipped: Encoder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from tokenweight.corpus import novel
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.documents import Document
 from tokenweight.corpus.encoding import Encoder, split_pieces
-from tokenweight.corpus.tokenizer import BOS, EOS, save_tokenizer, train_tokenizer
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+from learn_tokenizer import BOS, EOS, save_tokenizer, train_tokenizer
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
+
+Split = Literal["train", "validation"]
 
 
 class Kind(IntEnum):

@@ -11,16 +11,15 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-from tokenweight.corpus.documents import Document
+from tokenweight.corpus.documents import Document, Split
 from tokenweight.errors import UserError
 from tokenweight.pipeline.listing import is_listing, listed_files, refuse_listing
 from tokenweight.recipes.schema import FilesCorpus
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")
 TEXT_FIELD = "text"
-Split = Literal["train", "validation"]
 
 
 def list_files(corpus: FilesCorpus) -> list[Path]:
@@ -41,7 +40,7 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
     return found
 
 
-def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
+def documents(corpus: FilesCorpus, split: Split, labelled: bool = False) -> Iterator[Document]:
     """The documents of one split in the order of files and lines."""
     paths = _readable_files(corpus)
     chosen = _split_numbers(corpus, paths, split)

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tokenweight.corpus.documents import Document
+from tokenweight.corpus.documents import Document, Split
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import HubCorpus
 
 
-def documents(corpus: HubCorpus, split: Literal["train", "validation"]) -> Iterator[Document]:
+def documents(corpus: HubCorpus, split: Split, labelled: bool) -> Iterator[Document]:
     """The documents of one split in the repository's order; `repo_id` may be a local directory of its files."""
     name = corpus.train_split if split == "train" else corpus.validation_split
     if name is None:
         raise UserError("corpus.validation_split: none is given; name the split to measure perplexity on")
     return _stream(corpus, name)
+
+
+def count(corpus: HubCorpus, split: Split) -> int:
+    """Nobody knows before the end."""
+    return 0
 
 
 def _stream(corpus: HubCorpus, split: str) -> Iterator[Document]:

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from random import Random
 
 from tokenweight.corpus import exercises
-from tokenweight.corpus.documents import Document, Kind
+from tokenweight.corpus.documents import Document, Kind, Split
 from tokenweight.corpus.generation import in_order
 from tokenweight.corpus.lexicon import HARD_OPENINGS, KEEPSAKES, NAMES, PLACES, SAYINGS, TRADES, words
 from tokenweight.corpus.manuscript import Fact, Manuscript, Memory
+from tokenweight.recipes.schema import NovelCorpus
 
 CHARACTERS_PER_TOKEN = 4.0  # of this text under the shipped tokenizer: turns token targets into characters
 SHORTS_PER_BOOK = 6
@@ -57,6 +59,21 @@ MEETINGS: tuple[tuple[str, ...], ...] = (
     ("", " waited for ", " and ", "."),
     ("Then ", " spoke of ", ", and ", " laughed."),
 )
+
+
+def documents(corpus: NovelCorpus, split: Split, labelled: bool) -> Iterator[Document]:
+    """Validation is books only; in training every book is followed by its short pieces."""
+    shorts = SHORTS_PER_BOOK if split == "train" else 0
+    number = corpus.documents if split == "train" else corpus.validation_documents
+    pieces = short_pieces(corpus.seed, split, shorts * number, labelled=labelled)
+    for written in books(corpus.seed, split, number, corpus.document_tokens, labelled=labelled):
+        yield written
+        yield from islice(pieces, shorts)
+
+
+def count(corpus: NovelCorpus, split: Split) -> int:
+    """How many documents the split has."""
+    return corpus.validation_documents if split == "validation" else corpus.documents * (1 + SHORTS_PER_BOOK)
 
 
 def books(seed: int, split: str, count: int, book_tokens: int, *, labelled: bool = True) -> Iterator[Document]:
