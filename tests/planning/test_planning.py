@@ -16,7 +16,7 @@ from tokenweight.planning.plan import check_checkpoints, check_execution, check_
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
 from tokenweight.tasks.collect import plan_target
-from tokenweight.training.checkpoints import mark_whole
+from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.stages import Score, Train
 
 TABLE_3 = ("mmlu", "longbench", "ruler")
@@ -256,7 +256,7 @@ def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: 
     for rank in range(2):
         (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
     two = Execution(launcher="torchrun", processes=2)
-    mark_whole(checkpoint, two)
+    mark_complete(checkpoint, two)
     check_checkpoints(steps, store, two)
     four = two.model_copy(update={"processes": 4})
     with pytest.raises(UserError, match=r"checkpoint-8: was made with processes 2, this run has processes 4; go on"):

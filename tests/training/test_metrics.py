@@ -149,7 +149,7 @@ def test_nan_on_one_rank_ends_both_and_keeps_the_last_checkpoint(make_request, u
         stopped, reason = (tmp_path / f"stopped-{rank}").read_text().split(" ", 1)
         assert float(stopped) - injected < 5
         assert reason == "training stopped at step 3: short_nll is not finite; the last checkpoint is kept"
-    assert (tmp_path / "checkpoints" / "checkpoint-2" / "whole.json").is_file()
+    assert (tmp_path / "checkpoints" / "checkpoint-2" / "complete.json").is_file()
 
 
 def test_tensorboard_has_each_step_once_also_after_a_cut(make_request, tmp_path):

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training.checkpoints import check_resume, delete_broken, last_whole, mark_whole, needs_resharding
+from tokenweight.training.checkpoints import check_resume, delete_broken, last_complete, mark_complete, needs_resharding
 from tokenweight.training.metrics import TIMING_FIELDS
 from tokenweight.training.run import train
 from tokenweight.training.scoring import score
@@ -154,16 +154,16 @@ def test_only_a_checkpoint_with_all_its_files_counts(tmp_path):
         (folder / "model.safetensors").write_bytes(b"x" * 10)
         (folder / "part" / "rank.pt").write_bytes(b"x" * 10)
         (folder / "rng_state.pth").write_bytes(b"x")
-        mark_whole(folder, EXECUTION)
-    assert last_whole(tmp_path) == (tmp_path / "checkpoint-10", [])
+        mark_complete(folder, EXECUTION)
+    assert last_complete(tmp_path) == (tmp_path / "checkpoint-10", [])
     (tmp_path / "checkpoint-10" / "part" / "rank.pt").write_bytes(b"x")
-    assert last_whole(tmp_path) == (tmp_path / "checkpoint-4", [tmp_path / "checkpoint-10"])
+    assert last_complete(tmp_path) == (tmp_path / "checkpoint-4", [tmp_path / "checkpoint-10"])
     delete_broken([tmp_path / "checkpoint-10"])
     assert not (tmp_path / "checkpoint-10").exists()
     shutil.rmtree(tmp_path / "checkpoint-4" / "part")
-    (tmp_path / "checkpoint-2" / "whole.json").write_text("{")
-    assert last_whole(tmp_path) == (None, [tmp_path / "checkpoint-4", tmp_path / "checkpoint-2"])
-    assert last_whole(tmp_path / "nothing") == (None, [])
+    (tmp_path / "checkpoint-2" / "complete.json").write_text("{")
+    assert last_complete(tmp_path) == (None, [tmp_path / "checkpoint-4", tmp_path / "checkpoint-2"])
+    assert last_complete(tmp_path / "nothing") == (None, [])
 
 
 def test_a_checkpoint_without_every_process_part_is_not_marked(tmp_path):
@@ -174,8 +174,8 @@ def test_a_checkpoint_without_every_process_part_is_not_marked(tmp_path):
         (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
     (checkpoint / "global_step2" / "zero_pp_rank_0_mp_rank_00_optim_states.pt").write_bytes(b"x")
     with pytest.raises(StageError, match=r"1 of 2 processes left .*optim_states.pt here"):
-        mark_whole(checkpoint, two)
-    assert last_whole(tmp_path) == (None, [checkpoint])
+        mark_complete(checkpoint, two)
+    assert last_complete(tmp_path) == (None, [checkpoint])
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_another_split_is_refused_in_one_line_or_converted_on_request(tmp_path, 
         (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
         (checkpoint / "global_step20" / f"zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").write_bytes(b"x")
     made = Execution(launcher="torchrun", processes=2, deepspeed_stage=3)
-    mark_whole(checkpoint, made)
+    mark_complete(checkpoint, made)
     check_resume(checkpoint, made.model_copy(update={"save_every_steps": 7, "checkpointing": "full"}))
     present = made.model_copy(update=changes)
     with pytest.raises(UserError, match=message) as refused:

@@ -23,7 +23,7 @@ import os, signal, threading, time
 from pathlib import Path
 
 def watch(checkpoint):
-    while not checkpoint.is_dir() or (checkpoint / "whole.json").is_file():
+    while not checkpoint.is_dir() or (checkpoint / "complete.json").is_file():
         time.sleep(0.001)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -76,7 +76,7 @@ def test_a_process_killed_while_a_checkpoint_is_written(
         with pytest.raises(StageError):
             train(request, cut, execution, no_progress)
     assert (cut / "checkpoints" / "checkpoint-4").is_dir()
-    assert not (cut / "checkpoints" / "checkpoint-4" / "whole.json").exists()
+    assert not (cut / "checkpoints" / "checkpoint-4" / "complete.json").exists()
     seen = []
     summary = train(request, cut, execution, lambda done, *_: seen.append(done))
     assert (summary["resumed_from_step"], summary["skipped_checkpoints"]) == (2, ["checkpoint-4"])

@@ -21,7 +21,7 @@ from terminated import TRAIN
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training.checkpoints import last_whole
+from tokenweight.training.checkpoints import last_complete
 from tokenweight.training.run import train
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_term_leaves_a_checkpoint_of_the_step_and_no_job(slurm, started, place):
     _, errors = process.communicate(timeout=120)
     assert errors.rstrip().endswith("Terminated")
     wait_for(lambda: nothing_is_left(slurm), "the job to end", 10)
-    assert last_whole(place / "checkpoints")[0] is not None
+    assert last_complete(place / "checkpoints")[0] is not None
 
 
 def test_a_kill_leaves_no_job(slurm, started):

@@ -17,7 +17,7 @@ from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import stopping
-from tokenweight.training.checkpoints import last_whole
+from tokenweight.training.checkpoints import last_complete
 from tokenweight.training.launch import run_guarded
 from tokenweight.training.run import train
 from tokenweight.training.stopping import VARIABLE, Stopped, stop_all, stoppable
@@ -47,9 +47,9 @@ def test_a_training_that_is_asked_to_stop_goes_on_bit_for_bit(make_request, unfr
     request = make_request(steps=5, weighting=DENSE, scorer=unfrozen)
     stop_file = tmp_path / "stop"
     monkeypatch.setenv(VARIABLE, str(stop_file))
-    with pytest.raises(Stopped, match="stopped as asked after step 3 of 5, with a checkpoint; run again to go on"):
+    with pytest.raises(Stopped, match="stopped as asked after step 3 of 5, with a checkpoint; run again to resume"):
         train(request, tmp_path / "stopped", EXECUTION, ask_at(2, stop_file))  # heard at the end of the next step
-    assert last_whole(tmp_path / "stopped" / "checkpoints")[0].name == "checkpoint-3"
+    assert last_complete(tmp_path / "stopped" / "checkpoints")[0].name == "checkpoint-3"
     stop_file.unlink()
     assert train(request, tmp_path / "stopped", EXECUTION, no_progress)["resumed_from_step"] == 3
     train(request, tmp_path / "whole", EXECUTION, no_progress)
@@ -100,7 +100,7 @@ def test_a_child_that_does_not_listen_is_ended(tmp_path, monkeypatch):
 def test_a_child_is_ended_at_its_deadline(tmp_path):
     pids, stop_file = [], tmp_path / "stop"
     command = [sys.executable, "-c", ENDS_WHEN_ASKED, str(stop_file)]
-    with pytest.raises(StageError, match=r"ended after 3.0 s \(execution.deadline_seconds\); run again to go on"):
+    with pytest.raises(StageError, match=r"ended after 3.0 s \(execution.deadline_seconds\); run again to resume"):
         run_guarded(
             command, dict(os.environ), lambda *args: pids.append(args[0]), stop_file=stop_file, deadline_seconds=3.0
         )
@@ -174,7 +174,7 @@ def test_a_run_ended_by_term_leaves_a_checkpoint_of_its_step_and_no_process(make
     assert errors.rstrip().endswith("Terminated")
     assert len(children) >= 3
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
-    last, broken = last_whole(out / "checkpoints")
+    last, broken = last_complete(out / "checkpoints")
     assert broken == []
     step = int(last.name.removeprefix("checkpoint-"))
     assert 3 <= step < 20

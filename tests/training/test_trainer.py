@@ -190,7 +190,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_requ
     with pytest.raises(StageError, match=r"training stopped at step \d+: .* not finite"):
         run(request, tmp_path, save_every_steps=1)
     assert not (tmp_path / "model").exists()
-    assert (tmp_path / "checkpoints" / "checkpoint-1" / "whole.json").is_file()
+    assert (tmp_path / "checkpoints" / "checkpoint-1" / "complete.json").is_file()
 
 
 @pytest.mark.parametrize(

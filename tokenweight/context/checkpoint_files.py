@@ -36,7 +36,7 @@ def link_weights(model_dir: Path, target_dir: Path) -> None:
     """Hard-link the weights of a checkpoint into another directory, or copy them across file systems."""
     weights = [file for file in _files(model_dir) if file.suffix in WEIGHT_SUFFIXES]
     if not weights:
-        raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHT_SUFFIXES)}) here; give a whole checkpoint")
+        raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHT_SUFFIXES)}) here; give a complete checkpoint")
     for file in weights:
         target = target_dir / file.name
         try:

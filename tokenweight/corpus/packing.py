@@ -68,7 +68,7 @@ def per_document(lengths: Ints, long_tokens: int, *, bos: bool, skipped: int = 0
 def packed(documents: Ints, lengths: Ints, payload: int, separator: int) -> Segments:
     """Pieces (`documents`, the first `lengths` tokens of each) end to end, `separator` tokens apart, cut into rows.
 
-    A piece that does not fit goes on in the next row; the last row is left out where it is not full.
+    A piece that does not fit continues in the next row; the last row is left out where it is not full.
     """
     starts = np.cumsum(lengths + separator) - (lengths + separator)  # in the stream of all rows
     total = int(starts[-1] + lengths[-1]) if len(lengths) else 0

@@ -18,7 +18,7 @@ from tokenweight.pipeline.listing import refuse_listing
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.checkpoints import FOLDER, check_resume, last_whole
+from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete
 from tokenweight.recipes.launch_check import check_batch
 from tokenweight.training.stages import Pretrain, Train
 
@@ -132,6 +132,6 @@ def check_checkpoints(entries: Iterable[PlanEntry], store: Store, execution: Exe
     for entry in entries:
         if entry.action == "run" and isinstance(entry.artifact.stage, Train | Pretrain):
             left = store.partial(entry.artifact.identity)
-            checkpoint, _ = last_whole(left / FOLDER)
+            checkpoint, _ = last_complete(left / FOLDER)
             if checkpoint is not None and not (left / "model").is_dir():
                 check_resume(checkpoint, execution)

@@ -1,4 +1,4 @@
-"""Intermediate checkpoints: which are whole, which is the last of them, and which run can go on from it.
+"""Intermediate checkpoints: which are complete, which is the last of them, and which run can resume from it.
 
 Loads no torch, so that a plan can ask.
 """
@@ -16,7 +16,7 @@ from tokenweight.recipes.schema import Execution
 
 logger = logging.getLogger(__name__)
 
-MARKER = "whole.json"
+MARKER = "complete.json"
 CONVERSIONS = "converted.json"
 FOLDER = "checkpoints"  # in a train artifact
 # What of an execution decides how a checkpoint is split, and by which sums a step's gradient is made.
@@ -25,7 +25,7 @@ SPLIT = ("processes", "sequence_parallel", "micro_batch_sequences", "deepspeed_s
 Split = dict[str, int]
 
 
-def mark_whole(checkpoint: Path, execution: Execution) -> None:
+def mark_complete(checkpoint: Path, execution: Execution) -> None:
     """Note how a finished checkpoint was made and the size of each file; only a marked one is resumed from.
 
     Raises StageError where a process's part is not there (each node writes its own: they must share the directory).
@@ -43,7 +43,7 @@ def mark_whole(checkpoint: Path, execution: Execution) -> None:
     os.replace(partial, checkpoint / MARKER)
 
 
-def is_whole(checkpoint: Path) -> bool:
+def is_complete(checkpoint: Path) -> bool:
     """Whether every file of a checkpoint is there with the size it had when the checkpoint was finished."""
     try:
         sizes = json.loads((checkpoint / MARKER).read_text())["bytes"]
@@ -52,11 +52,11 @@ def is_whole(checkpoint: Path) -> bool:
         return False
 
 
-def last_whole(folder: Path) -> tuple[Path | None, list[Path]]:
-    """The newest whole checkpoint (None without one) and broken newer ones. Changes nothing."""
+def last_complete(folder: Path) -> tuple[Path | None, list[Path]]:
+    """The newest complete checkpoint (None without one) and broken newer ones. Changes nothing."""
     broken: list[Path] = []
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=checkpoint_step, reverse=True):
-        if is_whole(checkpoint):
+        if is_complete(checkpoint):
             return checkpoint, broken
         broken.append(checkpoint)
     return None, broken
@@ -65,7 +65,7 @@ def last_whole(folder: Path) -> tuple[Path | None, list[Path]]:
 def delete_broken(broken: list[Path]) -> None:
     """Delete checkpoints of a run that was killed while it wrote, each with a warning: nothing may mix with them."""
     for checkpoint in broken:
-        logger.warning("%s is incomplete (the run was cut while it wrote): skipped", checkpoint.name)
+        logger.warning("%s is incomplete (the run was interrupted while it wrote it): skipped", checkpoint.name)
         shutil.rmtree(checkpoint)
 
 
@@ -80,7 +80,7 @@ def split_of(execution: Execution) -> Split:
 
 
 def made_with(checkpoint: Path) -> Split:
-    """How the run was split that made a whole checkpoint."""
+    """How the run was split that made a complete checkpoint."""
     split: Split = json.loads((checkpoint / MARKER).read_text())["made_with"]
     return split
 
@@ -91,9 +91,9 @@ def needs_resharding(checkpoint: Path, execution: Execution) -> bool:
 
 
 def check_resume(checkpoint: Path, execution: Execution) -> None:
-    """Raise UserError where a run can not go on from a whole checkpoint as it was made, or was not asked to convert it.
+    """Raise UserError where a run cannot resume from a complete checkpoint as it was made, or was not asked to convert it.
 
-    Bit for bit it goes on only when split as before. With execution.convert_checkpoints it goes on up to rounding:
+    Bit for bit it resumes only when split as before. With execution.convert_checkpoints it resumes up to rounding:
     without DeepSpeed every process reads the whole checkpoint, with ZeRO its parts are joined and cut anew. Another
     DeepSpeed stage keeps other parts, which nothing converts.
     """
@@ -103,15 +103,15 @@ def check_resume(checkpoint: Path, execution: Execution) -> None:
         return
     changed = [name for name in SPLIT if made[name] != present[name]]
     before, now = (", ".join(f"{name} {split[name]}" for name in changed) for split in (made, present))
-    convert = "pass --execution convert_checkpoints=true to go on up to rounding, " if convertible else ""
+    convert = "pass --execution convert_checkpoints=true to resume up to rounding, " if convertible else ""
     raise UserError(
-        f"{checkpoint}: was made with {before}, this run has {now}; go on as it was made, {convert}"
+        f"{checkpoint}: was made with {before}, this run has {now}; resume as it was made, {convert}"
         f"or delete {checkpoint.parent} to begin again"
     )
 
 
 def note_conversion(checkpoint: Path) -> None:
-    """Remember beside the checkpoints that the run goes on from this one under another split."""
+    """Remember beside the checkpoints that the run resumes from this one under another split."""
     entry = {"step": checkpoint_step(checkpoint), **made_with(checkpoint)}
     entries = conversions(checkpoint.parent)
     if entry not in entries:
@@ -121,7 +121,7 @@ def note_conversion(checkpoint: Path) -> None:
 
 
 def conversions(folder: Path) -> list[Split]:
-    """Step and split of each checkpoint from which a run went on under another split: not bit for bit from there."""
+    """Step and split of each checkpoint from which a run resumed under another split: not bit for bit from there."""
     path = folder / CONVERSIONS
     entries: list[Split] = json.loads(path.read_text()) if path.is_file() else []
     return entries

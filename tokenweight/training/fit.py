@@ -94,7 +94,7 @@ def fit(
         if trainer.stopped_after is not None:
             raise Stopped(
                 f"training stopped as asked after step {trainer.stopped_after} of {request.training.steps}, "
-                "with a checkpoint; run again to go on"
+                "with a checkpoint; run again to resume"
             )
 
         # 5. Save and validate.
@@ -107,7 +107,7 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
     """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own.
 
     (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.) `resharded`: the run
-    goes on from a checkpoint that tokenweight.training.resharding converted.
+    resumes from a checkpoint that tokenweight.training.resharding converted.
     """
     from transformers import TrainingArguments
 

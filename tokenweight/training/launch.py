@@ -148,7 +148,7 @@ def run_guarded(
     finally:
         timer.cancel()
     if late:
-        raise StageError(f"ended after {deadline_seconds} s (execution.deadline_seconds); run again to go on")
+        raise StageError(f"ended after {deadline_seconds} s (execution.deadline_seconds); run again to resume")
     return status, tail
 
 

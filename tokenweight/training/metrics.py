@@ -127,7 +127,7 @@ def same_on_all_ranks(reason: str | None, device: torch.device) -> str | None:
         return None
     reasons: list[str | None] = [None] * distributed.get_world_size()
     distributed.all_gather_object(reasons, reason)
-    return next(said for said in reasons if said is not None)
+    return next(given for given in reasons if given is not None)
 
 
 def describe(row: dict[str, Any]) -> str:
@@ -169,7 +169,7 @@ class MetricsFile:
             file.write(json.dumps(row) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All whole lines."""
+        """All complete lines."""
         if not self.path.is_file():
             return []
         rows = []

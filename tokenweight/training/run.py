@@ -19,7 +19,7 @@ from tokenweight.training.checkpoints import (
     checkpoint_step,
     conversions,
     delete_broken,
-    last_whole,
+    last_complete,
     made_with,
     needs_resharding,
     note_conversion,
@@ -39,16 +39,16 @@ from tokenweight.training.sequences import open_tokens
 def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
     """Train as `request` says and leave out_dir/model (checkpoint) and out_dir/metrics.jsonl (one line per step).
 
-    Whatever an earlier, killed attempt left in out_dir is used: training goes on from its last whole checkpoint,
-    bit for bit as if it had not been cut; from one that was split otherwise only with execution.convert_checkpoints,
+    Whatever an earlier, killed attempt left in out_dir is used: training resumes from its last complete checkpoint,
+    bit for bit as if it had not been interrupted; from one that was split otherwise only with execution.convert_checkpoints,
     and up to rounding (the summary's converted_from says from which). Returns a summary for the record. Raises
-    UserError for bad input before the model is loaded, StageError where the run cannot end well (the last whole
+    UserError for bad input before the model is loaded, StageError where the run cannot end well (the last complete
     checkpoint stays).
     """
     check(request, execution)
     out_dir.mkdir(parents=True, exist_ok=True)
     work_dir, metrics_file = out_dir / FOLDER, MetricsFile(out_dir / "metrics.jsonl")
-    resume_from, broken = last_whole(work_dir)
+    resume_from, broken = last_complete(work_dir)
     if not (out_dir / "model").is_dir():
         if resume_from is not None:
             check_resume(resume_from, execution)
@@ -110,7 +110,7 @@ def check(request: TrainRequest, execution: Execution) -> None:
 
 
 def how_it_ran(request: TrainRequest, execution: Execution) -> dict[str, Any]:
-    """What the record tells of launcher, processes, DeepSpeed's configuration and versions; no hosts, no paths."""
+    """What the record says of launcher, processes, DeepSpeed's configuration and versions; no hosts, no paths."""
     versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
     if execution.deepspeed_stage:
         versions["deepspeed"] = metadata.version("deepspeed")
@@ -125,7 +125,7 @@ def how_it_ran(request: TrainRequest, execution: Execution) -> dict[str, Any]:
 def summary(
     request: TrainRequest, metrics_file: MetricsFile, resume_from: Path | None, broken: list[Path]
 ) -> dict[str, Any]:
-    """What the record tells of a finished run."""
+    """What the record says of a finished run."""
     rows = metrics_file.read()
     seconds = sum(row["seconds"] for row in rows)
     overlaps = [row["fp8_overlap"] for row in rows if "fp8_overlap" in row]  # the first step's, and after each resume

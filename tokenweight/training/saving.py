@@ -44,7 +44,7 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
 
 
 def validate_checkpoint(checkpoint: Path, dtype: torch.dtype, probe: Tensor, expected_logits: Tensor) -> None:
-    """Raise StageError unless a checkpoint is whole, finite, has its RoPE and gives `expected_logits` [T, V].
+    """Raise StageError unless a checkpoint is complete, finite, has its RoPE and gives `expected_logits` [T, V].
 
     Read as anyone would read it: plain transformers, on the CPU, in this process alone.
     """

@@ -66,7 +66,7 @@ def digest_rows(tokens: npt.NDArray[np.uint32], first: int, last: int) -> str:
 
 
 def write_shard(path: Path, nll: NllRows, header: ShardHeader) -> None:
-    """Write a shard so that it exists whole or not at all; the header, written last, makes it count."""
+    """Write a shard so that it exists complete or not at all; the header, written last, makes it count."""
     path.with_suffix(".json").unlink(missing_ok=True)
     partial = path.with_suffix(".partial")
     with partial.open("wb") as file:
@@ -76,8 +76,8 @@ def write_shard(path: Path, nll: NllRows, header: ShardHeader) -> None:
     os.replace(partial, path.with_suffix(".json"))
 
 
-def shard_is_whole(path: Path, header: ShardHeader) -> bool:
-    """Whether an earlier attempt has left exactly this shard, whole."""
+def shard_is_complete(path: Path, header: ShardHeader) -> bool:
+    """Whether an earlier attempt has left exactly this shard, complete."""
     try:
         return read_header(path) == header
     except StageError:

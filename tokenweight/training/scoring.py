@@ -25,7 +25,7 @@ from tokenweight.training.score_store import (
     NllRows,
     ShardHeader,
     digest_rows,
-    shard_is_whole,
+    shard_is_complete,
     shard_path,
     window_fields,
     write_shard,
@@ -55,7 +55,7 @@ def score(
     """Score sequences 0..sequences-1 of a chunk artifact with a frozen model on short windows.
 
     The model runs with its own, un-extended configuration. Writes shards of float32 NLL with headers
-    (score_store) and skips those that an earlier attempt left whole. With `tokenizer_dir`, the directory of the
+    (score_store) and skips those that an earlier attempt left complete. With `tokenizer_dir`, the directory of the
     model to be trained, a scorer of another vocabulary is refused. `parity` decides about its RoPE and the
     rounding of its logits. Returns counts and seconds.
     Raises UserError for bad input before the model is loaded.
@@ -158,7 +158,7 @@ def _score_shards(
     missing = [
         (index, header)
         for index, header in enumerate(headers)
-        if index % world == rank and not shard_is_whole(shard_path(out_dir, index), header)
+        if index % world == rank and not shard_is_complete(shard_path(out_dir, index), header)
     ]
     if not missing:
         progress(total, total, "sequences")

@@ -1,4 +1,4 @@
-"""A training that is asked to stop ends after its current step, with a checkpoint; the next run goes on from there.
+"""A training that is asked to stop ends after its current step, with a checkpoint; the next run resumes there.
 
 It is asked by a file: that reaches every process on every node, whatever started them. There are two. One lies in the
 artifact's launch folder and is made where a launched training is ended (TERM). The other is named by the environment

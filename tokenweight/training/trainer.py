@@ -22,7 +22,7 @@ from tokenweight.errors import StageError
 from tokenweight.optional import by_parity, optional_room
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Training
-from tokenweight.training.checkpoints import mark_whole
+from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
 from tokenweight.training.metrics import Eta, Row, StepMetrics, describe, same_on_all_ranks
 from tokenweight.training.reporting import StepReports
@@ -261,7 +261,7 @@ class _StepWatch(TrainerCallback):
         """A checkpoint counts from the moment at which every process has written its part."""
         self.trainer.accelerator.wait_for_everyone()
         if state.is_world_process_zero:
-            mark_whole(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", self.trainer.execution)
+            mark_complete(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", self.trainer.execution)
         self.trainer.accelerator.wait_for_everyone()
 
 
