@@ -114,8 +114,8 @@ def test_a_llama_3_scaling_keeps_its_type(tmp_path):
 
 
 def test_weights_are_linked_and_companions_copied(llama_dir, tmp_path):
-    (tmp_path / "out" / "model.partial").mkdir(parents=True)
-    (tmp_path / "out" / "model.partial" / "half-written").write_text("")
+    (tmp_path / "out" / "model").mkdir(parents=True)
+    (tmp_path / "out" / "model" / "half-written").write_text("")
     extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
     model = tmp_path / "out" / "model"
     assert os.path.samefile(model / "model.safetensors", llama_dir / "model.safetensors")

@@ -172,7 +172,7 @@ def test_a_bad_file_is_found_before_any_work(tmp_path: Path) -> None:
 
 def test_what_a_killed_run_left_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "stream-tokens.part").write_bytes(b"half")
-    (tmp_path / "tokens.npy.part").write_bytes(b"half")
+    (tmp_path / "tokens.npy").write_bytes(b"half")
     run(NOVEL, tmp_path, long_tokens=1024)
 
 

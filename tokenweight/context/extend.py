@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,13 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
     config = load_config(model_dir)
     config.rope_parameters = extended_rope(config, extension)
     config.max_position_embeddings = extension.long_tokens
-    partial, final = out_dir / "model.partial", out_dir / "model"
-    for leftover in (partial, final):
-        shutil.rmtree(leftover, ignore_errors=True)
-    partial.mkdir(parents=True)
+    extended = out_dir / "model"
+    shutil.rmtree(extended, ignore_errors=True)  # of an attempt that was interrupted
+    extended.mkdir(parents=True)
     if not hasattr(config, RANDOM_SEED):  # a base of random weights has no files of them
-        link_weights(model_dir, partial)
-    copy_companions(model_dir, partial)
-    config.save_pretrained(partial)
-    os.replace(partial, final)
+        link_weights(model_dir, extended)
+    copy_companions(model_dir, extended)
+    config.save_pretrained(extended)
 
 
 def extended_rope(config: Any, extension: Extension) -> dict[str, Any]:

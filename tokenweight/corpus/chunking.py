@@ -8,7 +8,6 @@ document at a time, or some short ones.
 from __future__ import annotations
 
 import json
-import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +92,7 @@ def chunk(
             extra["kinds"] = {kind.name.lower(): int(kinds[kind]) for kind in Kind}
         _write_index(out_dir, read, chosen)
         accounting = _account(chunking, read, lengths, segments, chosen, bos) | extra
-        _write_json(out_dir / "accounting.json", accounting)
+        (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
         return accounting
     finally:
         for name in STREAMS:
@@ -198,14 +197,13 @@ def _write_sequences(
         if with_kinds:
             counts += np.bincount(lines["kinds"], minlength=len(Kind))
         progress(row + 1, shape[0], "sequences")
-    for name, array in arrays.items():
+    for array in arrays.values():
         array.flush()
-        os.replace(out_dir / f"{name}.npy.part", out_dir / f"{name}.npy")
     return counts if with_kinds else None
 
 
 def _open_array(path: Path, dtype: Any, shape: tuple[int, int]) -> np.memmap[Any, Any]:
-    return np.lib.format.open_memmap(f"{path}.part", "w+", dtype, shape)  # type: ignore[no-untyped-call, no-any-return]
+    return np.lib.format.open_memmap(path, "w+", dtype, shape)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _write_index(out_dir: Path, read: _Read, segments: Segments) -> None:
@@ -222,8 +220,7 @@ def _write_index(out_dir: Path, read: _Read, segments: Segments) -> None:
             "tokens": segments.length,
         }
     )
-    pq.write_table(table, out_dir / "sequences.parquet.part")  # type: ignore[no-untyped-call]
-    os.replace(out_dir / "sequences.parquet.part", out_dir / "sequences.parquet")
+    pq.write_table(table, out_dir / "sequences.parquet")  # type: ignore[no-untyped-call]
 
 
 def _account(
@@ -261,9 +258,3 @@ def _account(
 
 def _stream_path(out_dir: Path, name: str) -> Path:
     return out_dir / f"stream-{name}.part"
-
-
-def _write_json(path: Path, value: dict[str, Any]) -> None:
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

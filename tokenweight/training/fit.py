@@ -123,7 +123,7 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
         output_dir=str(work_dir),
         max_steps=training.steps,
         per_device_train_batch_size=execution.micro_batch_sequences,
-        gradient_accumulation_steps=accumulation_steps(request, execution),
+        gradient_accumulation_steps=training.sequences_per_step // execution.sequences_per_pass,
         learning_rate=training.learning_rate,
         adam_beta1=training.beta1,
         adam_beta2=training.beta2,
@@ -163,11 +163,6 @@ def start_deepspeed_on_cpu() -> None:
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
     AcceleratorState._reset_state(reset_partial_state=True)
     PartialState(cpu=True, backend="gloo").distributed_type = DistributedType.DEEPSPEED
-
-
-def accumulation_steps(request: TrainRequest, execution: Execution) -> int:
-    """Micro-batches that each process accumulates for one optimizer step."""
-    return request.training.sequences_per_step // execution.sequences_per_pass
 
 
 def window_plan(request: TrainRequest, tokens: TokenRows) -> WindowPlan | None:

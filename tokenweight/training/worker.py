@@ -8,6 +8,7 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
@@ -43,7 +44,7 @@ def _report_error(request_path: Path, kind: str, message: str) -> None:
         json.dump({"kind": kind, "message": message}, file)
 
 
-def _train(arguments: dict[str, str], out_dir: Path, execution: Execution) -> None:
+def _train(arguments: dict[str, Any], out_dir: Path, execution: Execution) -> None:
     import torch
 
     from tokenweight.training.fit import fit
@@ -56,20 +57,17 @@ def _train(arguments: dict[str, str], out_dir: Path, execution: Execution) -> No
         torch.distributed.destroy_process_group()
 
 
-def _score(arguments: dict[str, str], out_dir: Path, execution: Execution) -> None:
+def _score(arguments: dict[str, Any], out_dir: Path, execution: Execution) -> None:
     from tokenweight.training.scoring import score
 
     score(
-        Path(arguments["model_dir"]),
-        Path(arguments["chunk_dir"]),
+        Path(arguments.pop("model_dir")),
+        Path(arguments.pop("chunk_dir")),
         out_dir,
-        scorer=Scorer.model_validate(arguments["scorer"]),
-        sequences=int(arguments["sequences"]),
-        scorer_fingerprint=arguments["scorer_fingerprint"],
+        scorer=Scorer.model_validate(arguments.pop("scorer")),
         execution=execution,
         progress=_report if os.environ["RANK"] == "0" else no_progress,
-        precision="bf16" if arguments["precision"] == "bf16" else "fp32",
-        parity="authors" if arguments["parity"] == "authors" else "paper",
+        **arguments,
     )
 
 
