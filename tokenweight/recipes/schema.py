@@ -430,12 +430,14 @@ class Execution(Frozen):
     """How stages run here: never part of a fingerprint. A user's choices among these fields replace the scale's own."""
 
     launcher: Literal["inline", "torchrun", "srun"] = Field(
-        default="inline", description="How training processes start: in this process, by torchrun on this node, or by Slurm's srun on several"
+        default="inline", description="How training runs: in this process, by torchrun on one node, by srun on several"
     )
     processes: int = Field(
         default=1, ge=1, description="Number of training processes on all nodes together, one for each GPU"
     )
-    nodes: int = Field(default=1, ge=1, description="Number of nodes, each with the same number of processes; with srun")
+    nodes: int = Field(
+        default=1, ge=1, description="Number of nodes, each with the same number of processes; with srun"
+    )
     srun_options: str | None = Field(
         default=None, description="With srun: its options, for example --partition=gpu --gres=gpu:8"
     )
