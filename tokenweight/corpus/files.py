@@ -120,6 +120,10 @@ def decode(path: Path, raw: bytes, line: int | None = None) -> str:
         raise UserError(
             f"{path}, line {at}: not UTF-8 (byte 0x{raw[error.start]:02x}); convert it, e.g. iconv -f LATIN1 -t UTF-8"
         ) from None
+    return _newlines(text)
+
+
+def _newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -134,7 +138,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, str]]:
                 raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
             if not isinstance(row, dict) or not isinstance(row.get(TEXT_FIELD), str):
                 raise UserError(f"{path}, line {line}: no string in field `{TEXT_FIELD}`; every line needs one")
-            yield line, row[TEXT_FIELD].replace("\r\n", "\n").replace("\r", "\n")
+            yield line, _newlines(row[TEXT_FIELD])
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, str]]:
@@ -148,7 +152,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, str]]:
             row += 1
             if not isinstance(value, str):
                 raise UserError(f"{path}, row {row}: no string in column `{TEXT_FIELD}`; every row needs one")
-            yield row, value.replace("\r\n", "\n").replace("\r", "\n")
+            yield row, _newlines(value)
 
 
 def _parquet(path: Path) -> Any:

@@ -16,7 +16,8 @@ def documents(corpus: HubCorpus, split: Split, labelled: bool) -> Iterator[Docum
     name = corpus.train_split if split == "train" else corpus.validation_split
     if name is None:
         raise UserError("corpus.validation_split: none is given; name the split to measure perplexity on")
-    return _stream(corpus, name)
+    for number, row in enumerate(_rows(corpus, name)):
+        yield _document(corpus, name, number, row)
 
 
 def count(corpus: HubCorpus, split: Split) -> int:
@@ -24,30 +25,15 @@ def count(corpus: HubCorpus, split: Split) -> int:
     return 0
 
 
-def _stream(corpus: HubCorpus, split: str) -> Iterator[Document]:
+def _rows(corpus: HubCorpus, split: str) -> Iterator[dict[str, Any]]:
     from datasets import load_dataset
 
-    local = Path(corpus.repo_id).is_dir()
+    revision = None if Path(corpus.repo_id).is_dir() else corpus.revision
     try:
-        rows: Any = load_dataset(
-            corpus.repo_id,
-            corpus.subset,
-            split=split,
-            streaming=True,
-            revision=None if local else corpus.revision,
-        )
-        iterator = iter(rows)
-        row = next(iterator, None)
+        rows: Any = load_dataset(corpus.repo_id, corpus.subset, split=split, streaming=True, revision=revision)
+        yield from rows
     except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
         raise _unreadable(corpus, split, error) from error
-    number = 0
-    while row is not None:
-        yield _document(corpus, split, number, row)
-        number += 1
-        try:
-            row = next(iterator, None)
-        except Exception as error:
-            raise _unreadable(corpus, split, error) from error
 
 
 def _document(corpus: HubCorpus, split: str, number: int, row: dict[str, Any]) -> Document:
