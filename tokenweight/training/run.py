@@ -45,26 +45,26 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
     UserError for bad input before the model is loaded, StageError where the run cannot end well (the last complete
     checkpoint stays).
     """
+    # 1. What would fail later fails now.
     check(request, execution)
     out_dir.mkdir(parents=True, exist_ok=True)
     work_dir, metrics_file = out_dir / FOLDER, MetricsFile(out_dir / "metrics.jsonl")
     resume_from, broken = last_complete(work_dir)
     if not (out_dir / "model").is_dir():
+        # 2. What an interrupted attempt left.
         if resume_from is not None:
-            check_resume(resume_from, execution)
-            if made_with(resume_from) != split_of(execution):
-                note_conversion(resume_from)
-            if needs_resharding(resume_from, execution):
-                reshard(resume_from)
+            prepare_resume(resume_from, execution)
         delete_broken(broken)
-        if execution.launcher != "inline":
+        # 3. Train, in this process or in several.
+        if execution.launcher == "inline":
+            fit(request, out_dir, execution, progress, resume_from)
+        else:
             job = {
                 "request": request.model_dump(mode="json", by_alias=True),
                 "resume_from": str(resume_from) if resume_from else None,
             }
             launch("train", job, out_dir, execution, progress)
-        else:
-            fit(request, out_dir, execution, progress, resume_from)
+    # 4. Keep the model and its numbers, not what led to them.
     converted_from = conversions(work_dir)
     for folder in (work_dir, out_dir / LAUNCH_FOLDER):  # the second: of a run that was killed as it ended
         shutil.rmtree(folder, ignore_errors=True)
@@ -73,6 +73,15 @@ def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: 
         **how_it_ran(request, execution),
         "converted_from": converted_from,
     }
+
+
+def prepare_resume(checkpoint: Path, execution: Execution) -> None:
+    """Make a checkpoint that was split otherwise readable for this run; UserError where that is not asked for."""
+    check_resume(checkpoint, execution)
+    if made_with(checkpoint) != split_of(execution):
+        note_conversion(checkpoint)
+    if needs_resharding(checkpoint, execution):
+        reshard(checkpoint)
 
 
 def check(request: TrainRequest, execution: Execution) -> None:
