@@ -16,8 +16,7 @@ def documents(corpus: HubCorpus, split: Split, labelled: bool) -> Iterator[Docum
     name = corpus.train_split if split == "train" else corpus.validation_split
     if name is None:
         raise UserError("corpus.validation_split: none is given; name the split to measure perplexity on")
-    for number, row in enumerate(_rows(corpus, name)):
-        yield _document(corpus, name, number, row)
+    return (_document(corpus, name, number, row) for number, row in enumerate(_rows(corpus, name)))
 
 
 def count(corpus: HubCorpus, split: Split) -> int:

@@ -6,6 +6,7 @@ A source is a module with `documents(corpus, split, labelled)` and `count(corpus
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ def documents(corpus: Corpus, split: Split, *, labelled: bool = True) -> Iterato
 
     Raises UserError, naming the file and line or the repository, where the corpus cannot be read.
     """
-    for part in _parts(corpus):
-        yield from _SOURCES[part.kind].documents(part, split, labelled)
+    return chain.from_iterable([_SOURCES[part.kind].documents(part, split, labelled) for part in _parts(corpus)])
 
 
 def document_count(corpus: Corpus, split: Split) -> int:
