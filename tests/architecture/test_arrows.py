@@ -13,7 +13,19 @@ ROOT = Path(__file__).parents[2]
 TOP = ("flows", "tasks", "reports")  # at the top of the repository, and links in the package
 
 # What each room may import of ours: one way only. Rooms that are absent here import none of the others.
-SMALL = {"errors", "progress", "flat", "console_progress", "embedded", "servers", "files", "latex", "webpage", "assets", "optional"}
+SMALL = {
+    "errors",
+    "progress",
+    "flat",
+    "console_progress",
+    "embedded",
+    "servers",
+    "files",
+    "latex",
+    "webpage",
+    "assets",
+    "optional",
+}
 BASE = SMALL | {"recipes", "pipeline"}
 MAKING = BASE | {"corpus", "context", "weighting"}
 LIBRARY = MAKING | {"training", "evaluation", "inspection", "model_configs", "planning"}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import socket
 import sys
 from functools import partial
+from typing import Any
 
-from torch.distributed import TCPStore, run
+from torch.distributed import run
 from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
 
 
@@ -19,8 +20,8 @@ def main(options: list[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
         # Only this process opens the store as its master; the ranks are clients of it (torchrun tells them so).
-        store = partial(TCPStore, master_listen_fd=listening.detach())
-        static_tcp_rendezvous.TCPStore = store  # type: ignore[attr-defined, misc, assignment]
+        rendezvous: Any = static_tcp_rendezvous
+        rendezvous.TCPStore = partial(rendezvous.TCPStore, master_listen_fd=listening.detach())
         run.main(["--master_addr", host, "--master_port", str(port), *options])
 
 
