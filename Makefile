@@ -53,10 +53,9 @@ MINI_MAIN = table-3:3 table-9:3 planted:3 figure-3:1
 MINI_MORE = table-4:3 ruler-tasks:3 table-8:3 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
 MINI_INPUTS = --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") --store $(STORE)
 mini: books-given $(STAMP)
-	$(BIN)/python -m tokenweight.tasks.crew $(MINI_MAIN) $(MINI_MORE) $(MINI_INPUTS) --gpus $(GPUS) \
-		--workers $$((8 * $(GPUS))) --long-at-once $$((2 * $(GPUS))) --execution fused=true --execution eval_batch_sequences=32
 	for target in $(MINI_MAIN) $(MINI_MORE); do \
-		$(BIN)/tokenweight report $${target%:*} --seeds $${target#*:} $(MINI_INPUTS) --out $(OUT)/mini || exit; \
+		$(BIN)/tokenweight reproduce $${target%:*} --seeds $${target#*:} $(MINI_INPUTS) --out $(OUT)/mini \
+			--execution gpus=$(GPUS) --execution slots_per_gpu=8 --execution fused=true --execution eval_batch_sequences=32 || exit; \
 	done
 
 books-given:

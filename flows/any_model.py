@@ -78,10 +78,13 @@ def evaluate(
     execution = any_model.execution_of(planned, place, device, processes, tensor_parallel)
     if execution is None:
         get_run_logger().info("all %d artifacts are in the store", len(planned.graph.artifacts))
+        outcome = None
     else:
-        run_graph(planned.graph, place, execution)
+        outcome = run_graph(planned.graph, place, execution)
     report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
     publish(f"{_key(report.target)}-{scale}", f"{report.target} at scale {scale}", files, place)
+    if outcome:
+        outcome.raise_failures()
     return {kind: str(path) for kind, path in files.items()}
 
 

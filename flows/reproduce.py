@@ -62,12 +62,12 @@ def reproduce(
     written: dict[str, dict[str, str]] = {}
     for planned in wanted:
         name = planned.target.name
-        steps = run_graph(planned.graph, place, how)
+        outcome = run_graph(planned.graph, place, how)
         _, files = collect(planned, place, out.expanduser().resolve(), figures=figures)
-        made = sum(step.action != "reuse" for step in steps)
-        logger.info("%s: %d artifacts made, %d reused", name, made, len(steps) - made)
+        logger.info("%s: %d artifacts made, %d reused", name, outcome.made, outcome.reused)
         behind = {recipe: node.identity for recipe, node in planned.graph.trained.items()}
         publish(f"{name}-{scale}", f"{name} at scale {scale}", files, place, behind)
+        outcome.raise_failures()  # the table of what is there has been written
         written[name] = {kind: str(path) for kind, path in files.items()}
     return written
 
@@ -91,7 +91,7 @@ def train_and_evaluate(
         raise UserError(f"benchmarks: {unknown[0]!r} is unknown; choose from {', '.join(BENCHMARKS)}")
     usual = tuple(name for name in BENCHMARKS if name != "phrase")  # needs a text of the user's own
     graph = Planner(place).graph([load(recipe, scale, inputs)], benchmarks or usual)
-    run_graph(graph, place, execution_for(scale, execution, **choices))
+    run_graph(graph, place, execution_for(scale, execution, **choices)).raise_failures()
     return [node.identity.address for node in graph.evaluations[recipe]]
 
 

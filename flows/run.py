@@ -1,57 +1,189 @@
-"""From a plan to Prefect task runs: the wiring that all flows share."""
+"""A plan as Prefect task runs: each piece is submitted when its parents are finished and a slot is free."""
 
 from __future__ import annotations
 
-from itertools import groupby
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
 
+from prefect import flow
+from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 
-from tokenweight.evaluation.stages import Evaluate, Prepare
-from tokenweight.gpus import chosen_gpus
+from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.locks import in_use
-from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph
-from tokenweight.planning.plan import PlanEntry, check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.gpus import gpus_held
+from tokenweight.tasks.gpus import NotInTime, held_gpus
 from tokenweight.tasks.parent import end_with_the_server_of_runs
-from tokenweight.tasks.stages import Batch, task_of
+from tokenweight.tasks.pieces import Piece, pieces_of
+from tokenweight.tasks.records import packed_as_it_goes
+from tokenweight.tasks.slots import Slots
+from tokenweight.tasks.stages import Order, task_of
+
+_LISTED = 8  # skipped pieces that are named
 
 
-def run_graph(graph: Graph, store: Store, execution: Execution) -> list[PlanEntry]:
-    """Make what a graph's recipes need and the store does not hold; returns the plan that was followed."""
+@dataclass
+class Outcome:
+    """What became of a run's pieces."""
+
+    made: int = 0  # artifacts
+    reused: int = 0
+    failed: dict[Piece, Exception] = field(default_factory=dict)
+    skipped: list[Piece] = field(default_factory=list)  # what depends on a failed one
+    left: list[Piece] = field(default_factory=list)  # not begun or interrupted when the time was over
+
+    def raise_failures(self) -> None:
+        """Raise what went wrong, all together: a UserError if all of it is the user's, else a StageError."""
+        if self.failed:
+            users = all(isinstance(error, UserError) for error in self.failed.values())
+            raise (UserError if users else StageError)("; ".join(self.failures()))
+        if self.left:
+            raise StageError(f"the time is over: {_listed(self.left)} left; run the same command again to resume")
+
+    def failures(self) -> list[str]:
+        """A line for each failure, and one for what was skipped because of them."""
+        lines = []
+        for piece, error in self.failed.items():
+            text = " ".join(str(error).split())
+            lines.append(text if text.startswith(piece.label) else f"{piece.label}: {text}")
+        return [*lines, *([f"not run because of that: {_listed(self.skipped)}"] if self.skipped else [])]
+
+
+def _listed(pieces: list[Piece]) -> str:
+    names = [piece.label for piece in pieces[:_LISTED]]
+    return ", ".join(names) + (f" and {len(pieces) - _LISTED} more" if len(pieces) > _LISTED else "")
+
+
+def run_graph(
+    graphs: Graph | Sequence[Graph],
+    store: Store,
+    execution: Execution,
+    *,
+    seconds: float = float("inf"),
+    records: Path | None = None,
+) -> Outcome:
+    """Make what recipes need and the store does not hold, within a flow; the earlier graphs first.
+
+    After `seconds`, waiting for GPUs included, what is at work is interrupted, to be resumed by the next run. `records`:
+    an archive of the store's records, written every minute and at the end. A piece that fails ends what depends on it
+    alone: see :meth:`Outcome.raise_failures`.
+    """
     end_with_the_server_of_runs()
-    with in_use(store.root, get_run_logger().info):
-        return _run(graph, store, execution)
+    end = time.monotonic() + seconds
+    note = get_run_logger().info
+    chosen = [graphs] if isinstance(graphs, Graph) else list(graphs)
+    with in_use(store.root, note), packed_as_it_goes(store.root, records):
+        plans = []
+        for graph in chosen:
+            check_inputs(graph)
+            plans.append(schedule(graph, store))
+            check_execution(plans[-1], execution)
+            check_checkpoints(plans[-1], store, execution)
+        stages = {step.artifact.stage.name for plan in plans for step in plan if step.action != "reuse"}
+        if not stages:
+            return Outcome(reused=len({step.artifact for plan in plans for step in plan}))
+        try:
+            with held_gpus(execution, stages, note, end) as gpus:
+                pieces = pieces_of(chosen, plans, by_length=len(gpus) * execution.slots_per_gpu > 1)
+                waiting = [piece for piece in pieces if not piece.reused]
+                note(f"{len(waiting)} pieces to make, {len(pieces) - len(waiting)} reused")
+                with Slots(store, execution, gpus) as slots:
+                    return _Run(pieces, slots, end).to_the_end()
+        except NotInTime:
+            return Outcome(left=[piece for piece in pieces_of(chosen, plans) if not piece.reused])
 
 
-def _run(graph: Graph, store: Store, execution: Execution) -> list[PlanEntry]:
-    check_inputs(graph)
-    plan = schedule(graph, store)
-    check_execution(plan, execution)
-    check_checkpoints(plan, store, execution)
-    waiting = [step.artifact for step in plan if step.action != "reuse"]
-    with chosen_gpus(execution, {node.stage.name for node in waiting}, get_run_logger().info):
-        for (stage, label), nodes in groupby(waiting, key=lambda node: (node.stage.name, group_label(node, graph))):
-            members = list(nodes)
-            with gpus_held(stage, execution, get_run_logger().info):
-                task_of(stage)(label, Batch(members, store, execution), return_state=True).result()
-    return plan
+def run_in_flow(name: str, graph: Graph, store: Store, execution: Execution) -> None:
+    """As `run_graph`, in a flow of its own; raises what went wrong."""
+
+    @flow(name=name, persist_result=False)
+    def run() -> None:
+        run_graph(graph, store, execution).raise_failures()
+
+    run()
 
 
-def group_label(node: Artifact, graph: Graph) -> str:
-    """Which task run an artifact belongs to, e.g. `train table-3/uniform` or `evaluate table-3/uniform ruler`."""
-    stage = node.stage
-    if isinstance(stage, Evaluate):
-        return f"evaluate {_owner(node, graph)} {stage.unit.benchmark}"
-    if isinstance(stage, Prepare):
-        return f"prepare {stage.unit.benchmark} {stage.context_tokens or ''}".rstrip()
-    if stage.name in ("train", "extend"):
-        return f"{stage.name} {_owner(node, graph)}"
-    return f"{stage.name} {node.name}"
+class _Run:
+    """The pieces of a run, by what has become of them."""
 
+    def __init__(self, pieces: Sequence[Piece], slots: Slots, end: float) -> None:
+        self.slots, self.end = slots, end
+        self.waiting = [piece for piece in pieces if not piece.reused]
+        self.unfinished = set(self.waiting)
+        self.at_work: set[Piece] = set()
+        self.futures: dict[Piece, PrefectFuture[Any]] = {}
+        self.finished: SimpleQueue[Piece] = SimpleQueue()
+        self.outcome = Outcome(reused=sum(len(piece.reasons) for piece in pieces))
+        for piece in pieces:
+            if piece.reused:
+                self._submit(piece)
 
-def _owner(node: Artifact, graph: Graph) -> str:
-    """The first recipe that needs an artifact."""
-    return graph.wanted_by(node)[0]
+    def to_the_end(self) -> Outcome:
+        """Run all that can be run."""
+        while True:
+            self._begin_what_is_ready()
+            if not self.at_work:
+                break
+            try:
+                endless = self.slots.closing or self.end == float("inf")
+                self._settle(self.finished.get(timeout=None if endless else max(0.0, self.end - time.monotonic())))
+            except Empty:
+                self.slots.close()
+        for piece, future in self.futures.items():
+            if piece.reused:
+                future.wait()
+        self.outcome.left += self.waiting
+        return self.outcome
+
+    def _begin_what_is_ready(self) -> None:
+        while not self.slots.closing and time.monotonic() < self.end:
+            ready = [piece for piece in self.waiting if not self.unfinished.intersection(piece.parents)]
+            choice = self.slots.choose(ready)
+            if choice is None:
+                return
+            piece, taken = choice
+            self.slots.begin(piece, taken)
+            self.waiting.remove(piece)
+            self.at_work.add(piece)
+            self._submit(piece).add_done_callback(lambda _, piece=piece: self.finished.put(piece))
+
+    def _submit(self, piece: Piece) -> PrefectFuture[Any]:
+        parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
+        future = task_of(piece.stage).submit(piece.label, Order(piece, self.slots), wait_for=parents)
+        self.futures[piece] = future
+        return future
+
+    def _settle(self, piece: Piece) -> None:
+        self.at_work.remove(piece)
+        self.slots.release(piece)
+        future = self.futures[piece]
+        future.wait()  # takes the state over, which it does not before
+        state = future.state
+        if state.is_completed():
+            made = state.result()
+            self.outcome.made += made
+            self.outcome.reused += len(piece.artifacts) - made
+            self.unfinished.remove(piece)
+        elif state.is_cancelled():
+            self.outcome.left.append(piece)
+        else:
+            error = state.result(raise_on_failure=False)
+            self.outcome.failed[piece] = (
+                error if isinstance(error, Exception) else StageError(state.message or state.name)
+            )
+            self._skip_what_needs(piece)
+
+    def _skip_what_needs(self, failed: Piece) -> None:
+        gone = {failed}
+        for piece in list(self.waiting):  # parents come first
+            if gone.intersection(piece.parents):
+                gone.add(piece)
+                self.waiting.remove(piece)
+                self.outcome.skipped.append(piece)

@@ -70,7 +70,7 @@ def sweep_member(
     """Train and evaluate one member of a sweep, or make what several members need; finished stages are reused."""
     place = store_at(store)
     planned = _planned(recipes, over, members, measures, sweep, scale, inputs, place)
-    run_graph(planned.graph_of(member, place), place, execution_for(scale, execution, **choices))
+    run_graph(planned.graph_of(member, place), place, execution_for(scale, execution, **choices)).raise_failures()
 
 
 def _run_name() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any, Literal, get_args
@@ -23,9 +23,10 @@ from tokenweight.evaluation.vllm.agreement import (
 )
 from tokenweight.pipeline import Store, read_record
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.planning.graph import Graph
 from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend, Precision
+from tokenweight.recipes.schema import Backend, Execution, Precision
 from tokenweight.tasks.any_model import PlannedModels, plan_models, run_models
 
 Backends = tuple[Backend, Backend]
@@ -93,10 +94,11 @@ def run_both(
     device: Literal["auto", "cpu", "cuda"] | None,
     processes: int | None,
     tensor_parallel: int,
+    run: Callable[[Graph, Store, Execution], None],
 ) -> None:
     """Evaluate what the stores do not hold. UserError: a backend that must run is not in this environment."""
     for one, store in zip(planned, stores, strict=True):
-        run_models(one, store, device, processes, tensor_parallel if one.backend == "vllm" else 1)
+        run_models(one, store, device, processes, tensor_parallel if one.backend == "vllm" else 1, run=run)
 
 
 def verdict(planned: tuple[PlannedModels, PlannedModels], stores: tuple[Store, Store]) -> Verdict:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tokenweight import embedded
-from tokenweight.console_progress import console_progress
 from tokenweight.errors import UserError
 from tokenweight.evaluation.backends import check_backend
 from tokenweight.evaluation.devices import evaluation_execution
@@ -19,6 +17,7 @@ from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import keep_manifest
 from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
+from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import schedule, shortened
 from tokenweight.recipes import Loaded
 from tokenweight.recipes.any_model import AnyModelScale
@@ -28,7 +27,6 @@ from tokenweight.recipes.schema import Backend, Execution
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets.user import models_experiment, resolve_user
 from tokenweight.reports.write_results import write_results
-from tokenweight.tasks.here import run_here
 
 OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")
 DEFAULT = OFFERED[:-1]  # pmi reads whole documents twice, for no table: on request
@@ -119,8 +117,10 @@ def run_models(
     device: Literal["auto", "cpu", "cuda"] | None,
     processes: int | None,
     tensor_parallel: int = 1,
+    *,
+    run: Callable[[Graph, Store, Execution], None],
 ) -> None:
-    """Evaluate what the store does not hold, in this process and its workers, with progress on stderr.
+    """Evaluate by `run` what the store does not hold.
 
     Raises:
         UserError: data, a GPU or the backend is missing; all data that is missing is named, before any model is loaded.
@@ -130,9 +130,7 @@ def run_models(
     if execution is None:
         _say(f"All {len(planned.graph.artifacts)} artifacts are in the store: nothing to run.")
         return
-    embedded.end_at_signal()
-    with console_progress() as progress:
-        run_here(planned.graph, store, execution, progress, _say)
+    run(planned.graph, store, execution)
 
 
 def execution_of(

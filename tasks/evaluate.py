@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError
@@ -18,12 +21,21 @@ from tokenweight.recipes.schema import Execution
 Held = tuple[AbstractContextManager[Build | None], Build]
 
 
+Loaded = Callable[[Artifact, Path], Any]  # the LoadedModel of an evaluation, from a checkpoint's directory
+
+
 def evaluate_units(
-    artifacts: list[Artifact], store: Store, execution: Execution, progress: Progress, note: Note
+    artifacts: list[Artifact],
+    store: Store,
+    execution: Execution,
+    progress: Progress,
+    note: Note = lambda message: None,
+    loaded: Loaded | None = None,
 ) -> tuple[int, int]:
     """Evaluate those units that the store does not hold; all share a checkpoint. Returns (made, reused).
 
-    Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked.
+    Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked. `loaded`
+    gives the model where a caller keeps it.
     """
     from tokenweight.evaluation.benchmark import UnitRun
     from tokenweight.evaluation.rescoring import StoredOutputs, rescore_unit
@@ -54,9 +66,10 @@ def evaluate_units(
             jobs.append(UnitRun(unit=stage.unit, prepared_dirs=prepared, out_dir=build.directory))
         if jobs:
             stage = _stage(artifacts[0])
-            checkpoint_dir = locate(artifacts[0].inputs["checkpoint"], store)
+            directory = locate(artifacts[0].inputs["checkpoint"], store)
+            model = partial(loaded, artifacts[0], directory) if loaded else None
             for unit in evaluate_checkpoint(
-                checkpoint_dir, jobs, stage.evaluation, stage.context_tokens, execution, progress
+                directory, jobs, stage.evaluation, stage.context_tokens, execution, progress, model
             ):
                 _publish(held.pop(unit.id))
     except BaseException as error:

@@ -1,58 +1,153 @@
-"""GPUs that a stage holds while it runs, as slots of the server's limit `gpu`. It counts; it does not choose devices."""
+"""Which GPUs of this machine a run takes: free ones, for itself alone, until it ends.
+
+Each GPU has a lock file on the machine (flock), so a run that dies in whatever way has freed its GPUs. Only visible GPUs
+are taken: those in CUDA_VISIBLE_DEVICES, which is how Slurm and others hand out an allocation. The run itself computes
+nothing: its workers see the GPUs of their slots alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
 
-from prefect.client.orchestration import get_client
-from prefect.concurrency.sync import concurrency
-from prefect.exceptions import ObjectNotFound
-
+from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.publish import has_server
+from tokenweight.tasks.forking import forked
+from tokenweight.tasks.pieces import LONG, ON_GPUS
 
-LIMIT = "gpu"
-LEASE_SECONDS = 60  # Prefect's least; after so long without a sign, the slots of a run that was killed are free again
-_ON_GPUS: tuple[str, ...] = ("pretrain", "score", "train", "evaluate")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+LOCKS = "TOKENWEIGHT_GPU_LOCKS"  # another directory for the lock files
+_POLL_SECONDS = 0.5
+
+
+class NotInTime(Exception):
+    """The GPUs were not free until the end of a run's time."""
 
 
 @contextmanager
-def gpus_held(stage: str, execution: Execution, note: Callable[[str], None]) -> Iterator[None]:
-    """Wait for as many slots as the stage uses GPUs, or for all there are; at once without GPUs, server or limit.
+def held_gpus(
+    execution: Execution, stages: Collection[str], note: Callable[[str], None], end: float = float("inf")
+) -> Iterator[list[str]]:
+    """Hold as many GPUs as the stages need, waiting for them if need be until `end` (time.monotonic); yields their names.
 
-    `note` is told how many, before the wait.
+    None where no stage needs one or none is there; where several nodes take part all that are visible, unlocked: their
+    allocation is the run's alone.
+
+    Raises:
+        UserError: more are asked for than there are.
+        NotInTime: there were not enough until `end`.
     """
-    wanted = _gpus_of(stage, execution)
-    limit = _limit() if wanted and has_server() else None
-    if not limit:  # to Prefect a limit that is not there is no limit, with a warning at each stage
-        yield
+    if execution.device == "cpu" or not set(ON_GPUS).intersection(stages) or not (names := _visible()):
+        yield []
         return
-    occupied = min(wanted, limit)
-    note(f"{stage} takes {occupied} of {limit} GPUs")
-    # A server that is away for a while ends no stage: what it gave away meanwhile is better shared than lost.
-    with concurrency(LIMIT, occupy=occupied, lease_duration=LEASE_SECONDS, raise_on_lease_renewal_failure=False):
-        yield
+    if execution.nodes > 1:
+        yield names
+        return
+    least, most = _wanted(execution, stages, len(names))
+    locks = _take(names, least, most, note, end)
+    try:
+        yield list(locks)
+    finally:
+        for descriptor in locks.values():
+            os.close(descriptor)
 
 
-def _gpus_of(stage: str, execution: Execution) -> int:
-    if stage not in _ON_GPUS or execution.device == "cpu":
-        return 0
+def _wanted(execution: Execution, stages: Collection[str], seen: int) -> tuple[int, int]:
+    """How many GPUs a run needs at least, and how many it uses if they are free."""
+    least = execution.processes_per_node if set(LONG).intersection(stages) else 1
+    least = max(least, execution.tensor_parallel if "evaluate" in stages else 1)
+    if execution.gpus == "all":
+        return min(least, seen), seen
+    if execution.gpus > seen:
+        raise UserError(f"execution.gpus {execution.gpus}: torch sees {seen} here; ask for no more")
+    wanted = min(seen, max(least, execution.gpus))
+    return wanted, wanted
+
+
+def _visible() -> list[str]:
+    count = _count()
+    given = os.environ.get(VISIBLE)
+    return given.split(",")[:count] if given else [str(i) for i in range(count)]
+
+
+def _count() -> int:
+    """As torch counts them, in a process that has imported it."""
+    with forked(_tell_count, dict(os.environ)) as (process, connection):
+        count: int = connection.recv()
+        process.join()
+    return count
+
+
+def _tell_count(connection: Connection, environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
     import torch
 
-    seen = torch.cuda.device_count()
-    if not seen:
-        return 0
-    if stage == "evaluate":
-        processes = execution.evaluation_processes
-        return seen if processes == "gpus" else processes * execution.tensor_parallel
-    return execution.processes_per_node
+    connection.send(torch.cuda.device_count())
 
 
-def _limit() -> int | None:
-    with get_client(sync_client=True) as client:
-        try:
-            found = client.read_global_concurrency_limit_by_name(LIMIT)
-        except ObjectNotFound:
-            return None
-    return found.limit if found.active else None
+def _take(names: list[str], least: int, most: int, note: Callable[[str], None], end: float) -> dict[str, int]:
+    """Lock GPUs; nothing is held while we wait, so that two runs that want several never block each other."""
+    reported = False
+    while True:
+        locks: dict[str, int] = {}
+        for name in names:
+            if len(locks) < most and (descriptor := _lock(name)) is not None:
+                locks[name] = descriptor
+        if len(locks) >= least:
+            return locks
+        for descriptor in locks.values():
+            os.close(descriptor)
+        if not reported:
+            others = ", ".join(sorted({_holder(name) for name in names if name not in locks}))
+            note(f"waiting for {least} of {len(names)} GPUs: {len(locks)} free, the others held by {others}")
+            reported = True
+        if time.monotonic() > end:
+            raise NotInTime(f"{least} of {len(names)} GPUs were not free in time")
+        time.sleep(_POLL_SECONDS)
+
+
+def _lock(name: str) -> int | None:
+    path = _file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _open(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()}".encode(), 0)
+    return descriptor
+
+
+def _open(path: Path) -> int:
+    """For all users: Linux refuses O_CREAT of another user's file in a directory that anybody may write to."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        os.fchmod(descriptor, 0o666)  # whatever the umask
+        path.parent.chmod(0o1777)
+        return descriptor
+
+
+def _holder(name: str) -> str:
+    try:
+        return _file(name).read_text() or "another process"
+    except OSError:
+        return "another process"
+
+
+def _file(name: str) -> Path:
+    """A GPU's lock; in a Slurm job one of the job's own, for GPUs may be counted from 0 in each job."""
+    job = os.environ.get("SLURM_JOB_ID")
+    owner = f"job-{job}" if job else "machine"
+    place = Path(os.environ.get(LOCKS) or "/tmp/tokenweight-gpus")
+    return place / f"{owner}-gpu-{re.sub(r'[^A-Za-z0-9-]', '_', name)}"

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,33 +75,54 @@ def prepare(store_root: Path) -> None:
     os.environ["PREFECT_HOME"] = str(home.resolve())
 
 
+at_signal: list[Callable[[bool], None]] = []  # ends a run's workers; called with whether they may save a step
+
+
 def end_at_signal() -> None:
     """Let Ctrl-C and SIGTERM end the run and its children at once; at SIGTERM a launched training may save its step.
 
     Both often reach the whole process group, the embedded server too, and Prefect would wait minutes for that.
-    Nothing is lost: a cut stage goes on in the next run, as after a kill. A thread waits for the signals, because
-    Prefect puts handlers of its own in place.
+    Nothing is lost: an interrupted stage resumes in the next run, as after a kill. A thread waits for the signals,
+    because Prefect puts handlers of its own in place.
     """
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGINT, lambda signum, frame: None)
+
+    def end(signum: int) -> None:
+        for end_workers in tuple(at_signal):
+            end_workers(signum == signal.SIGTERM)  # by a scheduler, which gives some seconds; Ctrl-C is for now
+        _end_children()
+        print("\nerror: interrupted; run the same command again to resume", file=sys.stderr, flush=True)
+
+    _call_at_signal(end)
     # Prefect ends its own handling with a SIGTERM to itself: whoever gets it waits for the thread's clean end.
     signal.signal(signal.SIGTERM, lambda signum, frame: time.sleep(_LONGER_THAN_THE_END_TAKES))
 
-    threading.Thread(target=_end_when_told, args=(ours, theirs), name="signals", daemon=True).start()
+
+def end_worker_at_signal() -> None:
+    """The same in a worker process, whose launched training may save its step at SIGTERM; it reports to nobody."""
+
+    def end(signum: int) -> None:
+        if signum == signal.SIGTERM:
+            stop_all()
+        _end_children()
+
+    _call_at_signal(end)
 
 
-def _end_when_told(ours: socket.socket, theirs: socket.socket) -> None:
-    """Wait for SIGINT or SIGTERM on `ours`; `theirs`, the end that the interpreter writes to, is kept open by it."""
-    while (signum := ours.recv(1)[0]) not in (signal.SIGINT, signal.SIGTERM):
-        pass
-    if signum == signal.SIGTERM:  # by a scheduler, which gives some seconds; Ctrl-C is for now
-        stop_all()
-    _end_children()
-    theirs.close()
-    print("\nerror: interrupted; run the same command again to go on", file=sys.stderr, flush=True)
-    os._exit(128 + signum)
+def _call_at_signal(end: Callable[[int], None]) -> None:
+    """At SIGINT or SIGTERM call `end` in a thread, then leave the process."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda signum, frame: None)
+
+    def wait(_keep_open: socket.socket) -> None:
+        while (signum := ours.recv(1)[0]) not in (signal.SIGINT, signal.SIGTERM):
+            pass
+        end(signum)
+        os._exit(128 + signum)
+
+    threading.Thread(target=wait, args=(theirs,), name="signals", daemon=True).start()
 
 
 def _end_children() -> None:

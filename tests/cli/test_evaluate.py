@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tokenweight.commands import evaluate as evaluate_command
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
@@ -22,15 +23,11 @@ from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline import Store
 from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import schedule
+from tokenweight.tasks.in_order import run_in_order
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")
-WITHOUT_PREFECT = (
-    "import sys\n"
-    "from tokenweight.cli import main\n"
-    "main()\n"
-    "assert 'prefect' not in sys.modules\n"
-)  # fmt: skip
+COMMAND = "from tokenweight.cli import main; main()"
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -41,16 +38,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(place: Path) -> dict[str, Any]:
-    """The report of the shipped base on everything, run in a process of its own that never loads Prefect."""
-    command = [sys.executable, "-c", WITHOUT_PREFECT, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
+    """The report of the shipped base on everything, run as a flow in a process of its own."""
+    command = [sys.executable, "-c", COMMAND, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
 
 @pytest.fixture
-def run(place: Path, run_command: Run) -> Run:
-    """Runs `tokenweight evaluate`."""
+def run(place: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `tokenweight evaluate` in this process: the same pieces, in order."""
+    monkeypatch.setattr(evaluate_command, "run_in_flow", run_in_order)
     return partial(run_command, place, "evaluate")
 
 
@@ -103,23 +101,19 @@ def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Pa
 
 
 def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenweight.tasks import any_model
-
-    monkeypatch.setattr(any_model, "run_here", lambda *_: pytest.fail("something was run"))
+    monkeypatch.setattr(evaluate_command, "run_in_flow", lambda *_: pytest.fail("something was run"))
     code, out, err = run("--model", SHIPPED, *SMOKE, "--json")
     assert (code, json.loads(out)) == (0, whole)
     assert "nothing to run" in err
 
 
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenweight.tasks import any_model
-
     planned: list[set[str]] = []
 
     def note(graph: Graph, store: Store, *_: Any) -> None:
         planned.append({step.artifact.stage.unit.benchmark for step in schedule(graph, store) if step.action == "run"})
 
-    monkeypatch.setattr(any_model, "run_here", note)
+    monkeypatch.setattr(evaluate_command, "run_in_flow", note)
     code, out, _ = run("--model", SHIPPED, "--scale", "smoke", "--limit", "2", "--benchmarks", "mmlu,bbh", "--json")
     assert (code, planned) == (0, [{"mmlu"}])  # of BBH the scale takes one sample of a task anyhow
     row = cells(json.loads(out))
@@ -267,7 +261,7 @@ def test_hub_data_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_its_workers(place: Path, whole: dict[str, Any]) -> None:
-    command = [sys.executable, "-c", WITHOUT_PREFECT, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
+    command = [sys.executable, "-c", COMMAND, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
     command += ["--store", "killed", "--out", "after", "--processes", "2"]
     first = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while first.poll() is None and not list((place / "killed").glob("evaluate/*/record.json")):

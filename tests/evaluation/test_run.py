@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +18,6 @@ from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit
-from tokenweight.evaluation.workers import grouped, visible_devices
 from tokenweight.recipes.schema import Evaluation, Execution
 
 PROMPTS = {
@@ -150,62 +146,13 @@ def test_missing_data_is_named_before_the_model_loads(
         list(evaluate_checkpoint(tmp_path / "no-checkpoint", jobs, broken, context_tokens, execution))
 
 
-def test_two_processes_share_the_units(
-    checkpoint: Path,
-    jobs: list[UnitRun],
-    evaluation: Evaluation,
-    execution: Execution,
-    context_tokens: int,
-    tmp_path: Path,
-) -> None:
-    list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))
-    shared = [replace(job, out_dir=tmp_path / "shared" / job.unit.id) for job in jobs]
-    two = execution.model_copy(update={"evaluation_processes": 2})
-    told: list[tuple[int, int, str]] = []
-    done = list(
-        evaluate_checkpoint(checkpoint, shared, evaluation, context_tokens, two, lambda *given: told.append(given))
-    )
-    assert sorted(unit.id for unit in done) == sorted(job.unit.id for job in jobs)
-    assert _all_rows(jobs) == _all_rows(shared)
-    assert told[0] == (0, len(jobs), "units")
-    assert told[-1] == (len(jobs), len(jobs), "units")
-    assert {int(done) for done, _, _ in told} == set(range(len(jobs) + 1))
-
-
-def test_the_longest_units_are_taken_first_and_one_pass_is_never_split(tmp_path: Path) -> None:
-    units = [Unit("bbh", "navigate"), Unit("ruler", "vt", 1024), Unit("longbench", "lcc"), Unit("ruler", "cwe", 2048)]
-    units += [Unit("mmlu", "anatomy"), Unit("mmlu", "virology")]
-    units += [Unit("perplexity", "validation", n) for n in (1024, 2048)]
-    groups = grouped([UnitRun(unit, (), tmp_path) for unit in units], 1500)
-    assert [[job.unit.id for job in group] for group in groups] == [
-        ["perplexity/validation/1024", "perplexity/validation/2048"],
-        ["bbh/navigate"],
-        ["mmlu/anatomy", "mmlu/virology"],
-        ["ruler/cwe/2048"],
-        ["longbench/lcc"],
-        ["ruler/vt/1024"],
-    ]
-
-
-def test_gpus_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert visible_devices(Execution(device="cuda", evaluation_processes=2)) == ["0", "1"]
-    assert visible_devices(Execution(device="cuda", evaluation_processes="gpus")) == ["0", "1", "2"]
-    assert visible_devices(Execution(device="cpu", evaluation_processes="gpus")) == [None]
-    assert visible_devices(Execution(device="cpu", evaluation_processes=2)) == [None, None]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
-    assert visible_devices(Execution(device="cuda", evaluation_processes="gpus")) == ["5", "7"]
-
-
 @pytest.mark.parametrize(
     ("scale", "device", "processes", "expected"),
     [
-        ("paper", None, None, ("cuda", "gpus")),
+        ("paper", None, None, ("cuda", "all")),
         ("paper", None, 2, ("cuda", 2)),
-        ("smoke", None, None, ("auto", "gpus")),
-        ("smoke", "cpu", None, ("cpu", 1)),
+        ("smoke", None, None, ("auto", "all")),
+        ("smoke", "cpu", None, ("cpu", None)),
         ("paper", "cpu", 2, ("cpu", 2)),
     ],
 )
@@ -215,7 +162,7 @@ def test_what_a_machine_with_four_gpus_does(
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     chosen = evaluation_execution(scale, device, processes)
-    assert (chosen.device, chosen.evaluation_processes) == expected
+    assert (chosen.device, chosen.gpus if device != "cpu" else chosen.slots) == expected
     with pytest.raises(UserError, match="--processes 5: torch sees 4 GPUs"):
         evaluation_execution("paper", None, 5)
 
@@ -255,32 +202,3 @@ def test_a_batch_that_fills_the_gpu_is_asked_in_parts(
 
 def _full(*_: Any, **__: Any) -> Any:
     raise torch.OutOfMemoryError("CUDA out of memory")
-
-
-def test_a_failing_process_says_why(
-    jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int, tmp_path: Path
-) -> None:
-    alone = execution.model_copy(update={"evaluation_processes": 2})
-    with pytest.raises(StageError, match="ruler/niah_single_1/256: its process ended with 1"):
-        list(evaluate_checkpoint(tmp_path / "no-checkpoint", jobs[2:3], evaluation, context_tokens, alone))
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
-def test_worker_does_not_outlive_its_parent(tmp_path: Path) -> None:
-    order = tmp_path / "job.json"
-    order.write_text(json.dumps({"parent_pid": os.getpid() + 1}))
-    command = [sys.executable, "-m", "tokenweight.evaluation.worker", str(order)]
-    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
-
-
-def test_a_process_tells_an_error_for_people_in_its_own_words(
-    checkpoint: Path, jobs: list[UnitRun], evaluation: Evaluation, execution: Execution, context_tokens: int
-) -> None:
-    too_long = jobs[2].prepared_dirs[0] / "prompts.jsonl"
-    record = json.loads(too_long.read_text().splitlines()[0])
-    too_long.write_text(json.dumps(record | {"prompt": "word " * context_tokens}) + "\n")
-    two = execution.model_copy(update={"evaluation_processes": 2})
-    with pytest.raises(StageError) as told:
-        list(evaluate_checkpoint(checkpoint, jobs[2:3], evaluation, context_tokens, two))
-    assert "process ended" not in str(told.value)
-    assert "\n" not in str(told.value)

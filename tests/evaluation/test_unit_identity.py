@@ -22,11 +22,10 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import PlanEntry, schedule
-from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.any_model import evaluation_recipe
 from tokenweight.recipes.schema import Execution, LocalBase
-from tokenweight.tasks.here import run_here
+from tokenweight.tasks.in_order import run_in_order
 
 UNITS = ("ruler/niah_single_1/512", "longbench/trec", "longbench/qasper", "mmlu/anatomy", "bbh/snarks")
 PREDICTED = " Person\n\nAnd the answer is (A). "  # of the first line, and of all of it, scores differ
@@ -156,7 +155,9 @@ def test_another_revision_of_hub_data_is_other_prompts(planned: Planned, monkeyp
 
 
 def run(graph: Graph, store: Store) -> list[PlanEntry]:
-    return run_here(graph, store, Execution(device="cpu", eval_batch_sequences=2), no_progress, print)
+    plan = schedule(graph, store)
+    run_in_order(graph, store, Execution(device="cpu", eval_batch_sequences=2))
+    return plan
 
 
 def told(graph: Graph, store: Store, unit: str) -> tuple[Path, dict[str, Any]]:

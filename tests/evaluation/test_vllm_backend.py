@@ -28,7 +28,6 @@ from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete
 from tokenweight.evaluation.units import Unit
 from tokenweight.evaluation.vllm import check as vllm_check
-from tokenweight.evaluation.workers import visible_devices
 from tokenweight.recipes.schema import Evaluation, Execution
 
 CONTEXT_TOKENS = 512
@@ -257,11 +256,6 @@ def test_gpus_of_processes_that_share_a_model(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    two = Execution(device="cuda", evaluation_processes="gpus", tensor_parallel=2)
-    assert visible_devices(two) == ["0,1", "2,3"]
-    assert visible_devices(two.model_copy(update={"evaluation_processes": 1})) == ["0,1"]
-    with pytest.raises(UserError, match="tensor_parallel 8: torch sees 5 GPUs"):
-        visible_devices(two.model_copy(update={"tensor_parallel": 8}))
     assert evaluation_execution("paper", None, 2, 2).tensor_parallel == 2
     with pytest.raises(UserError, match="--tensor-parallel 2: 6 GPUs are needed, torch sees 5"):
         evaluation_execution("paper", None, 3, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +12,12 @@ from prefect.logging import disable_run_logger
 from tokenweight.errors import UserError
 from tokenweight.flows import any_model
 from tokenweight.flows.any_model import evaluate
+from tokenweight.flows.run import Outcome
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
 from tokenweight.planning.graph import STAGES
-from tokenweight.recipes.schema import Execution
 from tokenweight.tasks import publish
-from tokenweight.tasks.stages import Batch, task_of
+from tokenweight.tasks.stages import task_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +46,9 @@ def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
 
 def test_evaluate_runs_what_is_missing_and_writes_the_table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[Any] = []
-    monkeypatch.setattr(any_model, "run_graph", lambda graph, store, execution: ran.append((graph, execution)))
+    monkeypatch.setattr(
+        any_model, "run_graph", lambda graph, store, execution: ran.append((graph, execution)) or Outcome()
+    )
     model = str(ROOT / "tokenweight" / "assets" / "smoke-base")
     with disable_run_logger():
         written = evaluate.fn(
@@ -55,7 +56,7 @@ def test_evaluate_runs_what_is_missing_and_writes_the_table(monkeypatch: pytest.
         )
     (graph, execution) = ran[0]
     assert {node.stage.unit.benchmark for nodes in graph.evaluations.values() for node in nodes} == {"mmlu"}
-    assert execution.evaluation_processes == 1
+    assert execution.gpus == 1
     assert "smoke-base" in Path(written["md"]).read_text()
 
 
@@ -86,13 +87,8 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
     assert "base64" not in made["table-3-smoke-figures"]
 
 
-def test_the_store_decides_what_is_made_and_the_tasks_state_says_it(tmp_path: Path) -> None:
+def test_the_store_decides_what_is_made() -> None:
     """Prefect's own cache never does: its keys differ between runs, and it does not look into the store."""
     tasks = [task_of(stage.name) for stage in STAGES]
     assert all(task.cache_policy is NO_CACHE for task in tasks)
     assert not any(task.persist_result for task in tasks)
-    node = SimpleNamespace(identity=Identity("chunk", 1, "novel", {"seed": 1}))
-    batch = Batch([node, node], Store(tmp_path), Execution())  # type: ignore[list-item]
-    assert batch.made(reused=2).name == "Reused"
-    made = batch.made(reused=1)
-    assert (made.name, made.message) == ("Completed", "1 made, 1 reused")

@@ -5,17 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from tokenweight import gpus
+from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
+from tokenweight.tasks import gpus
 
 ONE = Execution(device="cuda")
-ALL = Execution(device="cuda", evaluation_processes="gpus")
+ALL = Execution(device="cuda", gpus="all")
 
 
 @pytest.fixture(autouse=True)
@@ -24,18 +26,16 @@ def two_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(gpus.VISIBLE, raising=False)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr(gpus, "_count", lambda: 2)
-    monkeypatch.setattr(gpus, "_cuda_runs", lambda: False)
 
 
 SCRIPT = """
 import json, sys, time
-from tokenweight import gpus
+from tokenweight.tasks import gpus
 from tokenweight.recipes.schema import Execution
 gpus._count = lambda: int(sys.argv[1])
 def say(**message): print(json.dumps(message), flush=True)
-with gpus.chosen_gpus(Execution(**json.loads(sys.argv[2])), {"train"}, lambda text: say(note=text)) as chosen:
-    import os
-    say(chosen=chosen, visible=os.environ["CUDA_VISIBLE_DEVICES"])
+with gpus.held_gpus(Execution(**json.loads(sys.argv[2])), {"train"}, lambda text: say(note=text)) as chosen:
+    say(chosen=chosen)
     sys.stdin.read()
 """
 
@@ -74,24 +74,24 @@ def runs() -> Iterator[list[Run]]:
 def test_two_runs_take_different_gpus_and_a_third_waits_until_one_is_killed(runs: list[Run]) -> None:
     runs += [Run(), Run()]
     taken = [run.says() for run in runs]
-    assert sorted(told["visible"] for told in taken) == ["0", "1"]
+    assert sorted(told["chosen"] for told in taken) == [["0"], ["1"]]
     third = Run()
     runs.append(third)
     note = str(third.says()["note"])
     assert note.startswith("waiting for 1 of 2 GPUs: 0 free, the others held by process ")
     assert all(str(run.process.pid) in note for run in runs[:2])
     runs[0].end(signal.SIGKILL)
-    assert third.says()["visible"] == taken[0]["visible"]
+    assert third.says()["chosen"] == taken[0]["chosen"]
 
 
 def test_runs_that_want_several_hold_none_while_they_wait(runs: list[Run]) -> None:
     one = Run()
     runs.append(one)
-    assert one.says()["visible"] == "0"
+    assert one.says()["chosen"] == ["0"]
     both = Run(launcher="torchrun", processes=2)
     runs.append(both)
     assert "1 free" in str(both.says()["note"])
-    with gpus.chosen_gpus(ONE, {"train"}, pytest.fail) as chosen:
+    with gpus.held_gpus(ONE, {"train"}, pytest.fail) as chosen:
         assert chosen == ["1"]
     one.end()
     assert both.says()["chosen"] == ["0", "1"]
@@ -99,18 +99,16 @@ def test_runs_that_want_several_hold_none_while_they_wait(runs: list[Run]) -> No
 
 def test_only_what_is_visible_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(gpus.VISIBLE, "5,GPU-8f3a,7")  # torch sees two
-    with gpus.chosen_gpus(ONE, {"score"}, pytest.fail) as chosen:
+    with gpus.held_gpus(ONE, {"score"}, pytest.fail) as chosen:
         assert chosen == ["5"]
-        assert os.environ[gpus.VISIBLE] == "5"
-    assert os.environ[gpus.VISIBLE] == "5,GPU-8f3a,7"
-    with gpus.chosen_gpus(ALL, {"evaluate"}, pytest.fail) as chosen:
+    with gpus.held_gpus(ALL, {"evaluate"}, pytest.fail) as chosen:
         assert chosen == ["5", "GPU-8f3a"]
 
 
 def test_evaluation_takes_all_that_are_free(runs: list[Run]) -> None:
     runs.append(Run())
-    assert runs[0].says()["visible"] == "0"
-    with gpus.chosen_gpus(ALL, {"evaluate"}, pytest.fail) as chosen:
+    assert runs[0].says()["chosen"] == ["0"]
+    with gpus.held_gpus(ALL, {"evaluate"}, pytest.fail) as chosen:
         assert chosen == ["1"]
 
 
@@ -118,50 +116,30 @@ def test_each_slurm_job_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch, run
     """With confined devices every job's GPUs are counted from 0."""
     monkeypatch.setenv("SLURM_JOB_ID", "11")
     runs.append(Run(1))
-    assert runs[0].says()["visible"] == "0"
+    assert runs[0].says()["chosen"] == ["0"]
     monkeypatch.setenv("SLURM_JOB_ID", "12")
     monkeypatch.setattr(gpus, "_count", lambda: 1)
-    with gpus.chosen_gpus(ONE, {"train"}, pytest.fail) as chosen:
+    with gpus.held_gpus(ONE, {"train"}, pytest.fail) as chosen:
         assert chosen == ["0"]
 
 
 def test_without_need_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     for execution, stages in ((ONE, {"chunk", "prepare"}), (Execution(device="cpu"), {"train"})):
-        with gpus.chosen_gpus(execution, stages, pytest.fail) as chosen:
+        with gpus.held_gpus(execution, stages, pytest.fail) as chosen:
             assert chosen == []
-            assert gpus.VISIBLE not in os.environ
     monkeypatch.setattr(gpus, "_count", lambda: 0)
-    with gpus.chosen_gpus(Execution(), {"train"}, pytest.fail) as chosen:
+    with gpus.held_gpus(Execution(), {"train"}, pytest.fail) as chosen:
         assert chosen == []
-    assert gpus.VISIBLE not in os.environ
 
 
-def test_a_process_in_which_cuda_runs_keeps_its_gpu(monkeypatch: pytest.MonkeyPatch, runs: list[Run]) -> None:
-    monkeypatch.setattr(gpus, "_cuda_runs", lambda: True)
-    with gpus.chosen_gpus(ONE, {"train"}, pytest.fail) as chosen:
-        assert chosen == ["0"]
-    runs.append(Run())
-    assert runs[0].says()["visible"] == "1"
-    with gpus.chosen_gpus(ONE, {"evaluate"}, pytest.fail) as chosen:
-        assert chosen == ["0"]
-    runs[0].end()
-    with gpus.chosen_gpus(Execution(launcher="torchrun", processes=2), {"train"}, pytest.fail) as chosen:
-        assert chosen == ["0", "1"]
-    monkeypatch.setattr(gpus, "_cuda_runs", lambda: False)
-    with gpus.chosen_gpus(ONE, {"train"}, pytest.fail):
+def test_more_than_there_are_is_a_mistake_and_the_wait_has_an_end(runs: list[Run]) -> None:
+    three = Execution(device="cuda", gpus=3)
+    with pytest.raises(UserError, match="gpus 3: torch sees 2 here"), gpus.held_gpus(three, {"train"}, pytest.fail):
         pass
-    assert gpus._held is None
-    assert gpus.VISIBLE not in os.environ
-
-
-def test_evaluation_processes_get_the_chosen_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    from tokenweight.evaluation.workers import visible_devices
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setenv(gpus.VISIBLE, "2,3")
-    with gpus.chosen_gpus(ALL, {"evaluate"}, pytest.fail):
-        assert visible_devices(ALL) == ["2", "3"]
-    with gpus.chosen_gpus(ONE, {"evaluate"}, pytest.fail):
-        assert visible_devices(ALL) == ["2"]
+    two = Execution(device="cuda", gpus=2)
+    with gpus.held_gpus(two, {"evaluate"}, pytest.fail) as chosen:
+        assert chosen == ["0", "1"]
+    runs.append(Run())
+    assert runs[0].says()["chosen"] == ["0"]
+    with pytest.raises(gpus.NotInTime), gpus.held_gpus(two, {"train"}, lambda _: None, time.monotonic()):
+        pass

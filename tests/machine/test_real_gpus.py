@@ -10,17 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokenweight import gpus
+from tokenweight.tasks import gpus
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 
 # The choice first, CUDA afterwards, as a run does it; then it holds its GPU until it is killed.
 SCRIPT = """
 import json, sys, time
-from tokenweight.gpus import chosen_gpus
+from tokenweight.tasks.gpus import held_gpus
 from tokenweight.recipes.schema import Execution
 say = lambda **message: print(json.dumps(message), flush=True)
-with chosen_gpus(Execution(device="cuda"), {"train"}, lambda text: say(note=text)) as chosen:
+with held_gpus(Execution(device="cuda"), {"train"}, lambda text: say(note=text)) as chosen:
+    import os
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
     import torch
     product = torch.ones(64, 64, device="cuda") @ torch.ones(64, 64, device="cuda")
     assert product.sum().item() == 64.0**3

@@ -175,5 +175,5 @@ def test_a_signal_to_the_group_ends_the_run_in_one_line(signum: signal.Signals, 
         time.sleep(0.2)
     os.killpg(process.pid, signum)
     assert process.wait(60) == 128 + signum
-    assert log.read_text().endswith("error: interrupted; run the same command again to go on\n")
+    assert log.read_text().endswith("error: interrupted; run the same command again to resume\n")
     assert "Traceback" not in log.read_text()

@@ -12,6 +12,7 @@ pytest.importorskip("prefect", reason="NOT CHECKED: prefect is missing (extra `f
 from tokenweight.commands import reproduce as command
 from tokenweight.errors import UserError
 from tokenweight.flows import reproduce as flows
+from tokenweight.flows.run import Outcome
 from tokenweight.planning.graph import Graph
 from tokenweight.reports import write_results
 from tokenweight.reports.targets import find
@@ -30,7 +31,7 @@ class Told:
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     """The graphs that were run: none is in truth, and no artifact of Prefect's is made."""
     graphs: list[Graph] = []
-    monkeypatch.setattr(flows, "run_graph", lambda graph, *_: graphs.append(graph) or [])
+    monkeypatch.setattr(flows, "run_graph", lambda graph, *_: graphs.append(graph) or Outcome())
     monkeypatch.setattr(flows, "get_run_logger", Told)
     monkeypatch.setattr(flows, "publish", lambda *_: None)
     monkeypatch.setattr(write_results, "holds_anything", lambda _: True)

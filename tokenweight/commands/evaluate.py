@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store, results_directory
+from tokenweight.commands.options import open_store, results_directory, run_flow
 from tokenweight.commands.showing import print_json, show
 from tokenweight.errors import StageError, UserError
 from tokenweight.flat import Part
@@ -36,6 +36,16 @@ LengthsOption = Annotated[
         description="Comma-separated lengths of RULER and perplexity in tokens, for example 4096,8192. Default: what fits"
     ),
 ]
+
+if TYPE_CHECKING:
+    from tokenweight.pipeline import Store
+    from tokenweight.planning.graph import Graph
+    from tokenweight.recipes.schema import Execution
+
+
+def run_in_flow(graph: Graph, store: Store, execution: Execution) -> None:
+    """Make what a graph needs as a flow run without a server of the user's."""
+    run_flow(store.root, "run:run_in_flow", name="evaluate", graph=graph, store=store, execution=execution)
 
 
 @command
@@ -75,7 +85,7 @@ def evaluate(
     planned = any_model.plan_models(
         subjects, scale, inputs, place, benchmarks=chosen, lengths_tokens=wanted, limit=limit, backend=backend
     )
-    any_model.run_models(planned, place, device, processes, tensor_parallel)
+    any_model.run_models(planned, place, device, processes, tensor_parallel, run=run_in_flow)
     report, files = any_model.collect_models(planned, place, directory)
     show(report, files, as_json=as_json)
 
@@ -123,7 +133,7 @@ def agree(
         any_model.subjects([model], revision, context, chosen)[0], scale, inputs, stores, pair,
         benchmarks=chosen, lengths_tokens=wanted, samples=None if limit or complete else samples, limit=limit,
     )  # fmt: skip
-    agree.run_both(planned, stores, device, processes, tensor_parallel)
+    agree.run_both(planned, stores, device, processes, tensor_parallel, run_in_flow)
     result = agree.verdict(planned, stores)
     if as_json:
         print_json(result.as_dict())

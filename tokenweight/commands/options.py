@@ -43,6 +43,9 @@ def results_directory(out: Path) -> Path:
 def run_flow(store_root: Path, flow: str, **parameters: Any) -> Any:
     """Run a flow, `module:name` below tokenweight.flows, in this process; its errors are left to the command line."""
     embedded.prepare(store_root)
+    from tokenweight.tasks.forking import warm_up
+
+    warm_up()  # the workers' imports, beside Prefect's and its server's start
     from tokenweight.flows.console import leave_errors_to_caller
 
     module, _, name = flow.partition(":")

@@ -35,6 +35,7 @@ def evaluation_execution(
     return Execution(
         device=wanted,
         eval_batch_sequences=default_execution(scale).eval_batch_sequences,
-        evaluation_processes=processes or ("gpus" if on_gpus else 1),
+        gpus=(processes or "all") if on_gpus else 1,
+        slots=processes,
         tensor_parallel=tensor_parallel,
     )

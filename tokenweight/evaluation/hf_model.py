@@ -91,7 +91,7 @@ class HFModel(LoadedModel):
             model.to(device)
         name_end_of_text(tokenizer, checkpoint_dir)
         model.generation_config = _greedy(model, tokenizer)
-        self.batch_tokens = _batch_tokens(model, device, context_tokens, execution.eval_batch_sequences)
+        self.batch_tokens = _batch_tokens(model, device, context_tokens, execution)
         with quiet_harness():
             lm = EvaluatedModel(
                 pretrained=model.eval(),
@@ -135,11 +135,12 @@ class HFModel(LoadedModel):
         return answers
 
 
-def _batch_tokens(model: Any, device: str, context_tokens: int, sequences: int | None) -> int:
-    """Tokens of a batch whose keys and values fit: of `sequences` at full context, or what the GPU has room for."""
+def _batch_tokens(model: Any, device: str, context_tokens: int, execution: Execution) -> int:
+    """Tokens of a batch whose keys and values fit: of so many sequences at full context, or what the GPU has room for."""
+    sequences, share = execution.eval_batch_sequences, CACHE_SHARE / execution.slots_per_gpu
     if sequences is None and device == "cuda":
         cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
-        return max(context_tokens, int(CACHE_SHARE * torch.cuda.mem_get_info()[0] / cache_bytes))
+        return max(context_tokens, int(share * torch.cuda.mem_get_info()[0] / cache_bytes))
     return (sequences or CPU_BATCH_SEQUENCES) * context_tokens
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +65,12 @@ def evaluate_checkpoint(
     context_tokens: int,
     execution: Execution,
     progress: Progress = no_progress,
+    loaded: Callable[[], LoadedModel] | None = None,
 ) -> Iterator[Unit]:
     """Evaluate a checkpoint directory on units; yields each unit when its rows are complete.
 
-    `context_tokens` is the longest input of the model: nothing longer is ever sent. Progress counts samples.
+    `context_tokens` is the longest input of the model: nothing longer is ever sent. Progress counts samples. `loaded`
+    gives the model where the caller keeps it for several benchmarks.
 
     Raises:
         UserError: data is missing or not in its official layout (before the model loads).
@@ -84,18 +86,15 @@ def evaluate_checkpoint(
             left.append(run)
     if not left:
         return
-    from tokenweight.evaluation.workers import evaluate_in_workers, visible_devices
-
     check_backend(evaluation.backend)
     if execution.tensor_parallel > 1 and evaluation.backend == "hf":
         raise UserError("tensor_parallel: belongs to --backend vllm; with hf each model must fit one GPU")
-    several = execution.evaluation_processes != 1 and visible_devices(execution) != [None]
-    if several or evaluation.backend == "vllm":  # vllm gives memory back only when its process ends
-        yield from evaluate_in_workers(checkpoint_dir, left, evaluation, context_tokens, execution, progress)
-        return
     from tokenweight.evaluation.backends import load
 
-    model = load(evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
+    if loaded is None:
+        model = load(evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
+    else:
+        model = loaded()
     yield from evaluate(model, left, evaluation, progress)
 
 

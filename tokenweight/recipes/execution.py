@@ -25,7 +25,7 @@ _DEFAULTS: dict[Scale, Execution] = {
         deepspeed_stage=3,
         checkpointing="keep_projections",
         fused=True,
-        evaluation_processes="gpus",
+        gpus="all",
     ),
 }
 

@@ -442,7 +442,7 @@ class Execution(Frozen):
         default=None, description="With srun: its options, for example --partition=gpu --gres=gpu:8"
     )
     deadline_seconds: float | None = Field(
-        default=None, gt=0, description="Seconds after which a launched stage is ended; its checkpoint stays"
+        default=None, gt=0, description="Seconds after which a stage is ended; its checkpoint stays"
     )
     sequence_parallel: int = Field(
         default=1, ge=1, description="Number of processes that share each training sequence, in equal parts"
@@ -450,8 +450,12 @@ class Execution(Frozen):
     device: Literal["auto", "cpu", "cuda"] = Field(
         default="auto", description="Where models run; auto: on a GPU where there is one"
     )
+    gpus: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
+        default=1,
+        description="Number of GPUs that a run takes, more where a stage needs them; all: as many as are free",
+    )
     slots: int | None = Field(
-        default=None, ge=1, description="Number of worker processes; None: slots_per_gpu for each GPU, without GPUs one"
+        default=None, ge=1, description="Number of stages at a time on a CPU; None: two where there are two cores"
     )
     slots_per_gpu: int = Field(
         default=1, ge=1, description="Number of worker processes that share each GPU, for small models"
@@ -476,10 +480,6 @@ class Execution(Frozen):
     fused: bool = Field(default=False, description="Compile the elementwise parts of Llama layers")
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = Field(
         default=("tensorboard",), description="Where training metrics go beside metrics.jsonl"
-    )
-    evaluation_processes: Annotated[int, Field(ge=1)] | Literal["gpus"] = Field(
-        default=1,
-        description="Number of processes that share the evaluation, on CUDA one for each GPU; gpus: on all GPUs",
     )
     tensor_parallel: int = Field(
         default=1, ge=1, description="Number of GPUs that share one model in evaluation, with backend vllm"

@@ -1,0 +1,54 @@
+"""Processes forked from one that has imported torch and our stages: a worker is there at once and shares its memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.forkserver
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any
+
+_starting = threading.Lock()
+
+
+def warm_up() -> None:
+    """Let the imports begin, beside whatever comes next. Set the environment that torch reads at its import before."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tokenweight.tasks.preload"])
+    multiprocessing.forkserver.ensure_running()
+
+
+def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
+    """Start `target(connection, *arguments)` in a process of its own; the process and our end of the connection."""
+    context = multiprocessing.get_context("forkserver")
+    with _starting:
+        warm_up()
+        ours, theirs = context.Pipe()
+        process = context.Process(target=target, args=(theirs, *arguments))
+        main = sys.modules["__main__"]
+        # multiprocessing would import the main module again in each process: a script without a guard would run again,
+        # and Prefect's own takes seconds.
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
+        theirs.close()
+    return process, ours
+
+
+@contextmanager
+def forked(target: Callable[..., None], *arguments: Any) -> Iterator[tuple[BaseProcess, Connection]]:
+    """As `start`, for one answer."""
+    process, connection = start(target, *arguments)
+    try:
+        yield process, connection
+    finally:
+        process.kill()
+        process.join()
+        connection.close()

@@ -1,0 +1,187 @@
+"""The runner: pieces in worker processes behind Prefect tasks; what fails, dies, or is too late ends nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("prefect", reason="NOT CHECKED: prefect is missing (extra `flows`)")
+
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.runtime import flow_run
+from prefect.testing.utilities import prefect_test_harness
+
+from tokenweight.errors import StageError
+from tokenweight.flows.run import Outcome, run_graph
+from tokenweight.pipeline import Store
+from tokenweight.planning.graph import Planner
+from tokenweight.recipes import Inputs, load
+from tokenweight.recipes.schema import Execution
+from tokenweight.tasks import slots
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
+from work_for_slots import chunk, graph_of, texts
+
+CPU = Execution(device="cpu", slots=2, eval_batch_sequences=16, micro_batch_sequences=2)
+SETTINGS = (
+    "training.steps=1",
+    "training.warmup_steps=0",
+    "evaluation.mmlu.samples=1",
+    "evaluation.bbh.max_new_tokens=4",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    with prefect_test_harness(server_startup_timeout=180):
+        yield
+
+
+def run(graphs: Any, store: Store, execution: Execution = CPU, **more: Any) -> tuple[Outcome, str]:
+    """The outcome, and the flow run's id."""
+
+    @flow(persist_result=False)
+    def of_test() -> tuple[Outcome, str]:
+        return run_graph(graphs, store, execution, **more), str(flow_run.id)
+
+    return of_test()
+
+
+def task_runs(flow_run_id: str) -> dict[str, Any]:
+    """What the page draws: label -> (state's name, labels of its parents)."""
+    with get_client(sync_client=True) as client:
+        answer = client._client.get(f"/flow_runs/{flow_run_id}/graph-v2").json()
+        tasks = {node["id"]: node["label"] for _, node in answer["nodes"]}
+        found = {}
+        for _, node in answer["nodes"]:
+            parents = {tasks[parent["id"]] for parent in node["parents"]}
+            found[node["label"]] = (client.read_task_run(node["id"]).state.name, parents)
+    return found
+
+
+def test_the_page_shows_the_edges_also_of_what_is_reused_and_a_model_is_loaded_once(tmp_path: Path) -> None:
+    store, one = Store(tmp_path / "store"), CPU.model_copy(update={"slots": 1})
+    recipe = load("table-3/frozen-sparse", "smoke", Inputs(settings=SETTINGS))
+    first, _ = run(Planner(store).graph([recipe], ["mmlu"]), store)
+    assert not first.failed
+    assert first.made > 5
+    outcome, run_id = run(Planner(store).graph([recipe], ["mmlu", "bbh", "pmi"]), store, one)
+    assert outcome.reused == first.made
+    shown = task_runs(run_id)
+    name = "table-3/frozen-sparse"
+    (chunks,) = (label for label in shown if label.startswith("chunk "))
+    (scores,) = (label for label in shown if label.startswith("score "))
+    assert shown[chunks] == ("Reused", set())
+    assert shown[scores] == ("Reused", {chunks})
+    assert shown[f"train {name}"] == ("Reused", {chunks, scores, f"extend {name}"})
+    assert shown[f"evaluate {name} mmlu"] == ("Reused", {f"train {name}"})
+    assert shown[f"evaluate {name} bbh"] == ("Completed", {f"train {name}"})
+    loads = (store.root / "logs" / "worker-0.log").read_text().count("loads the model")
+    assert loads == 1, "bbh and pmi of one model"
+
+
+def test_what_fails_ends_its_dependents_alone_and_all_failures_are_reported_together(tmp_path: Path) -> None:
+    good, bad = chunk(texts(tmp_path / "texts"), "good"), chunk(tmp_path / "nothing", "bad")
+    worse, after = chunk(tmp_path / "nowhere", "worse"), chunk(tmp_path / "texts", "after", bad)
+    store = Store(tmp_path / "store")
+    records = tmp_path / "records.tar.xz"
+    outcome, run_id = run(graph_of(bad, worse, good, after), store, records=records)
+    assert (outcome.made, [piece.label for piece in outcome.skipped]) == (1, ["chunk after"])
+    assert store.state(good.identity).kind == "whole"
+    with pytest.raises(Exception, match=r"nothing.*nowhere.*not run because of that: chunk after"):
+        outcome.raise_failures()
+    assert {label: state for label, (state, _) in task_runs(run_id).items()} == {
+        "chunk good": "Completed", "chunk bad": "Failed", "chunk worse": "Failed",
+    }  # fmt: skip
+    with tarfile.open(records) as archive:
+        assert f"{good.identity.address}/record.json" in archive.getnames()
+
+
+def test_a_killed_worker_is_replaced_and_its_piece_gets_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice killed, the piece fails with one line; the others are made."""
+    converse, killed = slots.Slots._converse, list[int]()
+
+    def kill(self: slots.Slots, slot: slots.Slot, piece: Any, *given: Any) -> Any:
+        if piece.label in ("chunk once", "chunk twice") and (piece.label, 2) not in seen:
+            seen.add((piece.label, 2 if piece.label == "chunk once" or (piece.label, 1) in seen else 1))
+            assert slot.process is not None
+            assert slot.process.pid is not None
+            killed.append(slot.process.pid)
+            os.kill(slot.process.pid, signal.SIGKILL)
+        return converse(self, slot, piece, *given)
+
+    seen = set[tuple[str, int]]()
+    monkeypatch.setattr(slots.Slots, "_converse", kill)
+    place = texts(tmp_path / "texts")
+    names = ("once", "twice", "other")
+    outcome, _ = run(graph_of(*(chunk(place, name) for name in names)), Store(tmp_path / "store"))
+    assert len(killed) == 3
+    (failure,) = outcome.failures()
+    assert failure.startswith("chunk twice: its worker process ended (signal 9) without a message")
+    assert outcome.made == 2
+
+
+def test_the_time_is_over(tmp_path: Path) -> None:
+    outcome, _ = run(graph_of(chunk(texts(tmp_path / "texts"), "never")), Store(tmp_path / "store"), seconds=0.0)
+    assert [piece.label for piece in outcome.left] == ["chunk never"]
+    with pytest.raises(StageError, match="the time is over: chunk never left"):
+        outcome.raise_failures()
+    assert not [child for child in psutil.Process().children(recursive=True) if "worker" in child.name()]
+
+
+def test_a_ready_piece_starts_within_a_second(tmp_path: Path) -> None:
+    place = texts(tmp_path / "texts")
+    first = chunk(place, "first")
+    store = Store(tmp_path / "store")
+    nodes = [first, *(chunk(place, f"{i}", first) for i in range(3))]
+    _, run_id = run(graph_of(*nodes), store, CPU.model_copy(update={"slots": 3}))
+    with get_client(sync_client=True) as client:
+        answer = client._client.get(f"/flow_runs/{run_id}/graph-v2").json()
+        runs = {node["label"]: client.read_task_run(node["id"]) for _, node in answer["nodes"]}
+    done = runs.pop("chunk first").end_time
+    waits = sorted((one.start_time - done).total_seconds() for one in runs.values())
+    assert 0 <= waits[0] < 5, "nothing polls for it"  # a busy machine; alone it takes 0.1 s
+
+
+KILLED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from tokenweight.tasks.slots import Slots
+from tokenweight.pipeline import Store
+from tokenweight.recipes.schema import Execution
+from tokenweight.tasks.pieces import Piece
+from work_for_slots import chunk, texts
+place = Path(sys.argv[1])
+with Slots(Store(place / "store"), Execution(device="cpu", slots=1), []) as slots:
+    piece = Piece("chunk one", "chunk", 0, artifacts=[chunk(texts(place / "texts"), "one")])
+    slots.begin(piece, slots.slots)
+    slots.run(piece, print, lambda *_: None)
+    print("made", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_leaves_no_process(signum: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parents[1] / "tasks")]
+    victim = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == "made\n"
+    children = psutil.Process(victim.pid).children(recursive=True)
+    assert len(children) >= 2, "the process that forks, and a worker"
+    victim.send_signal(signum)
+    victim.wait()
+    assert not psutil.wait_procs(children, timeout=20)[1]
