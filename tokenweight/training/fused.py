@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -52,21 +53,25 @@ def _fused_forward(module: nn.Module) -> Callable[..., Tensor] | None:
 
 
 def _rms_norm_forward(self: Any, hidden_states: Tensor) -> Tensor:
-    return _rms_norm(hidden_states, self.weight, self.variance_epsilon)
+    return _compiled(_rms_norm)(hidden_states, self.weight, self.variance_epsilon)
 
 
 def _gated_mlp_forward(self: Any, x: Tensor) -> Tensor:
-    output: Tensor = self.down_proj(_silu_product(self.gate_proj(x), self.up_proj(x)))
+    output: Tensor = self.down_proj(_compiled(_silu_product)(self.gate_proj(x), self.up_proj(x)))
     return output
 
 
-@torch.compile(dynamic=False)
+@cache
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The compiler's import alone takes seconds: for those who ask for it."""
+    return torch.compile(function, dynamic=False)
+
+
 def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     wide = x.float()
     normalised = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     return weight * normalised.to(x.dtype)
 
 
-@torch.compile(dynamic=False)
 def _silu_product(gate: Tensor, up: Tensor) -> Tensor:
     return nn.functional.silu(gate) * up
