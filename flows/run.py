@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -152,13 +153,17 @@ class _Run:
             self.slots.begin(piece, taken)
             self.waiting.remove(piece)
             self.at_work.add(piece)
-            self._submit(piece).add_done_callback(lambda _, piece=piece: self.finished.put(piece))
+            self._submit(piece).add_done_callback(partial(self._note_finished, piece))
 
     def _submit(self, piece: Piece) -> PrefectFuture[Any]:
         parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
-        future = task_of(piece.stage).submit(piece.label, Order(piece, self.slots), wait_for=parents)
+        order = Order(piece, self.slots)
+        future: PrefectFuture[Any] = task_of(piece.stage).submit(piece.label, order, wait_for=parents, return_state=False)
         self.futures[piece] = future
         return future
+
+    def _note_finished(self, piece: Piece, _future: PrefectFuture[Any]) -> None:
+        self.finished.put(piece)
 
     def _settle(self, piece: Piece) -> None:
         self.at_work.remove(piece)
