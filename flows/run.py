@@ -158,7 +158,9 @@ class _Run:
     def _submit(self, piece: Piece) -> PrefectFuture[Any]:
         parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
         order = Order(piece, self.slots)
-        future: PrefectFuture[Any] = task_of(piece.stage).submit(piece.label, order, wait_for=parents, return_state=False)
+        future: PrefectFuture[Any] = task_of(piece.stage).submit(
+            piece.label, order, wait_for=parents, return_state=False
+        )
         self.futures[piece] = future
         return future
 
