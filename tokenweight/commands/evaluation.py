@@ -40,7 +40,7 @@ def ruler_generate(
     seed: Annotated[int, Field(ge=0, le=2**32 - 1, description="Seed; the same arguments give the same bytes")] = 42,
     profile: Annotated[
         Profile,
-        Field(description="paper: of 2024; current: fuller contexts; official-2024: the official bytes of 2024"),
+        Field(description="paper: the program of 2024, never longer than the length; official-2024: its bytes"),
     ] = "paper",
     haystack: Annotated[
         Path | None, Field(description="Directory of .txt files, or JSON with `text`. Default: the shipped text")
@@ -113,12 +113,9 @@ def rescore_longbench(
     as_json: JsonOption = False,
 ) -> None:
     """Predictions of LongBench, scored again."""
-    from tokenweight.evaluation.longbench.rescore import other_files, published
-    from tokenweight.evaluation.longbench.rescore import rescore as score
-    from tokenweight.evaluation.longbench.summary import summary, table
+    from tokenweight.evaluation.longbench.rescore import summary, table
 
-    known = published(directory)
-    content = summary(score(directory, first_line), known, first_line, other_files(directory))
+    content = summary(directory, first_line)
     print_json(content) if as_json else print(table(content))
 
 
@@ -130,8 +127,7 @@ def rescore_bbh(
     as_json: JsonOption = False,
 ) -> None:
     """Outputs of BIG-Bench-Hard, scored again."""
-    from tokenweight.evaluation.bbh_rescore import rescore as score
     from tokenweight.evaluation.bbh_rescore import summary, table
 
-    content = summary(score(directory))
+    content = summary(directory)
     print_json(content) if as_json else print(table(content))

@@ -4,48 +4,37 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS, strict_answer, tolerant_score
-from tokenweight.evaluation.jsonl import rows
+from tokenweight.evaluation.jsonl import check_folder, rows
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 
 _NAMES = "|".join(BBH_TASKS)
 # samples_<task>_<date>.jsonl, as lm-eval names them: bbh_cot_fewshot_navigate, leaderboard_bbh_navigate and so on.
 _LOG = re.compile(r"samples_(?:\w*?bbh\w*?_)?(?P<task>" + _NAMES + r")(?:_\d{4}-[^/]*)?\.jsonl")
 _ARTIFACT = re.compile(r"(?P<label>.+)--bbh-(?P<task>" + _NAMES + r")-[0-9a-f]+")  # a store's evaluate/<name>
+Output = tuple[str, str]  # of a sample, and its target
 
 
-@dataclass(frozen=True)
-class BbhScore:
-    """Exact match of one task in percent, by lm-eval's strict pattern and by the tolerant one, and of how many."""
+def summary(directory: Path) -> dict[str, Any]:
+    """Exact match in percent by lm-eval's strict pattern and by the tolerant one, of every run below `directory`.
 
-    strict: float
-    tolerant: float
-    n: int
-
-
-def rescore(directory: Path) -> dict[str, dict[str, BbhScore]]:
-    """Scores of every BBH task with stored outputs anywhere below `directory`: by run, then in the tasks' order.
-
-    A run is a directory of lm-eval logs, or in a store of this project the checkpoint that rows are of. A log with
-    several filters holds a sample once for each: it counts once.
+    A run is a directory of lm-eval logs, or in a store of this project the checkpoint that rows are of: its tasks, its
+    micro-average (a task weighs as much as it has samples), and the tasks that are missing. A log with several filters
+    holds a sample once for each: it counts once.
 
     Raises:
         UserError: no such directory, no output of a task, two files of one run and task, or a line that cannot be
             scored (named).
     """
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; give the folder that holds samples_*.jsonl or {ROWS_NAME}")
+    check_folder(directory, f"samples_*.jsonl or {ROWS_NAME}")
     found: dict[str, dict[str, Path]] = {}
     for path in sorted([*directory.rglob("samples_*.jsonl"), *directory.rglob(ROWS_NAME)]):
-        place = _place(path, directory)
-        if place is None:
+        if (place := _place(path, directory)) is None:
             continue
         run, task = place
         other = found.setdefault(run, {}).setdefault(task, path)
@@ -53,41 +42,25 @@ def rescore(directory: Path) -> dict[str, dict[str, BbhScore]]:
             raise UserError(f"{run}: {other} and {path} both hold {task}; leave the outputs of one evaluation there")
     if not found:
         raise UserError(f"{directory}: holds no samples_*.jsonl or {ROWS_NAME} of a BBH task; give a folder of outputs")
-    return {
-        run: {task: _score(files[task]) for task in BBH_TASKS if task in files} for run, files in sorted(found.items())
-    }
+    return {run: _run(files) for run, files in sorted(found.items())}
 
 
-def micro_average(scores: dict[str, BbhScore]) -> tuple[float, float]:
-    """Strict and tolerant score over all samples: a task weighs as much as it has samples."""
-    total = sum(score.n for score in scores.values())
-    return (
-        sum(score.strict * score.n for score in scores.values()) / total,
-        sum(score.tolerant * score.n for score in scores.values()) / total,
-    )
-
-
-def summary(runs: dict[str, dict[str, BbhScore]]) -> dict[str, Any]:
-    """What `--json` prints: each run's tasks, micro-average, and the tasks that are missing."""
-    content = {}
-    for run, scores in runs.items():
-        strict, tolerant = micro_average(scores)
-        content[run] = {
-            "tasks": {task: asdict(score) for task, score in scores.items()},
-            "micro_average": {"strict": strict, "tolerant": tolerant, "n": sum(score.n for score in scores.values())},
-            "missing": [task for task in BBH_TASKS if task not in scores],
-        }
-    return content
+def _run(files: dict[str, Path]) -> dict[str, Any]:
+    tasks = {task: _score(files[task]) for task in BBH_TASKS if task in files}
+    total = sum(task["n"] for task in tasks.values())
+    average = {kind: sum(task[kind] * task["n"] for task in tasks.values()) / total for kind in ("strict", "tolerant")}
+    missing = [task for task in BBH_TASKS if task not in files]
+    return {"tasks": tasks, "micro_average": average | {"n": total}, "missing": missing}
 
 
 def table(content: dict[str, Any]) -> str:
-    """The same as text, one table a run."""
+    """A summary as text, one table a run."""
     parts = []
     for run, found in content.items():
         lines = [run, f"{'task':40}{'n':>6}{'strict':>9}{'tolerant':>10}"]
         average = f"micro-average, {len(found['tasks'])} of {len(BBH_TASKS)} tasks"
-        lines_of = [*found["tasks"].items(), (average, found["micro_average"])]
-        lines += [f"{name:40}{row['n']:>6}{row['strict']:>9.2f}{row['tolerant']:>10.2f}" for name, row in lines_of]
+        named = found["tasks"] | {average: found["micro_average"]}
+        lines += [f"{name:40}{row['n']:>6}{row['strict']:>9.2f}{row['tolerant']:>10.2f}" for name, row in named.items()]
         if found["missing"]:
             lines.append(f"missing: {', '.join(found['missing'])}")
         parts.append("\n".join(lines))
@@ -98,42 +71,39 @@ def _place(path: Path, directory: Path) -> tuple[str, str] | None:
     """Run and task of a file, by its name or its directory's; None: of something else than BBH."""
     if path.name == ROWS_NAME:
         match = _ARTIFACT.fullmatch(path.parent.name)
-        return (match.group("label"), match.group("task")) if match else None
+        return (match["label"], match["task"]) if match else None
     match = _LOG.fullmatch(path.name)
     run = path.parent.relative_to(directory).as_posix()
-    return (directory.resolve().name if run == "." else run, match.group("task")) if match else None
+    return (directory.resolve().name if run == "." else run, match["task"]) if match else None
 
 
-def _score(path: Path) -> BbhScore:
-    outputs = _stored_rows(path) if path.name == ROWS_NAME else _logged(path)
+def _score(path: Path) -> dict[str, Any]:
+    outputs = _stored(path) if path.name == ROWS_NAME else _logged(path)
     if not outputs:
         raise UserError(f"{path}: holds no sample; remove it or give its outputs")
     strict = fmean(float(strict_answer(output) == target) for output, target in outputs)
     tolerant = fmean(tolerant_score(output, target) for output, target in outputs)
-    return BbhScore(100 * strict, 100 * tolerant, len(outputs))
+    return {"strict": 100 * strict, "tolerant": 100 * tolerant, "n": len(outputs)}
 
 
-def _stored_rows(path: Path) -> list[tuple[str, str]]:
+def _stored(path: Path) -> list[Output]:
     try:
         return [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
     except StageError as error:
         raise UserError(str(error)) from error
 
 
-def _logged(path: Path) -> list[tuple[str, str]]:
-    found: dict[int, tuple[str, str]] = {}
-    filters: dict[int, set[str]] = {}
+def _logged(path: Path) -> list[Output]:
+    found: dict[int, Output] = {}
+    seen: set[tuple[int, str]] = set()
     for number, row in rows(path, "doc_id", "target", "resps"):
         where, sample = f"{path} line {number}", row["doc_id"]
-        try:
-            output = row["resps"][0][0]
-        except (IndexError, KeyError, TypeError):
-            output = None
-        if not isinstance(output, str):
-            raise UserError(f"{where}: resps holds no text; expected a log of generated answers")
-        name = str(row.get("filter"))
-        if name in filters.setdefault(sample, set()):
+        match row["resps"]:
+            case [[str(output), *_], *_]:
+                found[sample] = (output, str(row["target"]))
+            case _:
+                raise UserError(f"{where}: resps holds no text; expected a log of generated answers")
+        if (sample, name := str(row.get("filter"))) in seen:
             raise UserError(f"{where}: sample {sample} stands there twice; was the log appended to? give one run's")
-        filters[sample].add(name)
-        found[sample] = (output, str(row["target"]))
+        seen.add((sample, name))
     return list(found.values())

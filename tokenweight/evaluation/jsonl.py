@@ -10,6 +10,12 @@ from typing import Any
 from tokenweight.errors import UserError
 
 
+def check_folder(directory: Path, wanted: str) -> None:
+    """UserError unless `directory` is one; `wanted` is what it should hold."""
+    if not directory.is_dir():
+        raise UserError(f"{directory}: is no directory; give the folder that holds {wanted}")
+
+
 def rows(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank; each has `fields`.
 

@@ -261,7 +261,7 @@ class Ruler(Frozen):
     haystack: str | None = None  # .txt directory or JSON with `text`; None: the shipped text
     squad: str | None = None  # SQuAD dev-v2.0 JSON; None: the shipped questions
     hotpotqa: str | None = None  # HotpotQA dev-distractor JSON; None: the shipped questions
-    profile: Literal["paper", "current"] = "paper"  # sizes and templates of 2024, or of the present program
+    profile: Literal["paper"] = "paper"  # the rules that prompts are made by (docs/ruler.md): part of their identity
 
 
 class LongBench(Frozen):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler import downloads, essays
+from tokenweight.evaluation.ruler import downloads
 from tokenweight.evaluation.ruler.downloads import PUBLISHED, fetch
 from tokenweight.evaluation.ruler.sources import haystack_words
 from tokenweight.recipes import load
@@ -84,7 +84,7 @@ def squad(web: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
 @pytest.fixture
 def pages(web: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
     """Three essays: two pages and a text."""
-    monkeypatch.setattr(essays, "LIST_URL", web.address + "/list.txt")
+    monkeypatch.setattr(downloads, "LIST_URL", web.address + "/list.txt")
     paths = ("/b.html", "/a.html", "/z.txt")
     web.bodies |= {
         "/list.txt": "".join(f"{web.address}{path}\n" for path in paths).encode(),
@@ -207,7 +207,7 @@ def test_offline_is_one_line_and_leaves_nothing(
     nobody = "http://127.0.0.1:9"
     for name in ("squad", "hotpotqa"):
         monkeypatch.setitem(PUBLISHED, name, replace(PUBLISHED[name], urls=(f"{nobody}/{name}.json",)))
-    monkeypatch.setattr(essays, "LIST_URL", f"{nobody}/list.txt")
+    monkeypatch.setattr(downloads, "LIST_URL", f"{nobody}/list.txt")
     code, out, err = run()
     assert (code, out, err.count("\n")) == (2, "", 1)
     for name in ("squad", "hotpotqa", "essays"):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
-from typing import Literal
 
 import pytest
 
@@ -39,17 +38,15 @@ def test_prompts_are_as_a_person_expects(
 
 
 @pytest.mark.parametrize("length_tokens", [1024, 2048, 4096])
-@pytest.mark.parametrize("profile", ["paper", "current"])
 @pytest.mark.parametrize("task", TASKS)
 def test_every_sample_fits_whole_with_bos_and_generation(
     task: str,
-    profile: Literal["paper", "current"],
     length_tokens: int,
     smoke_tokenizer: Path,
     evaluation: Evaluation,
     tmp_path: Path,
 ) -> None:
-    ruler = Ruler(lengths_tokens=(length_tokens,), samples=3, profile=profile)
+    ruler = Ruler(lengths_tokens=(length_tokens,), samples=3)
     unit = Unit("ruler", task, length_tokens)
     settings = evaluation.model_copy(update={"ruler": ruler})
     summary = Benchmark().prepare(unit, settings, smoke_tokenizer, length_tokens, tmp_path)
@@ -101,18 +98,13 @@ import json, sys
 from pathlib import Path
 from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.tasks import TASKS
-tasks = [(task, profile) for profile in ("current", "paper") for task in reversed(TASKS)]
-made = {f"{task} {profile}": generate(task, 1024, 2, 42, Path(sys.argv[1]), None, profile) for task, profile in tasks}
+made = {task: generate(task, 1024, 2, 42, Path(sys.argv[1])) for task in reversed(TASKS)}
 print(json.dumps(made))
 """
 
 
 def test_same_bytes_in_any_process_order_and_hash_seed(smoke_tokenizer: Path) -> None:
-    profiles: tuple[Profile, ...] = ("paper", "current")
-    here = {
-        f"{task} {profile}": generate(task, 1024, 2, 42, smoke_tokenizer, None, profile)
-        for task in TASKS for profile in profiles
-    }  # fmt: skip
+    here = {task: generate(task, 1024, 2, 42, smoke_tokenizer) for task in TASKS}
     command = [sys.executable, "-c", SCRIPT, str(smoke_tokenizer)]
     seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     there = subprocess.run(

@@ -1,23 +1,19 @@
-"""Score a directory of stored predictions again, without a model."""
+"""Score a directory of stored predictions again, without a model, beside what was published."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.jsonl import rows
+from tokenweight.evaluation.jsonl import check_folder, rows
 from tokenweight.evaluation.longbench.score import score_longbench
 from tokenweight.evaluation.longbench.tasks import TASKS, FirstLine
 
-PUBLISHED = "result.json"
 
-
-@dataclass(frozen=True)
-class TaskScore:
+class TaskScore(NamedTuple):
     """Mean score of one task in percent, and over how many predictions."""
 
     score: float
@@ -33,62 +29,21 @@ def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, TaskSc
     Raises:
         UserError: no such directory, no task in it, or a line that cannot be scored (named).
     """
-    directory = Path(directory)
-    if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; give the folder that holds <task>.jsonl files")
-    found = {name: directory / f"{name}.jsonl" for name in TASKS if (directory / f"{name}.jsonl").exists()}
-    if not found:
+    check_folder(directory, "<task>.jsonl files")
+    files = [path for name in TASKS if (path := directory / f"{name}.jsonl").exists()]
+    if not files:
         raise UserError(f"{directory}: holds no <task>.jsonl of an English LongBench task; give a predictions folder")
-    predictions = {name: _predictions(name, path) for name, path in found.items()}  # a bad line is told at once
+    predictions = {path.stem: _predictions(path) for path in files}  # a bad line is reported before any is scored
     return {
         name: TaskScore(100 * fmean(score_longbench(name, *one, first_line)[1] for one in given), len(given))
         for name, given in predictions.items()
     }
 
 
-def categories(scores: dict[str, TaskScore]) -> dict[str, float]:
-    """Plain mean of each category whose tasks are all there, in official order."""
-    members: dict[str, list[str]] = {}
-    for task in TASKS.values():
-        members.setdefault(task.category, []).append(task.name)
-    return {
-        category: fmean(scores[name].score for name in names)
-        for category, names in members.items()
-        if all(name in scores for name in names)
-    }
-
-
-def mean(scores: dict[str, TaskScore]) -> float | None:
-    """Plain mean over the 16 tasks; None where one is missing."""
-    return fmean(scores[name].score for name in TASKS) if all(name in scores for name in TASKS) else None
-
-
-def published(directory: Path) -> dict[str, float]:
-    """Scores of the English tasks in the folder's ``result.json``; empty where there is none.
-
-    Raises:
-        UserError: it is not a JSON object of numbers.
-    """
-    path = Path(directory) / PUBLISHED
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: float(content[name]) for name in TASKS if content.get(name) is not None}
-    except (ValueError, TypeError, AttributeError, OSError):
-        raise UserError(f"{path}: is no JSON object of scores by task; remove or repair it") from None
-
-
-def other_files(directory: Path) -> list[str]:
-    """Files of lines in the folder that belong to no English task: other languages, or a name that is mistyped."""
-    return sorted(path.name for path in Path(directory).glob("*.jsonl") if path.stem not in TASKS)
-
-
-def _predictions(task: str, path: Path) -> list[tuple[str, list[str], list[str] | None]]:
+def _predictions(path: Path) -> list[tuple[str, list[str], list[str] | None]]:
     found = []
     for number, row in rows(path, "pred", "answers"):
-        problem = _problem(task, row)
-        if problem:
+        if problem := _problem(path.stem, row):
             raise UserError(f"{path} line {number}: {problem}; expected lines as LongBench's pred.py writes them")
         found.append((row["pred"], row["answers"], row.get("all_classes")))
     if not found:
@@ -108,3 +63,80 @@ def _problem(task: str, row: dict[str, Any]) -> str | None:
     if TASKS[task].metric == "retrieval" and not all("Paragraph " in answer for answer in answers):
         return "an answer does not read 'Paragraph N'"
     return None
+
+
+def categories(scores: dict[str, TaskScore]) -> dict[str, float]:
+    """Plain mean of each category whose tasks are all there, in official order."""
+    members: dict[str, list[str]] = {}
+    for task in TASKS.values():
+        members.setdefault(task.category, []).append(task.name)
+    return {
+        category: fmean(scores[name].score for name in names)
+        for category, names in members.items()
+        if scores.keys() >= set(names)
+    }
+
+
+def mean(scores: dict[str, TaskScore]) -> float | None:
+    """Plain mean over the 16 tasks; None where one is missing."""
+    return fmean(scores[name].score for name in TASKS) if scores.keys() >= TASKS.keys() else None
+
+
+def published(directory: Path) -> dict[str, float]:
+    """Scores of the English tasks in the folder's ``result.json``; empty where there is none.
+
+    Raises:
+        UserError: it is not a JSON object of numbers.
+    """
+    path = directory / "result.json"
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return {name: float(content[name]) for name in TASKS if content.get(name) is not None}
+    except (ValueError, TypeError, AttributeError, OSError):
+        raise UserError(f"{path}: is no JSON object of scores by task; remove or repair it") from None
+
+
+def summary(directory: Path, first_line: FirstLine) -> dict[str, Any]:
+    """What `--json` prints. `difference` from published scores is to two decimals, as those are."""
+    known, scores = published(directory), rescore(directory, first_line)
+    tasks: dict[str, dict[str, Any]] = {}
+    for name, found in scores.items():
+        tasks[name] = {"category": TASKS[name].category, "n": found.n, "score": found.score}
+        if name in known:
+            tasks[name] |= {"published": known[name], "difference": round(round(found.score, 2) - known[name], 2)}
+    return {
+        "first_line": first_line,
+        "tasks": tasks,
+        "categories": categories(scores),
+        "mean": mean(scores),
+        "missing": [name for name in TASKS if name not in scores],
+        "not_scored": sorted(path.name for path in directory.glob("*.jsonl") if path.stem not in TASKS),
+    }
+
+
+def table(content: dict[str, Any]) -> str:
+    """The same as text."""
+    tasks = content["tasks"]
+    compared = {name: row["difference"] for name, row in tasks.items() if "published" in row}
+    head = f"{'task':22}{'category':22}{'n':>5}{'score':>8}"
+    lines = [head + (f"{'published':>11}{'difference':>12}" if compared else "")]
+    for name, row in tasks.items():
+        beside = f"{row['published']:>11.2f}{row['difference']:>+12.2f}" if name in compared else ""
+        lines.append(f"{name:22}{row['category']:22}{row['n']:>5}{row['score']:>8.2f}{beside}")
+    means = content["categories"] | ({} if content["mean"] is None else {"mean of the 16 tasks": content["mean"]})
+    lines += ["", *(f"{name:49}{score:>8.2f}" for name, score in means.items())]
+    if content["missing"]:
+        lines.append(f"no mean: {', '.join(content['missing'])} missing")
+    if content["not_scored"]:
+        lines.append(f"no English task, not scored: {', '.join(content['not_scored'])}")
+    lines.append(f"first-line rule: {content['first_line']}")
+    if zero := [name for name, row in tasks.items() if row["score"] == 0]:
+        lines.append(f"every prediction scores 0: {', '.join(zero)}; look at a few, or try the other first-line rule")
+    if compared:
+        differing = sum(difference != 0 for difference in compared.values())
+        lines.append(f"{len(compared) - differing} of {len(compared)} equal the published scores to two decimals")
+        if differing and content["first_line"] == "lceg":
+            lines.append("(LongBench's own scores are made with --first-line thudm)")
+    return "\n".join(lines)

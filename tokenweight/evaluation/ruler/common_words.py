@@ -31,7 +31,6 @@ class CommonWords(Family):
     """Draws samples of `size` distinct words."""
 
     step = first_size = 10
-    measured_size, reach = 4096, 2
     minimum = COMMON
 
     def __init__(self, length_tokens: int, seed: int) -> None:

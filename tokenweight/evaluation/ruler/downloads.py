@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from tokenweight.console_progress import console_progress
 from tokenweight.errors import UserError
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.store import write_json
@@ -30,8 +30,10 @@ ESSAYS_FILE = "PaulGrahamEssays.json"
 LOCK_FILE = "digests.json"
 RETRIES = 2  # after a failure; pages of the essays now and then answer 500
 TIMEOUT_SECONDS = 60
-
-Say = Callable[[str], None]
+LIST_URL = (
+    "https://raw.githubusercontent.com/NVIDIA/RULER/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/"
+    "scripts/data/synthetic/json/PaulGrahamEssays_URLs.txt"
+)
 
 
 @dataclass(frozen=True)
@@ -75,55 +77,63 @@ def check_packages() -> None:
         )
 
 
-def fetch(name: SourceName, directory: Path, say: Say) -> None:
-    """Fetch a source into `directory` unless it is there; what is there is checked. What was cut leaves no file behind.
+def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None:
+    """Fetch a source into `directory` unless it is there; what is there is checked. An interrupted one leaves no file.
 
     Raises:
         UserError: no network, a digest that is not the expected one, or a directory that cannot be written.
     """
-    target = source_file(name, directory)
-    if name != "essays":
-        known = PUBLISHED[name]
-        if target.exists():
-            _check(target, known.sha256, "published")
-            say(f"{name}: {target} is there, SHA-256 as published")
-            return
-        with _beside(directory) as place:
-            url = download(known.urls, place / known.file, known.sha256)
-            _move(place / known.file, target)
-        say(f"{name}: {target}, {_megabytes(target)} from {url}, SHA-256 as published")
+    target, lock, known = source_file(name, directory), directory / LOCK_FILE, PUBLISHED.get(name)
+    locked = {} if known else _locked(lock)
+    expected = known.sha256 if known else locked.get(target.name, {}).get("sha256")
+    by = "published" if known else f"recorded in {lock}"
+    origin = "a copy that was there"
+    if not target.exists():
+        origin = _make(target, known, expected, lock)
+    elif expected:
+        if (found := file_sha256(target)) != expected:
+            raise UserError(
+                f"{target}: its SHA-256 is {found[:12]}, not the {expected[:12]} {by}; remove it to fetch it again"
+            )
+        say(f"{name}: {target} is there, SHA-256 as {by}")
         return
-    _fetch_essays(target, directory / LOCK_FILE, say)
-
-
-def _fetch_essays(target: Path, lock: Path, say: Say) -> None:
-    from tokenweight.evaluation.ruler.essays import LIST_URL, collect
-
-    expected = _locked(lock).get(target.name, {}).get("sha256")
-    if target.exists():
-        if expected:
-            _check(target, expected, f"recorded in {lock}")
-            say(f"essays: {target} is there, SHA-256 as recorded in {lock}")
-            return
-        found, origin = file_sha256(target), "a copy that was there"
-    else:
-        with _beside(target.parent) as place:
-            made = place / target.name
-            made.write_text(json.dumps({"text": collect(place)}))
-            found, origin = file_sha256(made), LIST_URL
-            if expected not in (None, found):
-                raise UserError(
-                    f"essays: what the pages give now has SHA-256 {found[:12]}, {lock} says {expected[:12]}: they have "
-                    f"changed; copy the earlier {target.name} here, or remove {lock} to accept the new one"
-                )
-            _move(made, target)
+    size = target.stat().st_size
+    megabytes = f"{size / 1e6:.1f} MB"
+    if known:
+        say(f"{name}: {target}, {megabytes} from {origin}, SHA-256 as published")
+        return
+    sha256 = file_sha256(target)
     if not expected:
-        entry = {"sha256": found, "bytes": target.stat().st_size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
-        write_json(lock, _locked(lock) | {target.name: entry})
+        entry = {"sha256": sha256, "bytes": size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
+        write_json(lock, locked | {target.name: entry})
     say(
-        f"essays: {target}, {_megabytes(target)}; no digest of it is published: {found[:12]} is recorded in {lock}, and "
+        f"{name}: {target}, {megabytes}; no digest of it is published: {sha256[:12]} is recorded in {lock}, and "
         "checked from now on"
     )
+
+
+def _make(target: Path, known: Published | None, expected: str | None, lock: Path) -> str:
+    """Fetch a file into a directory on the same disk that is gone afterwards, then move it; returns where it is from."""
+    directory = target.parent
+    existing = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=existing) as place:
+            made = Path(place) / target.name
+            if known:
+                origin = download(known.urls, made, expected)
+            else:
+                origin = LIST_URL
+                made.write_text(json.dumps({"text": collect_essays(made.parent)}))
+                if expected and (found := file_sha256(made)) != expected:
+                    raise UserError(
+                        f"essays: what the pages give now has SHA-256 {found[:12]}, {lock} says {expected[:12]}: they "
+                        f"have changed; copy the earlier {target.name} here, or remove {lock} to accept the new one"
+                    )
+            directory.mkdir(parents=True, exist_ok=True)
+            made.replace(target)
+    except OSError as error:
+        raise UserError(f"--to {directory}: cannot be written ({error.strerror}); choose another") from None
+    return origin
 
 
 def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
@@ -154,38 +164,46 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
     raise UserError(f"could not be fetched from {' or '.join(failures)}; go online, or bring the file from elsewhere")
 
 
-def _check(file: Path, sha256: str, source: str) -> None:
-    found = file_sha256(file)
-    if found != sha256:
-        raise UserError(
-            f"{file}: its SHA-256 is {found[:12]}, not the {sha256[:12]} {source}; remove it to fetch it again"
-        )
+def collect_essays(directory: Path) -> str:
+    """The haystack of essays, collected as RULER's own script does it (download_paulgraham_essay.py).
+
+    Of a list of addresses text files are taken as they are and of web pages the first `font` element, turned into
+    Markdown; text files first, each kind in the order of names, joined without separator. One rule differs: the script
+    leaves out a page that does not answer, and so gives another haystack; here nothing is made then. `directory` takes
+    what is fetched on the way.
+
+    Raises:
+        UserError: a page could not be fetched or read.
+    """
+    import html2text
+    from bs4 import BeautifulSoup
+
+    writer = html2text.HTML2Text()
+    writer.ignore_images = writer.ignore_tables = True
+    writer.mark_code = False
+    download((LIST_URL,), directory / "addresses.txt")
+    urls = [line.strip() for line in (directory / "addresses.txt").read_text().splitlines() if line.strip()]
+    essays: dict[tuple[bool, str], str] = {}
+    with console_progress() as progress:
+        for number, url in enumerate(urls):
+            file = directory / f"{number}.raw"
+            download((url,), file)
+            is_page = ".html" in url
+            try:
+                text = file.read_bytes().decode("unicode_escape" if is_page else "utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(f"{url}: cannot be read ({error.reason}); give a haystack of your own") from None
+            if is_page:
+                text = writer.handle(str(BeautifulSoup(text, "html.parser").find("font")))
+            # The script writes each essay to a file and reads it as text: all line ends become one kind.
+            name = url.rpartition("/")[2].replace(".html", ".txt")
+            essays[is_page, name] = text.replace("\r\n", "\n").replace("\r", "\n")
+            progress(number + 1, len(urls), "essays")
+    return "".join(essays[key] for key in sorted(essays))
 
 
-@contextmanager
-def _beside(directory: Path) -> Iterator[Path]:
-    """A directory for what is on its way, on the same disk; gone afterwards, whatever happens."""
-    parents = (directory, *directory.absolute().parents)
-    existing = next(parent for parent in parents if parent.exists())
+def _locked(lock: Path) -> dict[str, dict[str, Any]]:
     try:
-        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=existing) as place:
-            yield Path(place)
-    except OSError as error:
-        raise UserError(f"--to {directory}: cannot be written ({error.strerror}); choose another") from None
-
-
-def _move(file: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    file.replace(target)
-
-
-def _locked(lock: Path) -> dict[str, dict[str, str]]:
-    try:
-        content = json.loads(lock.read_text()) if lock.exists() else {}
+        return dict(json.loads(lock.read_text())) if lock.exists() else {}
     except ValueError:
         raise UserError(f"{lock}: is not JSON; remove it") from None
-    return dict(content)
-
-
-def _megabytes(file: Path) -> str:
-    return f"{file.stat().st_size / 1e6:.1f} MB"

@@ -59,9 +59,6 @@ class Family(ABC):
     minimum: int  # the smallest size at which the sample still is the task
     maximum: int | None = None  # the largest size that the source can give, if it is bounded
     shrink_parts = 1  # profile `paper`: more let samples begin one step higher and shrink by such a part of a step
-    # Profile `current`: the size that is measured first, and how far beyond its estimate is looked; None: as in 2024.
-    measured_size: int | None = None
-    reach = 3
     # Profile `official-2024`: where that program treats a family unlike the others.
     tie_steps = 1  # a sample that fills the length exactly: how many steps further the size goes
     shrinks = True  # whether an overflowing sample is drawn again smaller, or again as large

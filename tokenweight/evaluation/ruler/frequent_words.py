@@ -22,7 +22,6 @@ class FrequentWords(Family):
     minimum = 120  # below, the third and the fourth most frequent word could tie
 
     def __init__(self, length_tokens: int) -> None:
-        """`length_tokens` as far as words go: the present program (profile `current`) takes generation off first."""
         self.first_size = length_tokens // _LETTERS
         self.step = length_tokens // 32
         self._vocabulary_words = length_tokens // 50

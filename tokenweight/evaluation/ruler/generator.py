@@ -112,19 +112,17 @@ def _family(spec: RulerTask, draws: Draws, budget: Budget, samples: int, sources
     if spec.family == "common_words":
         return CommonWords(budget.length_tokens, draws.seed)
     if spec.family == "frequent_words":
-        reserved = spec.tokens_to_generate if budget.profile == "current" else 0
-        return FrequentWords(budget.length_tokens - reserved)
+        return FrequentWords(budget.length_tokens)
     found, documents = questions(spec.questions, sources.path(spec.questions))
     return DocumentQuestions(found, documents, samples, budget.profile)
 
 
 def _variable_tracking(draws: Draws, budget: Budget) -> VariableTracking:
-    alone = VariableTracking(None, budget.profile, budget.length_tokens)
-    reserved = 0 if budget.profile == "current" else budget.tokens_to_generate
-    bounded = replace(budget, length_tokens=DEMONSTRATION_TOKENS, tokens_to_generate=reserved)
+    alone = VariableTracking(None)
+    bounded = replace(budget, length_tokens=DEMONSTRATION_TOKENS)
     size = find_demonstration_size(alone, draws, bounded)
     demonstration, _ = draw_fitting(alone, draws, bounded, size, 0, "the demonstration of vt")
-    return VariableTracking(demonstration, budget.profile, budget.length_tokens)
+    return VariableTracking(demonstration)
 
 
 def _assert_counts(draft: Draft, counter: TokenCounter) -> None:

@@ -28,7 +28,7 @@ class NeedleInHaystack(Family):
             self.maximum = None if self._cycles else len(haystack)
         else:
             self.step, self.minimum = (25 if length_tokens >= 4096 else 5), count
-        self.first_size = self.measured_size = self.step
+        self.first_size = self.step
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """A sample whose haystack has `size` units."""

@@ -11,7 +11,7 @@ from tokenweight.evaluation.ruler.tasks import QA_PREFIX, QA_TEMPLATE, Profile
 class DocumentQuestions(Family):
     """Draws samples of `size` documents; sample i asks question i."""
 
-    step = first_size = measured_size = 10
+    step = first_size = 10
     minimum = 1
 
     def __init__(self, found: tuple[Question, ...], documents: tuple[str, ...], samples: int, profile: Profile) -> None:
@@ -22,8 +22,7 @@ class DocumentQuestions(Family):
         self._questions = found
         self._documents = list(documents)
         self._official = profile == "official-2024"
-        self._repeats = profile == "current"
-        self.maximum = None if self._repeats else len(documents)
+        self.maximum = len(documents)
 
     def draw(self, draws: Draws, index: int, size: int) -> Draft:
         """Question `index` with `size` documents."""
@@ -35,7 +34,7 @@ class DocumentQuestions(Family):
 
     def _chosen(self, draws: Draws, question: Question, size: int) -> list[str]:
         if size >= len(self._documents):
-            return self._all(draws, size)
+            return self._all(draws)
         own, related = question.own, question.related
         if size < len(own):
             chosen = self._fewer_than_own(question, size)
@@ -47,9 +46,7 @@ class DocumentQuestions(Family):
             chosen = own + draws.python.sample(related, size - len(own))
         return draws.shuffled([self._documents[i] for i in chosen])
 
-    def _all(self, draws: Draws, size: int) -> list[str]:
-        if self._repeats:  # the present program fills a length beyond its documents with the same ones again
-            return draws.shuffled((self._documents * (size // len(self._documents) + 1))[:size])
+    def _all(self, draws: Draws) -> list[str]:
         shuffled = draws.shuffled(self._documents)
         if self._official:  # the 2024 program shuffles its own list, so that later indices point elsewhere
             self._documents = shuffled

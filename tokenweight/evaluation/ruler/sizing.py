@@ -4,9 +4,7 @@ The 2024 program grows the size by fixed steps until a sample overflows and shri
 same steps. The profile `paper` keeps those steps and that random stream, and differs in five rules:
 every sample is counted whole (BOS and answer prefix included, generation reserved); where fewer than two steps
 fit, the size is searched by single units; samples of frequent words begin one step higher and shrink by eighths of
-a step; a sample is never drawn again without end; a task that cannot fit is an error. The profile `current` has
-these rules but the third; it halves the range of sizes as the present program does, without the expected answer
-behind the sample, and so comes closer to the length before a sample shrinks by a step.
+a step; a sample is never drawn again without end; a task that cannot fit is an error.
 """
 
 from __future__ import annotations
@@ -42,10 +40,9 @@ class Budget:
         return self._used(draft.parts if self.official else (draft.prompt,))
 
     def left(self, draft: Draft, family: Family) -> int:
-        """Tokens to spare while the size is sought: up to 2024 the expected answer counts as well."""
+        """Tokens to spare while the size is sought: the expected answer counts as well."""
         question, *others = draft.parts
-        suffix = "" if self.profile == "current" else draft.sizing_suffix
-        return self._allowed(family) - self._used((question + suffix, *others))
+        return self._allowed(family) - self._used((question + draft.sizing_suffix, *others))
 
     def fits(self, tokens: int, family: Family) -> bool:
         """Whether a sample so long keeps to the length."""
@@ -74,9 +71,9 @@ def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
     Raises:
         UserError: the length cannot hold the task (not in profile `official-2024`).
     """
-    units = _search(family, draws, budget)
+    units = _scan(family, draws, budget)
     if budget.official or units >= family.first_size + family.step:
-        if budget.profile == "paper" and family.shrink_parts > 1:
+        if not budget.official and family.shrink_parts > 1:
             return Size(units + family.step, family.step // family.shrink_parts)
         return Size(units, family.step)
 
@@ -96,23 +93,6 @@ def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
     highest = family.first_size + 2 * family.step
     units = _bisect(left, family.minimum, min(highest, family.maximum or highest))
     return Size(units, max(1, units // 25))
-
-
-def _search(family: Family, draws: Draws, budget: Budget) -> int:
-    if budget.profile == "current" and family.measured_size is not None:
-        return _halve(family, family.measured_size, draws, budget)
-    return _scan(family, draws, budget)
-
-
-def _halve(family: Family, measured_size: int, draws: Draws, budget: Budget) -> int:
-    """The present program's search: halving between one step and a generous guess. One step where nothing fits."""
-
-    def left(size: int) -> int:
-        return budget.left(family.draw(draws, -1, size), family)
-
-    tokens = budget.counter.count(family.draw(draws, -1, measured_size).parts[0])
-    highest = max(int(budget.length_tokens * measured_size / tokens * family.reach), 2 * family.step)
-    return _bisect(left, family.step - 1, min(highest, family.maximum or highest))
 
 
 def _scan(family: Family, draws: Draws, budget: Budget) -> int:
@@ -172,4 +152,4 @@ def _smaller(units: int, step: int, family: Family, official: bool) -> int:
 
 def find_demonstration_size(family: Family, draws: Draws, budget: Budget) -> Size:
     """The size of the demonstration of variable tracking: its own bound, in official steps."""
-    return Size(max(_search(family, draws, budget), family.minimum), family.step)
+    return Size(max(_scan(family, draws, budget), family.minimum), family.step)

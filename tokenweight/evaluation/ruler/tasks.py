@@ -7,7 +7,7 @@ from typing import Literal
 
 from tokenweight.errors import UserError
 
-Profile = Literal["paper", "current", "official-2024"]
+Profile = Literal["paper", "official-2024"]
 Family = Literal["niah", "variable_tracking", "common_words", "frequent_words", "qa"]
 
 NIAH_TEMPLATE = (
