@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.longbench import metrics
+from tokenweight.evaluation.longbench.metrics import best_score, first_line_of, score_longbench
 from tokenweight.evaluation.longbench.rescore import TaskScore, categories, mean, published
-from tokenweight.evaluation.longbench.score import best_score, first_line_of, score_longbench
 from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask
 
 OFFICIAL_SAMPLES = {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}  # the other tasks have 200
@@ -111,7 +111,7 @@ def measure_run(directory: Path) -> dict[str, Any]:
 
 def measure_unit(directory: Path, test_file: Path, tokenizer_dir: Path) -> dict[str, Any]:
     """<=8k by words and by tokens of whole prompts, for the one task whose inputs are at hand."""
-    from tokenweight.evaluation.longbench.truncation import truncate_middle
+    from tokenweight.evaluation.longbench.data import truncate_middle
     from tokenweight.evaluation.tokens import token_counter
 
     spec, counter = TASKS[test_file.stem], token_counter(tokenizer_dir)

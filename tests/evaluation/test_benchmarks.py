@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tokenweight.evaluation.benchmark import PassBenchmark, Step, Unit, UnitRun
-from tokenweight.evaluation.prepare import scoring
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of, units
@@ -51,7 +50,7 @@ def test_a_benchmark_of_ones_own_is_one_class(
     monkeypatch.setitem(BENCHMARKS, "letters", Letters())
     (unit,) = units("letters", evaluation, 512)
     run = UnitRun(unit, (), tmp_path)
-    assert scoring(unit, evaluation)["metric"] == "count"
+    assert benchmark_of(unit).scoring(unit)["metric"] == "count"
     model: Any = "llama"
     assert list(evaluate(model, [run], evaluation)) == [unit]
     assert [row.score for row in read_rows(tmp_path)] == [5.0]

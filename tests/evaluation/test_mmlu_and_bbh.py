@@ -14,10 +14,10 @@ from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit, UnitRun
 from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
-from tokenweight.evaluation.prepare import data_files
 from tokenweight.evaluation.rescoring import rescore_rows
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.recipes import schema as settings
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -38,7 +38,7 @@ def test_mmlu_by_hand(
     jobs = [UnitRun(Unit("mmlu", name), None, tmp_path / name) for name in (subject, "anatomy")]
     assert list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution)) != []
     harness = HFModel(checkpoint, context_tokens, execution)
-    dev, test = (mmlu.read_split(path) for path in data_files(Unit("mmlu", subject), evaluation))
+    dev, test = (mmlu.read_split(path) for path in BENCHMARKS["mmlu"].data_files(Unit("mmlu", subject), evaluation))
 
     def shown(document: dict[str, object], answer: str = "") -> str:
         choices = "".join(f"{letter}. {c}\n" for letter, c in zip("ABCD", document["choices"], strict=True))  # type: ignore[call-overload]
@@ -142,9 +142,9 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
         }
     )
     with pytest.raises(UserError, match=r"anatomy_dev\.csv, .*anatomy_test\.csv missing"):
-        data_files(Unit("mmlu", "anatomy"), empty)
+        BENCHMARKS["mmlu"].data_files(Unit("mmlu", "anatomy"), empty)
     with pytest.raises(UserError, match=r"snarks\.json missing"):
-        data_files(Unit("bbh", "snarks"), empty)
+        BENCHMARKS["bbh"].data_files(Unit("bbh", "snarks"), empty)
     (tmp_path / "x.csv").write_text("question,answer\n")
     with pytest.raises(UserError, match="header"):
         mmlu.read_split(tmp_path / "x.csv")
@@ -180,7 +180,7 @@ def test_hub_data_offline_is_one_clear_line(
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     part = getattr(evaluation, name).model_copy(update={"data": "hub"})
     job = UnitRun(Unit(name, {"mmlu": "anatomy", "bbh": "snarks"}[name]), None, tmp_path)  # type: ignore[arg-type]
-    assert data_files(job.unit, evaluation.model_copy(update={name: part})) == []
+    assert BENCHMARKS[job.unit.benchmark].data_files(job.unit, evaluation.model_copy(update={name: part})) == []
     with pytest.raises(UserError, match=rf"evaluation\.{name}\.data: .* cannot be loaded"):
         list(
             evaluate_checkpoint(

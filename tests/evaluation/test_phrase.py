@@ -15,8 +15,7 @@ from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.phrase import read_sequence
-from tokenweight.evaluation.phrase_text import text_problem
+from tokenweight.evaluation.phrase import read_sequence, text_problem
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import units

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.prepare import protocol, scoring
+from tokenweight.evaluation.prepare import protocol
 from tokenweight.evaluation.units import BENCHMARKS, Unit, units
 from tokenweight.recipes.schema import Evaluation
 
@@ -47,4 +47,4 @@ def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> N
     for name, benchmark in BENCHMARKS.items():
         for unit in units(name, evaluation, 512):
             assert protocol(unit, evaluation)["template_version"] == benchmark.task_template_version(unit.task)
-            assert scoring(unit, evaluation)["metric"]
+            assert benchmark.scoring(unit)["metric"]

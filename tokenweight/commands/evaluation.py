@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal
@@ -14,6 +15,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench.tasks import FirstLine
 from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
 from tokenweight.evaluation.ruler.tasks import Profile
+from tokenweight.files import check_writable, write_files
 from tokenweight.recipes.options import JsonOption
 
 # What the library calls its arguments (they come from recipes as well), and what this command calls them.
@@ -53,19 +55,20 @@ def ruler_generate(
     """Samples of one task."""
     from tokenweight.evaluation.ruler.generator import check_request, generate
     from tokenweight.evaluation.ruler.sources import Sources
-    from tokenweight.evaluation.ruler.writing import check_writable, write_lines
 
     for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
         if path is not None and not path.exists():  # whether or not this task reads it
             raise UserError(f"{option}: {path} does not exist; mend the path, or leave the option out")
     sources = Sources(haystack, squad, hotpotqa)
-    check_writable(out)
+    if out.is_dir():
+        raise UserError(f"--out {out}: is a directory; give a file, e.g. {out / 'samples.jsonl'}")
+    check_writable("--out", out.parent)
     try:
         check_request(task, length, tokenizer, sources)
         rows = generate(task, length, samples, seed, tokenizer, sources, profile)
     except UserError as error:
         raise UserError(_in_options(str(error))) from error
-    write_lines(rows, out)
+    write_files({out: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}, f"--out {out}", "another")
     fill = [row["length"] / length for row in rows]
     print(f"{task} at {length} tokens: {len(rows)} samples, fill ratio mean {fmean(fill):.4f}, min {min(fill):.4f}")
     print(str(out))

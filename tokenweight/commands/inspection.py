@@ -63,8 +63,7 @@ def inspect_text(
 ) -> None:
     """Every token's losses and weight."""
     from tokenweight.files import check_writable
-    from tokenweight.inspection.request import Request, weighting_for
-    from tokenweight.inspection.span import parse_span
+    from tokenweight.inspection.request import Request, parse_span, weighting_for
 
     if span is not None and find is not None:
         raise UserError("--span and --find: both choose the table's tokens; give one of them")
@@ -95,7 +94,7 @@ def run(request: Request, out: Path, span: range | None, find: str | None) -> tu
     from tokenweight.inspection import html, latex
     from tokenweight.inspection.compute import prepare, score
     from tokenweight.inspection.report import report
-    from tokenweight.inspection.span import chosen_span
+    from tokenweight.inspection.request import chosen_span
 
     prepared = prepare(request)
     shown = chosen_span(prepared.tokens, span, find)
@@ -113,9 +112,9 @@ def run(request: Request, out: Path, span: range | None, find: str | None) -> tu
 
 def summary_lines(request: Request, content: dict[str, Any], shown: range) -> list[str]:
     """What was computed, with the defaults that were taken, in a few lines."""
-    from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
+    from tokenweight.inspection.report import in_words
 
-    summary, text = content["summary"], content["text"]
+    words, summary, text = in_words(content), content["summary"], content["text"]
     part = "the complete text" if text["whole_text"] else f"the first {text['characters']:,} characters of the text"
     chosen = {
         "--short-tokens": request.short_tokens is None,
@@ -124,9 +123,8 @@ def summary_lines(request: Request, content: dict[str, Any], shown: range) -> li
     defaults = " and ".join(option for option, is_default in chosen.items() if is_default)
     return [
         f"{content['checkpoint']['name']} on {text['name']}: {summary['tokens']:,} tokens, {part}",
-        f"Short context: {scorer_line(content)}, {windows_line(content)}"
-        + (f" (default {defaults})" if defaults else ""),
-        f"Weights: {weighting_line(content)}",
+        f"Short context: {words['scorer']}, {words['windows']}" + (f" (default {defaults})" if defaults else ""),
+        f"Weights: {words['weighting']}",
         f"Mean NLL long {summary['mean_long_nll']:.3f}, short {summary['mean_short_nll']:.3f}; "
         f"mean |PMI| {summary['mean_abs_pmi']:.3f}; weight above 1: {summary['share_above_1']:.1%}, "
         f"zero: {summary['share_zero']:.1%}",

@@ -15,8 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tokenweight.corpus.sources import files_by_field
-from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus
+from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
@@ -199,19 +198,6 @@ class PassBenchmark(Benchmark):
     def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
         """What a unit's summary says beside the rest, given all its rows."""
         return {}
-
-
-def corpus_hub(corpus: Corpus) -> HubData | None:
-    """Where a corpus is on the hub, if it is there and not in a directory of that name."""
-    if not isinstance(corpus, HubCorpus) or Path(corpus.repo_id).is_dir():
-        return None
-    return HubData(corpus.repo_id, corpus.revision, corpus.subset, "--corpus")
-
-
-def corpus_by_field(evaluation: Evaluation) -> dict[str, list[Path]]:
-    """The files of perplexity's corpus by the dotted field that names them."""
-    found = files_by_field(evaluation.perplexity.corpus)
-    return {f"perplexity.corpus{field}": files for field, files in found.items()}
 
 
 def greedy(max_new_tokens: int) -> dict[str, Any]:

@@ -28,45 +28,29 @@ def flags(rows: Sequence[Row], unit: Unit) -> list[str]:
     if not rows:
         return ["no_samples"]
     benchmark = benchmark_of(unit)
-    found = _prompt_flags(rows)
-    if benchmark.one_pass:  # no answers, no task to solve by a trick
-        return sorted(found)
-    if all(not row.output.strip() for row in rows):
-        found.add("all_empty")
-    if len(rows) >= MIN_SAMPLES:
-        found |= _shape_flags(rows, benchmark.implausible_mean(unit.task))
-    return sorted(found)
+    signs = {
+        "mostly_truncated": 2 * sum(row.truncated for row in rows) > len(rows),
+        "missing_bos": any(row.bos_tokens == 0 for row in rows),
+        "double_bos": any((row.bos_tokens or 0) > 1 for row in rows),
+        "left_truncated": any(row.left_truncated for row in rows),
+        "prompt_echoed": _share(row.echoed for row in rows) > ECHOED_SHARE,
+    }
+    if not benchmark.one_pass:  # else there are no answers, and no task to solve by a trick
+        signs["all_empty"] = all(not row.output.strip() for row in rows)
+        if len(rows) >= MIN_SAMPLES:
+            signs |= _shape(rows, benchmark.implausible_mean(unit.task))
+    return sorted(name for name, is_there in signs.items() if is_there)
 
 
-def _prompt_flags(rows: Sequence[Row]) -> set[str]:
-    found = set()
-    if 2 * sum(row.truncated for row in rows) > len(rows):
-        found.add("mostly_truncated")
-    if any(row.bos_tokens == 0 for row in rows):
-        found.add("missing_bos")
-    if any((row.bos_tokens or 0) > 1 for row in rows):
-        found.add("double_bos")
-    if any(row.left_truncated for row in rows):
-        found.add("left_truncated")
-    if _share(row.echoed for row in rows) > ECHOED_SHARE:
-        found.add("prompt_echoed")
-    return found
-
-
-def _shape_flags(rows: Sequence[Row], implausible_mean: float | None) -> set[str]:
-    found = set()
+def _shape(rows: Sequence[Row], implausible_mean: float | None) -> dict[str, bool]:
     scores = [row.score for row in rows]
-    if max(scores) == 0:
-        found.add("all_zero")
-    elif min(scores) == max(scores) < 1:
-        found.add("all_equal")
-    answers = {row.filtered.strip() for row in rows}
-    references = {row.reference for row in rows}
-    if len(answers) == 1 and len(references) > 1:
-        found.add("one_answer_to_everything")
-    if implausible_mean is not None and fmean(scores) > implausible_mean:
-        found.add("implausibly_perfect")
-    return found
+    one_answer = len({row.filtered.strip() for row in rows}) == 1
+    return {
+        "all_zero": max(scores) == 0,
+        "all_equal": max(scores) != 0 and min(scores) == max(scores) < 1,
+        "one_answer_to_everything": one_answer and len({row.reference for row in rows}) > 1,
+        "implausibly_perfect": implausible_mean is not None and fmean(scores) > implausible_mean,
+    }
 
 
 def bos(rows: Sequence[Row]) -> int | list[int] | str:

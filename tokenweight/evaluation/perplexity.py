@@ -10,40 +10,44 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.corpus.sources import corpus_files, documents
-from tokenweight.evaluation.benchmark import (
-    HubData,
-    PassBenchmark,
-    Step,
-    Unit,
-    UnitRun,
-    corpus_by_field,
-    corpus_hub,
-    within,
-)
+from tokenweight.corpus.sources import corpus_files, documents, files_by_field
+from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, within
 from tokenweight.evaluation.rows import Row, sha256_ids
-from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import Evaluation, HubCorpus
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
 
 
-class Perplexity(PassBenchmark):
+class CorpusBenchmark(PassBenchmark):
+    """A pass over the validation documents of perplexity's corpus."""
+
+    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
+        return corpus_files(evaluation.perplexity.corpus)
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        found = files_by_field(evaluation.perplexity.corpus)
+        return {f"perplexity.corpus{field}": files for field, files in found.items()}
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        """Where the corpus is on the hub, if it is there and not in a directory of that name."""
+        corpus = evaluation.perplexity.corpus
+        if not isinstance(corpus, HubCorpus) or Path(corpus.repo_id).is_dir():
+            return None
+        return HubData(corpus.repo_id, corpus.revision, corpus.subset, "--corpus")
+
+    def corpus_settings(self, evaluation: Evaluation) -> dict[str, Any]:
+        """The corpus alone of perplexity's settings, for another benchmark's identity."""
+        return {"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (), "documents": None})}
+
+
+class Perplexity(CorpusBenchmark):
     name = "perplexity"
     texts = "documents"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = within(evaluation.perplexity.lengths_tokens, context_tokens)
         return [Unit(self.name, "validation", n) for n in lengths]
-
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return corpus_files(evaluation.perplexity.corpus)
-
-    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        return corpus_by_field(evaluation)
-
-    def hub(self, evaluation: Evaluation) -> HubData | None:
-        return corpus_hub(evaluation.perplexity.corpus)
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         lengths = (unit.length_tokens,)

@@ -17,7 +17,8 @@ import numpy as np
 
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import label, resolve_kinds
-from tokenweight.corpus.sources import corpus_files, documents
+from tokenweight.corpus.files import decode
+from tokenweight.corpus.sources import documents
 from tokenweight.corpus.token_texts import (
     MOST_TOKENS,
     Tokens,
@@ -27,19 +28,21 @@ from tokenweight.corpus.token_texts import (
     span_around,
 )
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, corpus_by_field, corpus_hub
-from tokenweight.evaluation.phrase_text import SETTING, text_of, text_problem
+from tokenweight.evaluation.benchmark import HubData, Step, Unit, UnitRun
+from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.pmi import load_scorer, score
 from tokenweight.evaluation.rows import Row, sha256_text
 from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import Phrase as Settings
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
 
+SETTING = "--set evaluation.phrase"
 TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; difference: |long - short|
 
 
-class Phrase(PassBenchmark):
+class Phrase(CorpusBenchmark):
     name = "phrase"
     texts = "phrases"
 
@@ -48,21 +51,19 @@ class Phrase(PassBenchmark):
 
     def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
         file = evaluation.phrase.file
-        return [Path(file)] if file else corpus_files(evaluation.perplexity.corpus)
+        return [Path(file)] if file else super().data_files(unit, evaluation)
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         file = evaluation.phrase.file
-        return {"phrase.file": [Path(file)]} if file else corpus_by_field(evaluation)
+        return {"phrase.file": [Path(file)]} if file else super().raw_files(unit, evaluation)
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
-        return None if evaluation.phrase.file else corpus_hub(evaluation.perplexity.corpus)
+        return None if evaluation.phrase.file else super().hub(evaluation)
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, the windows of the PMI, and the corpus of perplexity where no text is given."""
         own = {"phrase": evaluation.phrase, "pmi": evaluation.pmi.model_copy(update={"scorer_model": None})}
-        if evaluation.phrase.file:
-            return own
-        return own | {"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (), "documents": None})}
+        return own if evaluation.phrase.file else own | self.corpus_settings(evaluation)
 
     def metric(self, task: str) -> str:
         return task
@@ -107,6 +108,25 @@ class Phrase(PassBenchmark):
         yield Step({unit: _rows(unit.task, sequence, phrase, measured[unit.task]) for unit in rows}, 1, notes)
 
 
+def text_problem(settings: Settings) -> str | None:
+    """What keeps the given file from being read, in one line that says what to do; None where nothing does."""
+    path = Path(settings.file or "")
+    if not path.is_file():
+        return (
+            f"phrase {path}: no such file; give the text of Table 1's phrase with {SETTING}.file=FILE, or another text "
+            f'with its {SETTING}.words="..."'
+        )
+    try:
+        text = decode(path, path.read_bytes())
+    except OSError as error:
+        return f"phrase {path}: cannot be read ({error.strerror}); give a text file that can"
+    except UserError as error:
+        return str(error)
+    if settings.words and settings.words not in text:
+        return f"phrase {path}: has no {settings.words!r}; give words as the file has them with {SETTING}.words=..."
+    return None
+
+
 @dataclass(frozen=True)
 class PhraseSequence:
     """What the long model reads: ids and the text of each token, both of length N; the phrase, if it is known by now."""
@@ -123,7 +143,8 @@ def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -
     if settings.file:
         if problem := text_problem(settings):
             raise UserError(problem)
-        candidates = iter([Document(settings.file, text_of(Path(settings.file)))])
+        path = Path(settings.file)
+        candidates = iter([Document(settings.file, decode(path, path.read_bytes()))])
     else:
         candidates = documents(evaluation.perplexity.corpus, "validation")
     for document in candidates:

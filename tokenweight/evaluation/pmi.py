@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.encoding import Encoder
-from tokenweight.corpus.sources import corpus_files, document_count, documents
+from tokenweight.corpus.sources import document_count, documents
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, corpus_by_field, corpus_hub
+from tokenweight.evaluation.benchmark import Step, Unit, UnitRun
+from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.pmi_histogram import ChunkValues, resume, tally, totals
 from tokenweight.evaluation.rows import Row, sha256_ids
 from tokenweight.recipes.schema import Evaluation
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Ids = NDArray[np.uint32]
 
 
-class Pmi(PassBenchmark):
+class Pmi(CorpusBenchmark):
     name = "pmi"
     texts = "documents"
 
@@ -43,21 +44,9 @@ class Pmi(PassBenchmark):
         """One unit; none where the model reads no more than a window, which leaves no far context."""
         return [Unit(self.name, "validation")] if context_tokens > evaluation.pmi.short_tokens else []
 
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return corpus_files(evaluation.perplexity.corpus)
-
-    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        return corpus_by_field(evaluation)
-
-    def hub(self, evaluation: Evaluation) -> HubData | None:
-        return corpus_hub(evaluation.perplexity.corpus)
-
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, without the scorer (an input), and the corpus of perplexity."""
-        return {
-            "pmi": evaluation.pmi.model_copy(update={"scorer_model": None}),
-            "perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": (), "documents": None}),
-        }
+        return {"pmi": evaluation.pmi.model_copy(update={"scorer_model": None})} | self.corpus_settings(evaluation)
 
     def metric(self, task: str) -> str:
         return "pmi"

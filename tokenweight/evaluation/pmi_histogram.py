@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.evaluation.rows import Row
+from tokenweight.files import replace_file
 from tokenweight.recipes.schema import ScoreName
 
 HISTOGRAM_NAME = "histogram.parquet"
@@ -79,9 +79,9 @@ class Histogram:
             "far_context": self.counts[1],
         }
         table = pa.table(columns).replace_schema_metadata({_CHUNKS: str(self.chunks).encode()})
-        temporary = out_dir / f".{HISTOGRAM_NAME}.{os.getpid()}"
-        pq.write_table(table, temporary)
-        os.replace(temporary, out_dir / HISTOGRAM_NAME)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        replace_file(out_dir / HISTOGRAM_NAME, sink.getvalue().to_pybytes())
 
     @staticmethod
     def read(out_dir: Path) -> Histogram:

@@ -1,21 +1,13 @@
-"""What a unit needs before a model is loaded, asked of its benchmark: prompts, raw files, settings, protocol."""
+"""What a unit depends on, asked of its benchmark: its settings, and those of its prompts; its protocol."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.units import benchmark_of
 from tokenweight.recipes.schema import Evaluation
-
-
-def prepare(
-    unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
-) -> dict[str, Any]:
-    """Write the prompts of a unit for one tokenizer; returns the summary (:meth:`Benchmark.prepare`)."""
-    return benchmark_of(unit).prepare(unit, evaluation, tokenizer_dir, context_tokens, out_dir)
 
 
 def settings_of(unit: Unit, evaluation: Evaluation) -> Evaluation:
@@ -36,30 +28,12 @@ def prompt_settings_of(unit: Unit, evaluation: Evaluation) -> Evaluation:
     return Evaluation.model_construct(precision="fp32", **own | {unit.benchmark: part.model_copy(update=unscored)})
 
 
-def raw_files(unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-    """The raw files that a unit reads, shipped ones included, by the dotted field of `evaluation` that names them.
-
-    None for data of the hub, whose revision is in the protocol. UserError: a file is missing (named, with what to do).
-    """
-    return benchmark_of(unit).raw_files(unit, evaluation)
-
-
-def data_files(unit: Unit, evaluation: Evaluation) -> list[Path]:
-    """The same files in one list."""
-    return benchmark_of(unit).data_files(unit, evaluation)
-
-
 def template_of(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
     """What prepared prompts depend on beside tokenizer, settings and local files."""
     benchmark = benchmark_of(unit)
     hub = benchmark.hub(evaluation)
     template = {"template_version": benchmark.task_template_version(unit.task)}
     return template | ({"hub": hub.identity} if hub else {})
-
-
-def scoring(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-    """How a unit's outputs become scores: the metric, its version and packages, beside its settings."""
-    return benchmark_of(unit).scoring(unit)
 
 
 def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:

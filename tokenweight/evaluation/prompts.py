@@ -6,7 +6,6 @@ A prepare artifact holds one line per prompt in `prompts.jsonl`, and a summary.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import AskedBenchmark, Unit, UnitRun
 from tokenweight.evaluation.samples import Sample
+from tokenweight.files import replace_file
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
@@ -30,14 +30,34 @@ class PromptedBenchmark(AskedBenchmark):
         return {run.unit: unit_samples(run.unit, run.prepared_dirs[0], model) for run in runs}
 
 
-def write_prompts(rows: list[dict[str, Any]], summary: dict[str, Any], out_dir: Path) -> None:
-    """Write ``prompts.jsonl`` and ``summary.json``, each complete or not at all."""
+def prompt_record(
+    doc_id: int, prompt: str, references: list[str], max_new_tokens: int, n_prompt_tokens: int, **others: Any
+) -> dict[str, Any]:
+    """A line of ``prompts.jsonl``; `others` in place of the values of a prompt that was not cut."""
+    return {
+        "doc_id": doc_id,
+        "prompt": prompt,
+        "references": references,
+        "max_new_tokens": max_new_tokens,
+        "n_prompt_tokens": n_prompt_tokens,
+        "untruncated_tokens": n_prompt_tokens,
+        "truncated": False,
+        "length_words": None,
+        "all_classes": None,
+        "answer_prefix": "",
+        **others,
+    }
+
+
+def write_prompts(rows: list[dict[str, Any]], out_dir: Path, **fill_ratios: float) -> dict[str, Any]:
+    """Write ``prompts.jsonl`` and ``summary.json``, each complete or not at all; returns the summary."""
+    share_truncated = sum(row["truncated"] for row in rows) / len(rows)
+    summary = {"n": len(rows), **fill_ratios, "share_truncated": share_truncated}
     out_dir.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    for name, text in (("prompts.jsonl", lines), ("summary.json", json.dumps(summary, indent=2) + "\n")):
-        partial = out_dir / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, out_dir / name)
+    replace_file(out_dir / "prompts.jsonl", lines)
+    replace_file(out_dir / "summary.json", json.dumps(summary, indent=2) + "\n")
+    return summary
 
 
 def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:

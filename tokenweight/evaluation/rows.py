@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.errors import StageError
+from tokenweight.files import replace_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,9 +72,9 @@ def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
 
     ordered = sorted(rows, key=lambda row: row.doc_id)
     table = pa.Table.from_pylist([asdict(row) for row in ordered], schema=schema())
-    temporary = out_dir / f".{ROWS_NAME}.{os.getpid()}"
-    pq.write_table(table, temporary)
-    os.replace(temporary, out_dir / ROWS_NAME)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    replace_file(out_dir / ROWS_NAME, sink.getvalue().to_pybytes())
 
 
 def read_rows(out_dir: Path) -> list[Row]:
@@ -100,9 +100,7 @@ def read_rows(out_dir: Path) -> list[Row]:
 
 def write_json(value: dict[str, Any], path: Path) -> None:
     """Write a small JSON file under a temporary name, then move it into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
-    os.replace(temporary, path)
+    replace_file(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 class Journal:

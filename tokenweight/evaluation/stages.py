@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenweight.evaluation.prepare import prepare
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.units import Unit, benchmark_of
 from tokenweight.pipeline.stage import Artifact, Input, Stage
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Evaluation, Execution
@@ -34,7 +33,10 @@ class Prepare(UnitStage):
     def run(
         self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
     ) -> dict[str, Any]:
-        return prepare(self.unit, self.evaluation, inputs["tokenizer"].path, self.context_tokens or 0, out_dir)
+        benchmark = benchmark_of(self.unit)
+        return benchmark.prepare(
+            self.unit, self.evaluation, inputs["tokenizer"].path, self.context_tokens or 0, out_dir
+        )
 
 
 class Evaluate(UnitStage):

@@ -85,25 +85,19 @@ class TokenCounter:
         return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-@lru_cache(maxsize=4)
-def _load(directory: str, modified_ns: int) -> Any:
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    path = Path(directory)
-    if (path / "tokenizer_config.json").exists() or (path / "config.json").exists():
-        return AutoTokenizer.from_pretrained(directory)
-    return PreTrainedTokenizerFast(tokenizer_file=str(path / "tokenizer.json"))
-
-
 def load_tokenizer(tokenizer_dir: Path) -> Any:
     """Tokenizer of a directory that transformers can load, or that holds a bare ``tokenizer.json``.
 
     Raises:
         UserError: the directory does not exist, or holds no tokenizer that can be loaded.
     """
-    file = check_tokenizer(tokenizer_dir)
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    directory = check_tokenizer(tokenizer_dir).parent
     try:
-        return _load(str(file.parent.resolve()), file.stat().st_mtime_ns)
+        if (directory / "tokenizer_config.json").exists() or (directory / "config.json").exists():
+            return AutoTokenizer.from_pretrained(directory)
+        return PreTrainedTokenizerFast(tokenizer_file=str(directory / "tokenizer.json"))
     except Exception as error:  # transformers raises whatever its parsers do
         what = f"{type(error).__name__}: {error}"
         raise UserError(f"{tokenizer_dir}: its tokenizer cannot be loaded ({what}); give a complete one") from error
@@ -141,7 +135,6 @@ def _counter(directory: str, modified_ns: int) -> TokenCounter:
 
 def token_counter(tokenizer_dir: Path) -> TokenCounter:
     """The counter of a tokenizer directory, one per process (its word counts are worth keeping)."""
-    load_tokenizer(tokenizer_dir)
-    directory = Path(tokenizer_dir).resolve()
+    directory = check_tokenizer(tokenizer_dir).parent.resolve()
     newest = max(f.stat().st_mtime_ns for f in directory.iterdir() if f.is_file())
     return _counter(str(directory), newest)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from tokenweight.context.extend import load_config
 from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text
@@ -45,28 +44,17 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Inspection:
+class Inspection(Prepared):
     """A text's tokens and their numbers. Arrays have shape [M], M = N - 1; column j is about token j + 1.
 
     long_nll, short_nll in nats; weights; short_context_tokens: how many tokens the short pass had before the token
     (the long pass had j + 1).
     """
 
-    prepared: Prepared
     long_nll: FloatArray
     short_nll: FloatArray
     weights: FloatArray
     short_context_tokens: NDArray[np.int64]
-
-    @property
-    def tokens(self) -> Tokens:
-        """The N tokens."""
-        return self.prepared.tokens
-
-    @property
-    def plan(self) -> WindowPlan:
-        """The windows of the short pass."""
-        return self.prepared.plan
 
 
 def prepare(request: Request) -> Prepared:
@@ -104,7 +92,12 @@ def score(prepared: Prepared) -> Inspection:
     token_ids = torch.tensor([prepared.tokens.ids], device=prepared.device)
     # 1. Long context.
     model = _load(request.checkpoint, prepared)
-    long_nll, entropy = _long_pass(model, token_ids, with_entropy=request.weighting.score == "mile")
+    entropy = None
+    with torch.no_grad():
+        if request.weighting.score == "mile":
+            long_nll, entropy = model_nll_and_entropy(model, token_ids)
+        else:
+            long_nll = model_nll(model, token_ids)
     # 2. Short context: the scorer's, or the model's own.
     if request.scorer:
         del model
@@ -121,9 +114,14 @@ def score(prepared: Prepared) -> Inspection:
     if own_first_window:
         short_nll = plan.with_own_context(short_nll, long_nll)
     # 3. Weights.
-    weights = _weights(request, long_nll, short_nll, entropy)
+    try:
+        weights = token_weights(
+            long_nll, short_nll, request.weighting, sequence_ids=[0], seed=request.seed, long_entropy=entropy
+        )
+    except FloatingPointError as error:
+        raise StageError(f"{error} for this text; the checkpoint may be damaged") from None
     return Inspection(
-        prepared=prepared,
+        **vars(prepared),
         long_nll=long_nll[0].cpu().numpy(),
         short_nll=short_nll[0].cpu().numpy(),
         weights=weights[0].cpu().numpy(),
@@ -183,19 +181,3 @@ def _load(model_dir: Path, prepared: Prepared) -> Any:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{model_dir}: the model cannot be loaded ({reason}); give a whole checkpoint") from error
-
-
-@torch.no_grad()
-def _long_pass(model: Any, token_ids: Tensor, *, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
-    if with_entropy:
-        return model_nll_and_entropy(model, token_ids)
-    return model_nll(model, token_ids), None
-
-
-def _weights(request: Request, long_nll: Tensor, short_nll: Tensor, entropy: Tensor | None) -> Tensor:
-    try:
-        return token_weights(
-            long_nll, short_nll, request.weighting, sequence_ids=[0], seed=request.seed, long_entropy=entropy
-        )
-    except FloatingPointError as error:
-        raise StageError(f"{error} for this text; the checkpoint may be damaged") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.inspection import palette
-from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
+from tokenweight.inspection.report import in_words
 from tokenweight.webpage import page_environment, script_json
 
 _NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where the package is not installed
@@ -22,14 +22,8 @@ def render(content: dict[str, Any]) -> str:
             data=script_json(_page_data(content["tokens"])),
             palette=palette,
             versions=", ".join(f"{name} {content['versions'][name]}" for name in _NAMED if name in content["versions"]),
-            scorer=scorer_line(content),
-            windows=windows_line(content),
-            weighting=weighting_line(content),
-            labels={
-                "weight": palette.bound_labels(palette.WEIGHT_BOUNDS),
-                "difference": palette.bound_labels(palette.DIFFERENCE_BOUNDS),
-                "nll": palette.bound_labels(palette.NLL_BOUNDS),
-            },
+            labels={name: palette.bound_labels(bounds) for name, bounds in palette.BOUNDS.items()},
+            **in_words(content),
         )
     )
 
@@ -43,11 +37,7 @@ def _page_data(tokens: dict[str, Any]) -> dict[str, Any]:
         "short": _rounded(tokens["short_nll"]),
         "weight": [None if value is None else float(f"{value:.4g}") for value in tokens["weight"]],
         "context": tokens["short_context_tokens"],
-        "bounds": {
-            "weight": palette.WEIGHT_BOUNDS,
-            "difference": palette.DIFFERENCE_BOUNDS,
-            "nll": palette.NLL_BOUNDS,
-        },
+        "bounds": palette.BOUNDS,
     }
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tokenweight.inspection.palette import ABOVE, BELOW, weight_level
-from tokenweight.inspection.wording import scorer_line, weighting_line, windows_line
+from tokenweight.inspection.report import in_words
 from tokenweight.latex import environment, printed
 
 TOKENS_PER_BLOCK = 13  # columns of Table 1
@@ -17,16 +16,6 @@ TOKENS_PER_BLOCK = 13  # columns of Table 1
 _MARKS = {"\n": r"$\hookleftarrow$", "\t": r"$\rightarrow$", "'": r"\textquotesingle{}", "’": "’"}
 _LIGATURES = re.compile(r"(?<=-)(?=-)|(?<=,)(?=,)")  # -- would print as a dash, ,, as a quotation mark
 _REST_OF_A_CHARACTER = r"$\triangleleft$"
-
-
-@dataclass(frozen=True)
-class Column:
-    """One token of the table, its cells as LaTeX."""
-
-    long_nll: str
-    short_nll: str
-    difference: str
-    token: str
 
 
 def render(content: dict[str, Any], span: range) -> str:
@@ -52,9 +41,7 @@ def render(content: dict[str, Any], span: range) -> str:
         name=content["text"]["name"],
         checkpoint=content["checkpoint"],
         long_tokens=f"{content['settings']['long_tokens']:,}",
-        scorer=scorer_line(content),
-        windows=windows_line(content),
-        weighting=weighting_line(content),
+        **in_words(content),
     )
 
 
@@ -84,19 +71,20 @@ def _escaped(character: str) -> str:
     return _MARKS.get(character) or printed(character) or rf"{{\scriptsize U+{ord(character):04X}}}"
 
 
-def _column(tokens: dict[str, Any], index: int) -> Column:
+def _column(tokens: dict[str, Any], index: int) -> dict[str, str]:
+    """The cells of one token."""
     added = tokens["added"].get(str(index))
     shown = escape(added) if added else token(tokens["text"][index])
     weight = tokens["weight"][index]
     if weight is None:
-        return Column("--", "--", "--", shown)
+        return {"long_nll": "--", "short_nll": "--", "difference": "--", "token": shown}
     level = weight_level(weight)
-    return Column(
-        long_nll=number(tokens["long_nll"][index]),
-        short_nll=number(tokens["short_nll"][index]),
-        difference=_coloured(number(abs(tokens["difference"][index])), level),
-        token=_coloured(rf"\underline{{{shown}}}" if level > 0 else shown, level),
-    )
+    return {
+        "long_nll": number(tokens["long_nll"][index]),
+        "short_nll": number(tokens["short_nll"][index]),
+        "difference": _coloured(number(abs(tokens["difference"][index])), level),
+        "token": _coloured(rf"\underline{{{shown}}}" if level > 0 else shown, level),
+    }
 
 
 def _coloured(text: str, level: int) -> str:

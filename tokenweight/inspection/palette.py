@@ -10,8 +10,11 @@ from bisect import bisect_left
 from itertools import pairwise
 
 WEIGHT_BOUNDS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # level = how many of these a weight (or 1 / weight) exceeds
-DIFFERENCE_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)  # nats
-NLL_BOUNDS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)  # nats
+BOUNDS = {
+    "weight": WEIGHT_BOUNDS,
+    "difference": (0.05, 0.1, 0.25, 0.5, 1.0, 2.0),  # nats
+    "nll": (0.1, 0.5, 1.0, 2.0, 4.0, 8.0),  # nats
+}
 
 # Levels 1 to 6, light page (and LaTeX), then dark page.
 ABOVE = ("dff4ea", "bfe9d6", "99dcbf", "6dcca5", "42ba8b", "14a674")

@@ -19,8 +19,7 @@ def report(inspection: Inspection) -> dict[str, Any]:
     `tokens` holds lists of length N, null where a token has no prediction (the first). difference = long - short NLL
     (so PMI = -difference). Models are named by directory name and content digest, never by path.
     """
-    prepared, plan, tokens = inspection.prepared, inspection.plan, inspection.tokens
-    request = prepared.request
+    request, plan, tokens = inspection.request, inspection.plan, inspection.tokens
     text = "".join(tokens.texts)
     return {
         "checkpoint": _model(request.checkpoint),
@@ -38,8 +37,8 @@ def report(inspection: Inspection) -> dict[str, Any]:
             "windows": len(plan.starts),
             "weighting": request.weighting.model_dump(mode="json", by_alias=True),
             "seed": request.seed,
-            "precision": str(prepared.precision).removeprefix("torch."),
-            "device": prepared.device.type,
+            "precision": str(inspection.precision).removeprefix("torch."),
+            "device": inspection.device.type,
         },
         "versions": package_versions(),
         "summary": summary(inspection),
@@ -89,3 +88,21 @@ def _mean(values: Any) -> float:
 def _shortest(values: FloatArray) -> list[float]:
     """Each float32 as the shortest decimal that reads back as it."""
     return [float(str(value)) for value in values]
+
+
+def in_words(content: dict[str, Any]) -> dict[str, str]:
+    """The settings of an inspection's report for the console, the page and the table: scorer, windows, weighting."""
+    scorer, settings, weighting = content["scorer"], content["settings"], content["settings"]["weighting"]
+    count = settings["windows"]
+    parameters = [f"{name} {weighting[name]:g}" for name in ("lambda", "kappa") if weighting[name] is not None]
+    uniform = weighting["postprocessing"] == "uniform"
+    return {
+        "scorer": "the checkpoint itself (unfrozen)"
+        if scorer["kind"] == "unfrozen"
+        else f"{scorer['name']} (frozen, {scorer['sha256'][:8]})",
+        "windows": f"{count} window{'s' if count > 1 else ''} of {settings['short_tokens']:,} tokens, "
+        f"one every {settings['stride_tokens']:,}",
+        "weighting": "uniform"
+        if uniform
+        else ", ".join([weighting["score"], weighting["postprocessing"], *parameters]),
+    }

@@ -1,7 +1,8 @@
-"""What a user asks of `inspect`, checked as far as it can be before anything is loaded."""
+"""What a user asks of `inspect`, checked as far as it can be before a model is loaded."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tokenweight.corpus.files import decode
+from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
 from tokenweight.errors import UserError
 from tokenweight.recipes.cited import one_line
 from tokenweight.recipes.schema import ScoreName, Weighting
@@ -16,6 +18,7 @@ from tokenweight.recipes.schema import ScoreName, Weighting
 Postprocessing = Literal["dense", "sparse", "raw", "uniform"]
 Device = Literal["auto", "cpu", "cuda"]
 KAPPA_UNFROZEN, KAPPA_FROZEN = 0.2, 0.4  # Section 4, Weighting variants
+MARGIN_TOKENS = 5  # on either side of what --find finds
 SHORT_SHARE = 4  # the window is a quarter of the sequence, 8192 of 32768 (Section 4, Models)
 
 
@@ -88,3 +91,31 @@ def default_windows(long_tokens: int, scorer_context_tokens: int) -> tuple[int, 
 def default_stride(short_tokens: int) -> int:
     """Three quarters of a window: every later prediction has at least a quarter of it as context."""
     return max(1, 3 * short_tokens // 4)
+
+
+def parse_span(text: str) -> range:
+    """START:END as half-open token indices; UserError for anything else, before the model is loaded."""
+    match = re.fullmatch(r"(\d+):(\d+)", text.strip())
+    if not match or int(match[1]) >= int(match[2]):
+        raise UserError(f"--span {text}: not START:END with START < END; write for example 120:133")
+    span = range(int(match[1]), int(match[2]))
+    if len(span) > MOST_TOKENS:
+        raise UserError(f"--span {text}: {len(span)} tokens; a table holds at most {MOST_TOKENS}, take fewer")
+    return span
+
+
+def chosen_span(tokens: Tokens, span: range | None, find: str | None) -> range | None:
+    """The tokens of --span or around the first place of --find; None where neither is given."""
+    n_tokens = len(tokens.ids)
+    if span is not None:
+        if span.stop > n_tokens:
+            raise UserError(f"--span {span.start}:{span.stop}: the text has tokens 0 to {n_tokens - 1}; lower it")
+        return span
+    if find is None:
+        return None
+    if (place := place_of(tokens.texts, find)) is None:
+        raise UserError(f"--find {find!r}: not in the first {n_tokens} tokens of the text; look for another")
+    first, last = place
+    if last - first >= MOST_TOKENS - 2 * MARGIN_TOKENS:
+        raise UserError(f"--find: the string has {last - first + 1} tokens; too many for a table, take a shorter one")
+    return range(max(0, first - MARGIN_TOKENS), min(n_tokens, last + 1 + MARGIN_TOKENS))

@@ -12,15 +12,8 @@ from tokenweight.corpus.assets import smoke_base_dir, tokenizer_dir
 from tokenweight.corpus.sources import files_by_field
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.evaluation.phrase_text import text_problem
-from tokenweight.evaluation.prepare import (
-    prompt_settings_of,
-    protocol,
-    raw_files,
-    scoring,
-    settings_of,
-    template_of,
-)
+from tokenweight.evaluation.phrase import text_problem
+from tokenweight.evaluation.prepare import prompt_settings_of, protocol, settings_of, template_of
 from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.evaluation.units import Unit, benchmark_of, units
 from tokenweight.pipeline import Digests, Store
@@ -308,7 +301,7 @@ class Planner:
             evaluation=settings_of(unit, evaluation),
             context_tokens=context_tokens,
             protocol=protocol(unit, evaluation),
-            scoring=scoring(unit, evaluation),
+            scoring=benchmark_of(unit).scoring(unit),
         )
         return self._with_content(stage, inputs, references)
 
@@ -348,7 +341,7 @@ class Planner:
         ):
             return self._corpus_references("evaluation.perplexity.corpus", evaluation.perplexity.corpus)
         try:
-            by_field = raw_files(unit, evaluation)
+            by_field = benchmark_of(unit).raw_files(unit, evaluation)
         except UserError as error:
             self._note_missing(str(error))
             return {}

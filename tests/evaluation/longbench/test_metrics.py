@@ -11,8 +11,8 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench import metrics
+from tokenweight.evaluation.longbench.metrics import score_longbench
 from tokenweight.evaluation.longbench.rescore import rescore
-from tokenweight.evaluation.longbench.score import score_longbench
 from tokenweight.evaluation.longbench.tasks import TASKS
 
 

@@ -12,9 +12,8 @@ from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark
-from tokenweight.evaluation.longbench.data import hub_prompt, load_samples, longbench_files
+from tokenweight.evaluation.longbench.data import hub_prompt, load_samples, longbench_files, truncate_middle
 from tokenweight.evaluation.longbench.tasks import TASKS
-from tokenweight.evaluation.longbench.truncation import truncate_middle
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import Evaluation, LongBench
 

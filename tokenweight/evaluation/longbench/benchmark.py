@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.evaluation.benchmark import HubData, Unit, greedy
-from tokenweight.evaluation.longbench.data import HUB, load_samples, longbench_files
-from tokenweight.evaluation.longbench.score import score_longbench
+from tokenweight.evaluation.longbench.data import HUB, load_samples, longbench_files, truncate_middle
+from tokenweight.evaluation.longbench.metrics import score_longbench
 from tokenweight.evaluation.longbench.tasks import TASKS, longbench_task
-from tokenweight.evaluation.prompts import PromptedBenchmark, write_prompts
+from tokenweight.evaluation.prompts import PromptedBenchmark, prompt_record, write_prompts
 from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.tokens import token_counter
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import LongBench as Settings
 
@@ -55,34 +56,25 @@ class LongBench(PromptedBenchmark):
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
         """Prompts are cut in the middle to ``context_tokens - max_new_tokens`` with BOS, before any backend sees them."""
-        from tokenweight.evaluation.longbench.truncation import truncate_middle
-        from tokenweight.evaluation.tokens import token_counter
-
         settings, task = evaluation.longbench, longbench_task(unit.task)
         counter = token_counter(tokenizer_dir)
         max_new_tokens = min(task.max_new_tokens, settings.max_new_tokens or task.max_new_tokens)
         budget_tokens = context_tokens - max_new_tokens
-        rows: list[dict[str, Any]] = []
+        rows = []
         for doc_id, sample in enumerate(load_samples(unit.task, settings)):
             prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(sample.prompt, budget_tokens, counter)
             rows.append(
-                {
-                    "doc_id": doc_id,
-                    "prompt": prompt,
-                    "references": sample.answers,
-                    "max_new_tokens": max_new_tokens,
-                    "n_prompt_tokens": n_prompt_tokens,
-                    "untruncated_tokens": untruncated_tokens,
-                    "truncated": untruncated_tokens > budget_tokens,
-                    "length_words": sample.length_words,
-                    "all_classes": sample.all_classes,
-                    "answer_prefix": "",
-                }
+                prompt_record(
+                    doc_id,
+                    prompt,
+                    sample.answers,
+                    max_new_tokens,
+                    n_prompt_tokens,
+                    untruncated_tokens=untruncated_tokens,
+                    truncated=untruncated_tokens > budget_tokens,
+                    length_words=sample.length_words,
+                    all_classes=sample.all_classes,
+                )
             )
-        summary = {
-            "n": len(rows),
-            "fill_ratio_mean": round(sum(row["n_prompt_tokens"] for row in rows) / len(rows) / budget_tokens, 4),
-            "share_truncated": sum(row["truncated"] for row in rows) / len(rows),
-        }
-        write_prompts(rows, summary, out_dir)
-        return summary
+        fill = sum(row["n_prompt_tokens"] for row in rows) / len(rows) / budget_tokens
+        return write_prompts(rows, out_dir, fill_ratio_mean=round(fill, 4))

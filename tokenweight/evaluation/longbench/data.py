@@ -1,4 +1,4 @@
-"""Samples of a LongBench task: local JSONL in the official layout, the hub's parquet mirror, or shipped ones."""
+"""Samples of a LongBench task (local JSONL, the hub's parquet mirror, or shipped), and prompts cut in the middle."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import PARAGRAPH
 from tokenweight.evaluation.longbench.tasks import LongBenchTask, longbench_task
 from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import LongBench
 
 HUB = HubData(  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
@@ -115,3 +116,30 @@ def _sample(prompt: str, row: dict[str, Any]) -> Example:
         None if words is None else int(words),
         None if classes is None else [str(name) for name in classes],
     )
+
+
+def truncate_middle(prompt: str, budget_tokens: int, counter: TokenCounter) -> tuple[str, int, int]:
+    """The prompt with its middle tokens removed if it exceeds the budget (LongBench's and LCEG's way).
+
+    Args:
+        prompt: text without BOS.
+        budget_tokens: context minus tokens to generate; BOS counts.
+
+    Returns:
+        The prompt, its tokens, and its tokens before the cut, both with BOS where the tokenizer adds one.
+
+    Raises:
+        UserError: the budget leaves no room for a prompt.
+    """
+    ids = counter.encode(prompt)
+    untruncated = len(ids) + counter.special_tokens
+    half = budget_tokens // 2
+    if half <= counter.special_tokens:
+        raise UserError(f"context_tokens: {budget_tokens} tokens are left for a prompt; use a model with more context")
+    kept, n_tokens = prompt, untruncated
+    # Tokens of the joined text can outnumber the kept ones by a few at the seam: cut those off as well.
+    while n_tokens > budget_tokens:
+        kept = counter.decode(ids[: half - counter.special_tokens]) + counter.decode(ids[-half:])
+        n_tokens = len(counter.encode(kept)) + counter.special_tokens
+        half -= 1
+    return kept, n_tokens, untruncated

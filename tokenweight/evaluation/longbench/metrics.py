@@ -1,15 +1,17 @@
-"""LongBench's six English metrics, each in 0..1 for one prediction and one reference."""
+"""LongBench's six English metrics in 0..1, what of a prediction counts, and the best over the references."""
 
 from __future__ import annotations
 
 import re
 import string
 from collections import Counter
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Any
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.longbench.tasks import FirstLine, LongBenchTask, Metric, longbench_task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -98,3 +100,39 @@ def code_similarity(prediction: str, reference: str) -> float:
     if not line or not reference:
         return 0.0
     return round(100 * SequenceMatcher(None, line, reference).ratio()) / 100
+
+
+METRICS: dict[Metric, Callable[[str, str], float]] = {
+    "qa_f1": qa_f1, "rouge_l": rouge_l, "retrieval": retrieval, "count": count, "code_similarity": code_similarity,
+}  # fmt: skip
+
+
+def score_longbench(
+    task: str, output: str, references: list[str], all_classes: list[str] | None, first_line: FirstLine
+) -> tuple[str, float]:
+    """Filtered prediction and its score in 0..1, the maximum over `references`.
+
+    Args:
+        task: name of one of the 16 English tasks.
+        output: what the model generated, prompt excluded.
+        references: all accepted answers.
+        all_classes: class names (trec only).
+        first_line: which tasks keep only the first line (`lceg` as the paper, `thudm` as LongBench's own code).
+    """
+    spec = longbench_task(task)
+    filtered = first_line_of(output) if spec.takes_first_line(first_line) else output
+    return filtered, best_score(spec, filtered, references, all_classes)
+
+
+def first_line_of(output: str) -> str:
+    """The first line, leading line breaks left out."""
+    return output.lstrip("\n").split("\n")[0]
+
+
+def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_classes: list[str] | None) -> float:
+    """The task's metric in 0..1, the maximum over `references`, of a prediction that is used as it is."""
+    if spec.metric == "classification":
+        scores = [classification(filtered, reference, all_classes or []) for reference in references]
+    else:
+        scores = [METRICS[spec.metric](filtered, reference) for reference in references]
+    return max(scores, default=0.0)

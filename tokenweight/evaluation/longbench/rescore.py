@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.jsonl import check_folder, rows
-from tokenweight.evaluation.longbench.score import score_longbench
+from tokenweight.evaluation.longbench.metrics import score_longbench
 from tokenweight.evaluation.longbench.tasks import TASKS, FirstLine
 
 

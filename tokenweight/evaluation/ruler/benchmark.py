@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.benchmark import Unit, greedy, within
-from tokenweight.evaluation.prompts import PromptedBenchmark, write_prompts
+from tokenweight.evaluation.prompts import PromptedBenchmark, prompt_record, write_prompts
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS, ruler_task
 from tokenweight.evaluation.samples import Scored
@@ -73,32 +73,19 @@ class Ruler(PromptedBenchmark):
             Sources.of(settings),
             settings.profile,
         )
-        rows: list[dict[str, Any]] = []
-        for sample in samples:
-            n_prompt_tokens = sample.length_tokens - task.tokens_to_generate
-            rows.append(
-                {
-                    "doc_id": sample.index,
-                    "prompt": sample.prompt,
-                    "references": sample.outputs,
-                    "max_new_tokens": task.tokens_to_generate,
-                    "n_prompt_tokens": n_prompt_tokens,
-                    "untruncated_tokens": n_prompt_tokens,
-                    "truncated": False,
-                    "length_words": None,
-                    "all_classes": None,
-                    "answer_prefix": sample.answer_prefix,
-                }
+        rows = [
+            prompt_record(
+                sample.index,
+                sample.prompt,
+                sample.outputs,
+                task.tokens_to_generate,
+                sample.length_tokens - task.tokens_to_generate,
+                answer_prefix=sample.answer_prefix,
             )
+            for sample in samples
+        ]
         fill = [sample.length_tokens / length_tokens for sample in samples]
-        summary = {
-            "n": len(rows),
-            "fill_ratio_mean": round(fmean(fill), 4),
-            "fill_ratio_min": round(min(fill), 4),
-            "share_truncated": 0.0,
-        }
-        write_prompts(rows, summary, out_dir)
-        return summary
+        return write_prompts(rows, out_dir, fill_ratio_mean=round(fmean(fill), 4), fill_ratio_min=round(min(fill), 4))
 
 
 def filter_output(output: str) -> str:

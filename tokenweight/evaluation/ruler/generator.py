@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.common_words import CommonWords
+from tokenweight.evaluation.ruler.aggregation import CommonWords, FrequentWords
 from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
-from tokenweight.evaluation.ruler.frequent_words import FrequentWords
 from tokenweight.evaluation.ruler.niah import NeedleInHaystack
 from tokenweight.evaluation.ruler.qa import DocumentQuestions
 from tokenweight.evaluation.ruler.sizing import Budget, draw_fitting, find_demonstration_size, find_size

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import overload
 
 
 def _list(name: str) -> list[str]:
@@ -22,7 +21,7 @@ def single_words() -> tuple[str, ...]:
     return tuple(sorted({*_list("nounlist.txt"), *_list("adjectivelist.txt"), *_list("verblist.txt")}))
 
 
-class AdjectiveNouns(Sequence[str]):
+class AdjectiveNouns:
     """sorted({f"{adjective}-{noun}"}), some six million keys, without making them.
 
     Sorted order is adjective by adjective, except where one adjective continues another after a hyphen
@@ -47,13 +46,7 @@ class AdjectiveNouns(Sequence[str]):
     def __len__(self) -> int:
         return self._starts[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> str:
         if not 0 <= index < len(self):
             raise IndexError(index)
         at = bisect_right(self._starts, index) - 1
