@@ -8,7 +8,7 @@ several, or from uncommitted changes, a note says so (`origins`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tokenweight.reports.units import UnitResult
@@ -16,8 +16,10 @@ from tokenweight.reports.units import UnitResult
 # Row -> that row's units of one column.
 ColumnUnits = Mapping[str, list[UnitResult]]
 
-# What a protocol says of one task alone; all else is the benchmark's.
-_OF_A_TASK = ("metric", "generation", "fewshot", "fewshot_order", "template_version")
+# What a configuration says of one task alone; all else is the benchmark's.
+_OF_A_TASK = ("metric", "generation", "fewshot", "fewshot_order", "template_version", "lengths_tokens")
+_PROTOCOL = ("protocol", "scoring", "evaluation")  # parts of an evaluation's configuration
+_DIGEST = "sha256:"  # how the digest of raw data begins, in the place of its path
 # Inputs that all rows share where they answer the same questions. LongBench's prompts are cut to each model's context.
 _SHARED_INPUTS = {"ruler": ("prepared",), "planted": ("chunks", "scores")}
 _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
@@ -36,7 +38,7 @@ def disagreement(column: ColumnUnits, *, same_questions: bool = True) -> str | N
         for unit in units:
             if unit.record:
                 by_unit.setdefault(unit.entry.unit, {})[row] = unit
-                protocol = {k: v for k, v in (_config(unit).get("protocol") or {}).items() if k not in _OF_A_TASK}
+                protocol = _without(_protocol(unit), lambda key, value: key in _OF_A_TASK or _is_digest(value))
                 by_benchmark.setdefault(unit.entry.benchmark, {})[f"{row}, {unit.entry.unit}"] = protocol
     everywhere = {f"{row}, {name}": unit.record for name, rows in by_unit.items() for row, unit in rows.items()}
     return (
@@ -67,9 +69,20 @@ def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _config(unit: UnitResult) -> dict[str, Any]:
+def _protocol(unit: UnitResult) -> dict[str, Any]:
+    """All of a unit's configuration that rows must share: settings, prompts, metric, digests of raw data."""
     config: dict[str, Any] = unit.record.get("config", {})
-    return config
+    return {key: value for part in _PROTOCOL for key, value in (config.get(part) or {}).items()}
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(_DIGEST)
+
+
+def _without(tree: dict[str, Any], drop: Callable[[str, Any], bool]) -> dict[str, Any]:
+    """A tree of dictionaries without some leaves."""
+    kept = {key: _without(value, drop) if isinstance(value, dict) else value for key, value in tree.items()}
+    return {key: value for key, value in kept.items() if not drop(key, value)}
 
 
 def _inputs(unit: UnitResult) -> dict[str, Any]:
@@ -78,14 +91,16 @@ def _inputs(unit: UnitResult) -> dict[str, Any]:
 
 
 def _unit_disagreement(name: str, rows: Mapping[str, UnitResult], same_questions: bool) -> str | None:
-    configs = {row: _config(unit) for row, unit in rows.items()}
+    protocols = {row: _protocol(unit) for row, unit in rows.items()}
     shared = _SHARED_INPUTS.get(name.partition("/")[0], ()) if same_questions else ()
     inputs = {row: {key: _inputs(unit).get(key) for key in shared} for row, unit in rows.items()}
     complete = {row: unit for row, unit in rows.items() if unit.status == "complete"}
     questions = {row: unit.data_digest[:8] for row, unit in complete.items()} if same_questions else {}
     return (
-        _first_difference(f"{name}: protocol", {row: config.get("protocol") for row, config in configs.items()})
-        or _first_difference(f"{name}: data digest", {row: config.get("data") for row, config in configs.items()})
+        _first_difference(
+            f"{name}: protocol", {r: _without(p, lambda _, v: _is_digest(v)) for r, p in protocols.items()}
+        )
+        or _first_difference(f"{name}: data digest", protocols)
         or _first_difference(f"{name}: data digest", inputs)
         or _first_difference(f"{name}: questions asked", questions)
     )

@@ -75,7 +75,7 @@ def read_distribution(unit: UnitResult) -> Distribution:
         high=table["high"].to_numpy(),
         counts={part: table[part].to_numpy() for part in PARTS["all"]},
         documents=[documents[number] for number in sorted(documents)],
-        shift_k=float(unit.record["config"]["protocol"]["shift_k"]),
+        shift_k=float(unit.record["config"]["evaluation"]["pmi"]["shift_k"]),
     )
 
 

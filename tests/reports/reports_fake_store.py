@@ -135,7 +135,11 @@ def _record(fingerprint: str, unit: str) -> dict[str, Any]:
         "stage": "evaluate",
         "stage_version": 1,
         "fingerprint": fingerprint,
-        "config": {"unit": unit, "protocol": {"metric": "recall", "first_line": "lceg"}, "data": {"file": "abc"}},
+        "config": {
+            "unit": unit,
+            "protocol": {"metric": "recall", "first_line": "lceg"},
+            "evaluation": {"mmlu": {"data": "sha256:abc"}},
+        },
         "inputs": {},
         "outputs": {"rows.parquet": {"bytes": 1, "sha256": "0"}},
         "versions": {"lm-eval": "0.4.13"},

@@ -90,8 +90,14 @@ def root(pmi: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     pq.write_table(pa.table({"low": bins[:-1], "high": bins[1:], **counts}), directory / "histogram.parquet")
     (directory / "summary.json").write_text(json.dumps({"n_expected": n, "flags": []}))
-    protocol = {"metric": "pmi", "shift_k": 2.0}
-    record = {"fingerprint": "f", "stage_version": 1, "config": {"protocol": protocol}, "outputs": {}, "versions": {}}
+    evaluation = {"pmi": {"shift_k": 2.0}}
+    record = {
+        "fingerprint": "f",
+        "stage_version": 1,
+        "config": {"evaluation": evaluation},
+        "outputs": {},
+        "versions": {},
+    }
     (directory / "record.json").write_text(json.dumps(record))
     return root
 

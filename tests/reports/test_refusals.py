@@ -14,8 +14,8 @@ from tokenweight.reports.model import Report
 PROTOCOL = {"harness": "lm-eval 0.4.13", "metric": "recall", "fewshot": 0, "template_version": 1, "samples": 4}
 
 
-def config(**protocol: Any) -> dict[str, Any]:
-    return {"config": {"protocol": PROTOCOL | protocol}}
+def config(data: str = "0", **protocol: Any) -> dict[str, Any]:
+    return {"config": {"protocol": PROTOCOL | protocol, "evaluation": {"ruler": {"squad": f"sha256:{data}"}}}}
 
 
 def ruler(store: FakeStore, row: str, changed: dict[tuple[int, int], dict[str, Any]] | None = None) -> None:
@@ -84,7 +84,7 @@ def test_an_average_of_columns_that_agree_only_within_themselves_is_refused(
     ("record", "reason"),
     [
         (config(metric="part"), "ruler/task_03/1024: protocol.metric differs"),
-        ({"config": {"protocol": PROTOCOL, "data": {"a.json": "1"}}}, "ruler/task_03/1024: data digest"),
+        (config("1"), "ruler/task_03/1024: data digest.ruler.squad differs"),
         ({"inputs": {"prepared": "f" * 64}}, "ruler/task_03/1024: data digest.prepared differs"),
     ],
 )

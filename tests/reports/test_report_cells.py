@@ -169,7 +169,10 @@ def test_unsound_units_are_refused(store: FakeStore, change: dict[str, Any], rea
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    base: dict[str, Any] = {"protocol": {"metric": "recall", "first_line": "lceg"}, "data": {"file": "abc"}}
+    base: dict[str, Any] = {
+        "protocol": {"metric": "recall", "first_line": "lceg"},
+        "evaluation": {"mmlu": {"data": "sha256:abc"}},
+    }
     return {"config": base | changes}
 
 
@@ -180,7 +183,7 @@ def config(**changes: Any) -> dict[str, Any]:
             config(protocol={"metric": "recall", "first_line": "thudm"}),
             'mmlu/anatomy: protocol.first_line differs (uniform: "lceg"; frozen-sparse: "thudm")',
         ),
-        (config(data={"file": "xyz"}), "mmlu/anatomy: data digest.file differs"),
+        (config(evaluation={"mmlu": {"data": "sha256:xyz"}}), "mmlu/anatomy: data digest.mmlu.data differs"),
         ({"versions": {"lm-eval": "0.5.0"}}, "harness version lm-eval differs"),
         (
             {"stage_version": 2},

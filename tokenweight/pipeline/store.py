@@ -24,7 +24,7 @@ from tokenweight.pipeline.leases import FOLDER as LEASES
 from tokenweight.pipeline.leases import held, lease_of
 
 RECORD = "record.json"
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 
 Note = Callable[[str], None]
 
