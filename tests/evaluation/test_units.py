@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.prepare import protocol
-from tokenweight.evaluation.units import BENCHMARKS, Unit, units
+from tokenweight.evaluation.units import BENCHMARKS, Unit, protocol, units
 from tokenweight.recipes.schema import Evaluation
 
 
@@ -36,7 +35,7 @@ def test_unknown_benchmark(evaluation: Evaluation) -> None:
 
 def test_listing_units_loads_no_model_library() -> None:
     code = (
-        "import sys; import tokenweight.evaluation.units, tokenweight.evaluation.prepare, tokenweight.evaluation.run;"
+        "import sys; import tokenweight.evaluation.units, tokenweight.evaluation.run;"
         "print([m for m in ('torch', 'transformers', 'lm_eval', 'datasets') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

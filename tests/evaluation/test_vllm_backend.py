@@ -23,10 +23,9 @@ from tokenweight.evaluation.backends import load
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.loaded_model import LoadedModel
-from tokenweight.evaluation.prepare import protocol
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.units import Unit, protocol, settings_of
 from tokenweight.evaluation.vllm import check as vllm_check
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -209,8 +208,8 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
 
 def test_identities_of_hf_stay_and_those_of_vllm_are_others(evaluation: Evaluation, by_vllm: Evaluation) -> None:
     for unit in [*RULER, Unit("longbench", "trec"), Unit("mmlu", "anatomy"), Unit("bbh", "snarks")]:
-        assert "backend" not in protocol(unit, evaluation)
-        assert protocol(unit, by_vllm) == {**protocol(unit, evaluation), "backend": "vllm"}
+        assert protocol(unit, by_vllm) == protocol(unit, evaluation)
+        assert (settings_of(unit, evaluation).backend, settings_of(unit, by_vllm).backend) == ("hf", "vllm")
     for unit in (Unit("perplexity", "validation", 128), Unit("planted", "auc")):
         with pytest.raises(UserError, match=f"backend vllm: {unit.benchmark} reads every token's NLL"):
             protocol(unit, by_vllm)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import AskedBenchmark, HubData, Unit, UnitRun, greedy
-from tokenweight.evaluation.quiet import quiet_harness
+from tokenweight.evaluation.loaded_model import quiet_harness
 from tokenweight.evaluation.samples import Sample
 from tokenweight.recipes.schema import Bbh, Evaluation, Mmlu
 

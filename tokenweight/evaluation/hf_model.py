@@ -17,8 +17,7 @@ from lm_eval.models.huggingface import HFLM
 from transformers import AutoTokenizer, GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
-from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
-from tokenweight.evaluation.quiet import quiet_harness
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text, quiet_harness
 from tokenweight.recipes.schema import Execution, Precision
 from tokenweight.training.models import causal_lm
 

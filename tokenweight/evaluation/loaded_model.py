@@ -5,8 +5,10 @@ Backends are loaded by :func:`tokenweight.evaluation.backends.load`, where a mod
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.tokens import end_of_text
+from tokenweight.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -145,3 +148,16 @@ def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * width * element_bytes)
+
+
+@contextlib.contextmanager
+def quiet_harness() -> Iterator[None]:
+    """lm-eval and transformers speak of errors only; what matters of their warnings is checked here."""
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with quiet_transformers():
+            yield
+    finally:
+        logger.setLevel(level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,24 +86,19 @@ def read_split(path: Path) -> list[dict[str, Any]]:
         UserError: not UTF-8, another header, a row that lacks a field, or an answer outside 0-3.
     """
     try:
-        return _read_split(path)
+        text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.object[error.start : error.end]!r}); convert it") from None
-
-
-def _read_split(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
-        if reader.fieldnames is None:
-            raise UserError(f"{path}: is empty; give a complete file")
-        if list(reader.fieldnames) != _COLUMNS:
-            raise UserError(f"{path}: header {','.join(reader.fieldnames)}; it must be {','.join(_COLUMNS)}")
-        documents = []
-        for line, record in enumerate(reader, start=2):
-            if None in record.values() or record["answer"] not in ("0", "1", "2", "3"):
-                raise UserError(f"{path}: record before line {line + 1} lacks a field or has no answer 0-3; mend it")
-            choices = [record[f"choice{i}"] for i in range(4)]
-            documents.append({"question": record["question"], "choices": choices, "answer": int(record["answer"])})
+    if not text:
+        raise UserError(f"{path}: is empty; give a complete file")
+    header, *records = csv.reader(io.StringIO(text, newline=""))
+    if header != _COLUMNS:
+        raise UserError(f"{path}: header {','.join(header)}; it must be {','.join(_COLUMNS)}")
+    documents = []
+    for number, record in enumerate(filter(None, records), start=1):
+        if len(record) < len(_COLUMNS) or record[5] not in ("0", "1", "2", "3"):
+            raise UserError(f"{path}: record {number} lacks a field or has no answer 0-3; mend it")
+        documents.append({"question": record[0], "choices": record[1:5], "answer": int(record[5])})
     if not documents:
         raise UserError(f"{path}: holds no question; give a complete file")
     return documents

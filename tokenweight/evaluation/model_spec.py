@@ -13,6 +13,7 @@ from typing import Any
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
+from tokenweight.evaluation.tokens import check_tokenizer, end_of_text, load_tokenizer
 from tokenweight.pipeline.locate import SMALL_FILES
 from tokenweight.recipes.schema import HubBase, LocalBase
 
@@ -130,18 +131,13 @@ def _check_causal(name: str, config: dict[str, Any]) -> None:
 
 
 def _check_tokenizer(name: str, directory: Path) -> None:
-    from tokenweight.evaluation.tokens import end_of_text, load_tokenizer
-
     try:
-        tokenizer = load_tokenizer(directory)
+        check_tokenizer(directory)
     except UserError:
         raise UserError(
             f"--model {name}: has no tokenizer (tokenizer.json, tokenizer.model or vocab.json); add its files"
         ) from None
-    except Exception as error:  # transformers raises many kinds; all mean that its files do not fit
-        first_line = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"--model {name}: its tokenizer cannot be loaded ({first_line}); mend its files") from None
-    end_of_text(tokenizer, name)
+    end_of_text(load_tokenizer(directory), name)
 
 
 def _check_weights(name: str, directory: Path, config: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,6 @@ class UnitWriter:
     def __init__(self, run: UnitRun) -> None:
         self.unit, self.out_dir = run.unit, run.out_dir
         self.journal = Journal(run.out_dir)
-
-    def add(self, rows: Iterable[Row], seconds: float) -> None:
-        """Keep rows that took `seconds`."""
-        self.journal.append(rows, seconds)
 
     def finish(self, n_expected: int, notes: dict[str, Any] | None = None) -> Unit:
         """Write summary.json, then rows.parquet; the unit is complete with the latter."""
@@ -126,7 +122,7 @@ def _read(
     for step in benchmark.steps(runs, evaluation, model, rows):
         share = (time.monotonic() - started) / len(writers)
         for writer in writers:
-            writer.add(step.rows.get(writer.unit, ()), share)
+            writer.journal.append(step.rows.get(writer.unit, ()), share)
         done, notes = step.done, dict(step.notes)
         progress(done, max(total, done), what)
         started = time.monotonic()
@@ -165,7 +161,7 @@ def _ask(
         done += len(batch)
         progress(done, total, what)
         for writer, rows in new.items():
-            writer.add(rows, share * len(rows))
+            writer.journal.append(rows, share * len(rows))
             if len(writer.journal.rows) == len(samples[writer.unit]):
                 yield writer.finish(len(samples[writer.unit]))
 

@@ -16,7 +16,7 @@ class UnitStage(Stage):
     """What both know: the unit, and the settings that it depends on, with digests in place of paths."""
 
     unit: Unit
-    evaluation: Evaluation  # what the unit depends on and nothing else (evaluation.prepare.settings_of)
+    evaluation: Evaluation  # what the unit depends on and nothing else (evaluation.units.settings_of)
     context_tokens: int | None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tokenweight.errors import UserError
 from tokenweight.evaluation.bbh import Bbh
-from tokenweight.evaluation.benchmark import AskedBenchmark, Benchmark, PassBenchmark, Unit
+from tokenweight.evaluation.benchmark import AskedBenchmark, PassBenchmark
+from tokenweight.evaluation.benchmark import Unit as Unit
 from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.mmlu import Mmlu
 from tokenweight.evaluation.perplexity import Perplexity
@@ -37,4 +40,42 @@ def units(benchmark: str, evaluation: Evaluation, context_tokens: int) -> list[U
     return benchmark_named(benchmark).units(evaluation, context_tokens)
 
 
-__all__ = ["BENCHMARKS", "Benchmark", "Unit", "benchmark_named", "benchmark_of", "units"]
+def settings_of(unit: Unit, evaluation: Evaluation) -> Evaluation:
+    """The settings that a unit's samples and scores depend on and no others: reading another one is an AttributeError."""
+    benchmark = benchmark_of(unit)
+    own = benchmark.settings_of(unit, evaluation)
+    if benchmark.prompted:  # its texts are in the prompts
+        own[unit.benchmark] = own[unit.benchmark].model_copy(update=dict.fromkeys(benchmark.path_fields))
+    return Evaluation.model_construct(backend=evaluation.backend, precision=evaluation.precision, **own)
+
+
+def prompt_settings_of(unit: Unit, evaluation: Evaluation) -> Evaluation:
+    """As :func:`settings_of`, of the prompts alone, which know neither backend nor precision nor the metric."""
+    benchmark = benchmark_of(unit)
+    own = benchmark.settings_of(unit, evaluation)
+    part = own[unit.benchmark]
+    unscored = {name: type(part).model_fields[name].default for name in benchmark.scoring_fields}
+    return Evaluation.model_construct(precision="fp32", **own | {unit.benchmark: part.model_copy(update=unscored)})
+
+
+def template_of(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+    """What prepared prompts depend on beside tokenizer, settings and local files."""
+    benchmark = benchmark_of(unit)
+    hub = benchmark.hub(evaluation)
+    template = {"template_version": benchmark.task_template_version(unit.task)}
+    return template | ({"hub": hub.identity} if hub else {})
+
+
+def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+    """How a unit's model is asked, beside its settings: versions of prompts and harness, generation, the hub's data.
+
+    Raises:
+        UserError: the benchmark needs the backend hf.
+    """
+    benchmark = benchmark_of(unit)
+    if evaluation.backend != "hf" and benchmark.one_pass:
+        raise UserError(
+            f"backend {evaluation.backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
+            "leave it out, or use hf"
+        )
+    return benchmark.protocol(unit, evaluation)

@@ -13,9 +13,16 @@ from tokenweight.corpus.sources import files_by_field
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.phrase import text_problem
-from tokenweight.evaluation.prepare import prompt_settings_of, protocol, settings_of, template_of
 from tokenweight.evaluation.stages import Evaluate, Prepare
-from tokenweight.evaluation.units import Unit, benchmark_of, units
+from tokenweight.evaluation.units import (
+    Unit,
+    benchmark_of,
+    prompt_settings_of,
+    protocol,
+    settings_of,
+    template_of,
+    units,
+)
 from tokenweight.pipeline import Digests, Store
 from tokenweight.pipeline.listing import is_there
 from tokenweight.pipeline.stage import (

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
-
-_ORDERS_KEPT = 32  # samples have few sizes; a search tries more
 
 
 class Draws:
@@ -18,18 +17,17 @@ class Draws:
         self.seed = seed
         self.python = random.Random(seed)
         self.numpy = np.random.RandomState(seed)  # its stream is frozen by NumPy's policy (NEP 19)
-        self._orders: dict[int, list[int]] = {}  # by number of items
 
     def shuffled(self, items: list[str]) -> list[str]:
         """A copy in the fixed order that RULER uses for every sample: a fresh generator with the same seed."""
-        order = self._orders.get(len(items))
-        if order is None:
-            order = list(range(len(items)))
-            random.Random(self.seed).shuffle(order)
-            if len(self._orders) == _ORDERS_KEPT:
-                self._orders.pop(next(iter(self._orders)))
-            self._orders[len(items)] = order
-        return [items[i] for i in order]
+        return [items[i] for i in _order(self.seed, len(items))]
+
+
+@lru_cache(maxsize=32)  # samples have few sizes; a search tries more
+def _order(seed: int, n: int) -> list[int]:
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return order
 
 
 @dataclass(frozen=True)

@@ -108,15 +108,12 @@ def _word_before(text: str, end: int) -> str:
 
 def _begins_sentence(word: str) -> bool:
     """Whether a word is capitalised only because a sentence begins with it."""
-    lower = word.lower().rstrip(".")
-    if not word[:1].isupper():
-        return False
-    return lower in _STARTERS or lower in _NEVER_CAPITALISED
+    return word[:1].isupper() and word.lower().rstrip(".") in _STARTERS | _NEVER_CAPITALISED
 
 
 def _seen_in_lower_case(word: str) -> bool:
     lower = word.lower().rstrip(".")
-    return lower in _SMALL_WORDS or lower in _STARTERS or lower in _NEVER_CAPITALISED or lower in _common()
+    return lower in _SMALL_WORDS | _STARTERS | _NEVER_CAPITALISED or lower in _common()
 
 
 @lru_cache(maxsize=1)

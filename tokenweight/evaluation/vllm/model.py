@@ -18,8 +18,7 @@ from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text
-from tokenweight.evaluation.quiet import quiet_harness
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text, quiet_harness
 from tokenweight.evaluation.vllm.check import check, importing
 from tokenweight.recipes.schema import Execution, Precision
 
