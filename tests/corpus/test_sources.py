@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenweight.corpus.sources import check, corpus_files, document_count, documents
+from tokenweight.corpus.sources import check, document_count, documents, files_by_field
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import FilesCorpus, HubCorpus
 
@@ -34,7 +34,12 @@ def library(tmp_path: Path) -> Path:
 
 
 def test_all_formats_in_sorted_order(library: Path) -> None:
-    assert [path.name for path in corpus_files(files(library))] == ["a.txt", "notes.jsonl", "b.txt", "c.parquet"]
+    assert [path.name for path in files_by_field(files(library))[".path"]] == [
+        "a.txt",
+        "notes.jsonl",
+        "b.txt",
+        "c.parquet",
+    ]
     check(files(library))
     everything = [d for split in ("train", "validation") for d in documents(files(library), split)]  # type: ignore[arg-type]
     assert {d.id: (d.text, d.domain) for d in everything} == {
@@ -100,14 +105,14 @@ def test_parquet_without_the_field(tmp_path: Path) -> None:
 
 def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere does not exist"):
-        corpus_files(files(tmp_path / "nowhere"))
+        files_by_field(files(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="is empty"):
-        corpus_files(files(tmp_path))
+        files_by_field(files(tmp_path))
     (tmp_path / "book.pdf").write_bytes(b"%PDF")
     with pytest.raises(UserError, match=r"holds only \.pdf; give a directory of \.txt, \.jsonl, \.parquet files"):
-        corpus_files(files(tmp_path))
+        files_by_field(files(tmp_path))
     with pytest.raises(UserError, match=r"holds only \.pdf"):
-        corpus_files(files(tmp_path / "book.pdf"))
+        files_by_field(files(tmp_path / "book.pdf"))
 
 
 def test_too_few_documents(library: Path) -> None:
@@ -140,7 +145,7 @@ def test_hub_data_from_a_directory_in_its_layout(repository: Path) -> None:
         ("train:00000001", "c", "Book"),
     ]
     assert [d.text for d in documents(corpus, "validation")] == ["d"]
-    assert corpus_files(corpus) == []
+    assert files_by_field(corpus) == {}
 
 
 @pytest.mark.parametrize(

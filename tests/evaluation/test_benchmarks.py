@@ -28,9 +28,6 @@ class Letters(PassBenchmark):
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, "count")]
 
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return []
-
     def metric(self, task: str) -> str:
         return task
 

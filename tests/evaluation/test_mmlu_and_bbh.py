@@ -38,7 +38,8 @@ def test_mmlu_by_hand(
     jobs = [UnitRun(Unit("mmlu", name), None, tmp_path / name) for name in (subject, "anatomy")]
     assert list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution)) != []
     harness = HFModel(checkpoint, context_tokens, execution)
-    dev, test = (mmlu.read_split(path) for path in BENCHMARKS["mmlu"].data_files(Unit("mmlu", subject), evaluation))
+    files = BENCHMARKS["mmlu"].raw_files(Unit("mmlu", subject), evaluation)["mmlu.data"]
+    dev, test = map(mmlu.read_split, files)
 
     def shown(document: dict[str, object], answer: str = "") -> str:
         choices = "".join(f"{letter}. {c}\n" for letter, c in zip("ABCD", document["choices"], strict=True))  # type: ignore[call-overload]
@@ -142,9 +143,9 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
         }
     )
     with pytest.raises(UserError, match=r"anatomy_dev\.csv, .*anatomy_test\.csv missing"):
-        BENCHMARKS["mmlu"].data_files(Unit("mmlu", "anatomy"), empty)
+        BENCHMARKS["mmlu"].raw_files(Unit("mmlu", "anatomy"), empty)
     with pytest.raises(UserError, match=r"snarks\.json missing"):
-        BENCHMARKS["bbh"].data_files(Unit("bbh", "snarks"), empty)
+        BENCHMARKS["bbh"].raw_files(Unit("bbh", "snarks"), empty)
     (tmp_path / "x.csv").write_text("question,answer\n")
     with pytest.raises(UserError, match="header"):
         mmlu.read_split(tmp_path / "x.csv")
@@ -180,7 +181,7 @@ def test_hub_data_offline_is_one_clear_line(
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     part = getattr(evaluation, name).model_copy(update={"data": "hub"})
     job = UnitRun(Unit(name, {"mmlu": "anatomy", "bbh": "snarks"}[name]), None, tmp_path)  # type: ignore[arg-type]
-    assert BENCHMARKS[job.unit.benchmark].data_files(job.unit, evaluation.model_copy(update={name: part})) == []
+    assert BENCHMARKS[job.unit.benchmark].raw_files(job.unit, evaluation.model_copy(update={name: part})) == {}
     with pytest.raises(UserError, match=rf"evaluation\.{name}\.data: .* cannot be loaded"):
         list(
             evaluate_checkpoint(

@@ -30,11 +30,6 @@ def document_count(corpus: Corpus, split: Split) -> int:
     return sum(_SOURCES[part.kind].count(part, split) for part in _parts(corpus))
 
 
-def corpus_files(corpus: Corpus) -> list[Path]:
-    """The raw files whose content is the corpus's identity; none where seed or revision identify it."""
-    return [path for part in _parts(corpus) if isinstance(part, FilesCorpus) for path in files.list_files(part)]
-
-
 def files_by_field(corpus: Corpus, prefix: str = "") -> dict[str, list[Path]]:
     """The raw files of a corpus by the dotted field of the path that names them; none where seed or revision identify it."""
     by_field = {prefix: corpus}

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import HubData, Unit
+from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Scored
-from tokenweight.evaluation.smoke_data import smoke_eval_dir
 from tokenweight.recipes.schema import Evaluation
 
 NO_ANSWER = "[invalid]"  # lm-eval's word for "the pattern matched nothing"
@@ -42,17 +41,9 @@ class Bbh(HarnessBenchmark):
     tasks = BBH_TASKS
     metric_name = "exact_match"
     fewshot_order = "first_n of lm-eval's"
+    files = ("{task}.json",)
+    layout = "a directory of the 27 official JSON files"
     hub_data = HubData("SaylorTwift/bbh", "b5306be6f827cfafbb545ff5a51f96916029b0fd", "boolean_expressions", "--bbh")
-
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        """The official JSON of a task."""
-        data = evaluation.bbh.data
-        if data == "hub":
-            return []
-        path = (Path(data) if data else smoke_eval_dir() / "bbh") / f"{unit.task}.json"
-        if not path.is_file():
-            raise UserError(f"evaluation.bbh.data: {path} missing; give a directory of the 27 official JSON files")
-        return [path]
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         return {"test": read_examples(files[0])}

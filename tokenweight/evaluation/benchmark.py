@@ -87,18 +87,15 @@ class Benchmark(ABC):
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """All units for a model that reads `context_tokens`; lengths beyond that are left out."""
 
-    @abstractmethod
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        """Raw local files whose content is part of the unit's identity, shipped ones included; [] for hub data.
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        """Raw local files whose content is part of the unit's identity, by the dotted field of `evaluation` that names them.
+
+        Shipped ones included; none for data of the hub.
 
         Raises:
             UserError: a file is missing (named, with what to do).
         """
-
-    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        """The same files by the dotted field of `evaluation` that names them."""
-        files = self.data_files(unit, evaluation)
-        return {f"{self.name}.data": files} if files else {}
+        return {}
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """How a unit's model is asked, beside its settings: versions, generation, the hub's data."""

@@ -16,6 +16,8 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import AskedBenchmark, HubData, Unit, UnitRun, greedy
 from tokenweight.evaluation.loaded_model import quiet_harness
 from tokenweight.evaluation.samples import Sample
+from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.pipeline.listing import is_there, refuse_listing
 from tokenweight.recipes.schema import Bbh, Evaluation, Mmlu
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ class HarnessBenchmark(AskedBenchmark):
     metric_name: ClassVar[str]
     hub_data: ClassVar[HubData]
     fewshot_order: ClassVar[str]
+    files: ClassVar[tuple[str, ...]]  # of a task, in the official layout
+    layout: ClassVar[str]  # what holds them, for people
 
     def settings(self, evaluation: Evaluation) -> Mmlu | Bbh:
         """The benchmark's part of the evaluation's settings."""
@@ -54,6 +58,16 @@ class HarnessBenchmark(AskedBenchmark):
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, task) for task in self.tasks]
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        data = self.settings(evaluation).data
+        if data == "hub":
+            return {}
+        root = Path(data) if data else smoke_eval_dir() / self.name
+        files = [root / name.format(task=unit.task) for name in self.files]
+        if missing := [str(file) for file in files if not is_there(file)]:
+            raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}")
+        return {f"{self.name}.data": files}
 
     def metric(self, task: str) -> str:
         return self.metric_name
@@ -107,8 +121,9 @@ class HarnessBenchmark(AskedBenchmark):
         overrides: dict[str, dict[str, Any]] = {}
         for unit in units:
             keys: dict[str, Any] = {"num_fewshot": self.settings(evaluation).fewshot}
-            if files := self.data_files(unit, evaluation):
-                keys["custom_dataset"] = _LocalSplits(self.splits(files, evaluation))
+            if files := self.raw_files(unit, evaluation):
+                refuse_listing(f"evaluation.{self.name}.data", Path(self.settings(evaluation).data or ""))
+                keys["custom_dataset"] = _LocalSplits(self.splits(files[f"{self.name}.data"], evaluation))
             else:
                 hub = self.hub_data
                 keys |= {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}}

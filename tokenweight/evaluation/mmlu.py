@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import HubData, Unit
+from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Scored
-from tokenweight.evaluation.smoke_data import smoke_eval_dir
-from tokenweight.pipeline.listing import is_there, refuse_listing
 from tokenweight.recipes.schema import Evaluation
 
 LETTERS = "ABCD"
@@ -44,26 +42,14 @@ class Mmlu(HarnessBenchmark):
     metric_name = "acc"
     fewshot_order = "first_n of dev"
     choices = True
+    files = ("dev/{task}_dev.csv", "test/{task}_test.csv")
+    layout = "a directory with dev/ and test/"
     hub_data = HubData("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "abstract_algebra", "--mmlu")
 
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        """The dev and test CSV of a subject."""
-        data = evaluation.mmlu.data
-        if data == "hub":
-            return []
-        root = Path(data) if data else smoke_eval_dir() / "mmlu"
-        files = [root / split / f"{unit.task}_{split}.csv" for split in ("dev", "test")]
-        missing = [str(file) for file in files if not is_there(file)]
-        if missing:
-            raise UserError(f"evaluation.mmlu.data: {', '.join(missing)} missing; give a directory with dev/ and test/")
-        return files
-
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
-        settings = evaluation.mmlu
-        refuse_listing("evaluation.mmlu.data", Path(settings.data or ""))
-        dev, test = (read_split(file) for file in files)
-        if len(dev) < settings.fewshot:
-            raise UserError(f"{files[0]}: {len(dev)} examples for {settings.fewshot} shots; give more or lower fewshot")
+        (dev, test), shots = map(read_split, files), evaluation.mmlu.fewshot
+        if len(dev) < shots:
+            raise UserError(f"{files[0]}: {len(dev)} examples for {shots} shots; give more or lower fewshot")
         return {"dev": dev, "test": test}
 
     def references(self, document: dict[str, Any]) -> list[str]:

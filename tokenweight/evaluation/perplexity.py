@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.corpus.sources import corpus_files, documents, files_by_field
+from tokenweight.corpus.sources import documents, files_by_field
 from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, within
 from tokenweight.evaluation.rows import Row, sha256_ids
 from tokenweight.recipes.schema import Evaluation, HubCorpus
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 class CorpusBenchmark(PassBenchmark):
     """A pass over the validation documents of perplexity's corpus."""
-
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return corpus_files(evaluation.perplexity.corpus)
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         found = files_by_field(evaluation.perplexity.corpus)

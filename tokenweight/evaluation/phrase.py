@@ -49,10 +49,6 @@ class Phrase(CorpusBenchmark):
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, task) for task in TASKS] if context_tokens > evaluation.pmi.short_tokens else []
 
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        file = evaluation.phrase.file
-        return [Path(file)] if file else super().data_files(unit, evaluation)
-
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         file = evaluation.phrase.file
         return {"phrase.file": [Path(file)]} if file else super().raw_files(unit, evaluation)

@@ -7,7 +7,6 @@ the first `short_tokens` tokens is the model's own short-context NLL (causal: a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,9 +46,6 @@ class Planted(PassBenchmark):
         distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
         plain = [Unit(self.name, task) for task in TASKS if task != RECALL]
         return [*plain, *(Unit(self.name, RECALL, distance) for distance in distances)]
-
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return []
 
     def metric(self, task: str) -> str:
         return task

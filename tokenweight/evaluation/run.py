@@ -78,7 +78,7 @@ def evaluate_checkpoint(
         if is_complete(run.out_dir):
             yield run.unit
         else:
-            benchmark_of(run.unit).data_files(run.unit, evaluation)
+            benchmark_of(run.unit).raw_files(run.unit, evaluation)
             left.append(run)
     if not left:
         return

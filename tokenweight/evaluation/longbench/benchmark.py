@@ -25,8 +25,9 @@ class LongBench(PromptedBenchmark):
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, task) for task in TASKS]
 
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return longbench_files(unit.task, evaluation.longbench)
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        files = longbench_files(unit.task, evaluation.longbench)
+        return {"longbench.data": files} if files else {}
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
         return HUB if evaluation.longbench.data == "hub" else None

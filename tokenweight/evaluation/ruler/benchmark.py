@@ -25,11 +25,8 @@ class Ruler(PromptedBenchmark):
         lengths = within(evaluation.ruler.lengths_tokens, context_tokens)
         return [Unit(self.name, task, n) for n in lengths for task in TASKS]
 
-    def data_files(self, unit: Unit, evaluation: Evaluation) -> list[Path]:
-        return Sources.of(evaluation.ruler).files(ruler_task(unit.task))
-
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        files = self.data_files(unit, evaluation)
+        files = Sources.of(evaluation.ruler).files(ruler_task(unit.task))
         return {f"ruler.{ruler_task(unit.task).source}": files} if files else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
