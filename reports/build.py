@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import product
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +11,14 @@ from tokenweight.pipeline.experiment import Column, Experiment, Row
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import Difference, PhraseToken
 from tokenweight.reports.agreement import origins
-from tokenweight.reports.comparisons import Pair, compare, pair_of
+from tokenweight.reports.comparisons import Comparison, Measured, compare, judge
 from tokenweight.reports.emphasis import emphasis_words, emphasise
-from tokenweight.reports.estimates import Estimate, mean_of_seeds, resampling_moves
-from tokenweight.reports.findings import judge
+from tokenweight.reports.estimates import Estimate, interval, resampling_moves
 from tokenweight.reports.model import Cell, CellDifference, Mark, Report, ReportColumn, ReportRow, Statistic
 from tokenweight.reports.notes import FEW_SAMPLES, Notes, few_samples, flag_notes, general_notes, repair, several_seeds
 from tokenweight.reports.paper.numbers import paper_number
-from tokenweight.reports.runs import RunEstimates, RunUnits, estimate_all, is_filled, phrase_tokens, read_all
-from tokenweight.reports.statistics import interval_95, pearson, spearman
+from tokenweight.reports.runs import RunUnits, estimate_all, is_filled, phrase_tokens, read_all
+from tokenweight.reports.statistics import pearson, spearman
 from tokenweight.reports.targets.phrase import columns_of
 
 Estimates = dict[str, dict[str, Estimate]]  # row -> column -> estimate
@@ -39,24 +37,40 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     return _assemble(manifest, estimate_all(units, manifest), units)
 
 
-def _assemble(manifest: Manifest, runs: RunEstimates, units: RunUnits) -> Report:
-    experiment, seeds = manifest.experiment, manifest.seeds
+def _assemble(manifest: Manifest, measured: Measured, units: RunUnits) -> Report:
+    experiment, seeds, estimates = manifest.experiment, manifest.seeds, measured.means
     rows = [row for row in experiment.rows if row.shown]
     shown = [column for column in experiment.columns if column.shown]
-    estimates: Estimates = {
-        row.key: {
-            column: mean_of_seeds([runs[row.key, seed][column] for seed in seeds]) for column in runs[row.key, seeds[0]]
-        }
-        for row in experiment.rows
-    }
+    filled = [(row, column) for row in rows for column in shown if is_filled(row, column)]
     notes = Notes(general_notes(manifest))
     notes.extend(origins(unit for held in units.values() for unit in held))
     if len(seeds) > 1:
         notes.extend([several_seeds(len(seeds))])
     marks = {column.key: _column_marks(column, rows, experiment, estimates, notes) for column in shown}
-    labels = {row.key: row.name for row in experiment.rows}
-    differences = compare(_pairs(experiment, runs, estimates, seeds))
-    report_rows = [
+    differences = compare(measured, _pairs(experiment, filled))
+
+    def cell(row: Row, column: Column) -> Cell:
+        paper = paper_number(experiment.name, row.key, column.paper)
+        if not is_filled(row, column):
+            return Cell(status="not_in_paper", paper=paper)
+        estimate, difference = estimates[row.key][column.key], differences.get((row.key, column.key))
+        low, high = _interval(estimate, column, difference)
+        return Cell(
+            status=estimate.status,
+            value=estimate.value,
+            ci_low=low,
+            ci_high=high,
+            spread=estimate.spread,
+            n=estimate.n,
+            n_expected=estimate.n_expected,
+            emphasis=marks[column.key].get(row.key, ()),
+            marks=tuple(sorted({notes.mark(reason) for reason in estimate.reasons})),
+            difference=difference,
+            paper=paper,
+            addresses=estimate.addresses,
+        )
+
+    report_rows = tuple(
         ReportRow(
             key=row.key,
             group=row.group,
@@ -64,27 +78,18 @@ def _assemble(manifest: Manifest, runs: RunEstimates, units: RunUnits) -> Report
             paper_label=row.paper_label or row.label,
             recipe=row.recipe,
             rule_below=row.rule_below,
-            cells=tuple(
-                _cell(
-                    experiment.name,
-                    row,
-                    column,
-                    estimates[row.key],
-                    marks[column.key].get(row.key, ()),
-                    differences.get((row.key, column.key)),
-                    notes,
-                )
-                for column in shown
-            ),
+            cells=tuple(cell(row, column) for column in shown),
         )
         for row in rows
-    ]
+    )
     flagged = {row.name: [unit for seed in seeds for unit in units.get((row.key, seed), [])] for row in experiment.rows}
     notes.extend(flag_notes(flagged))
     if any(cell.status in ("missing", "partial", "refused") for row in report_rows for cell in row.cells):
         notes.extend([repair(manifest)])
-    if few := _fewest(estimates[row.key][column.key] for row in rows for column in shown if is_filled(row, column)):
-        notes.extend([few_samples(few)])
+    terms = [term for row, column in filled for term in estimates[row.key][column.key].terms.values()]
+    fewest = min((len(term.scores) for term in terms), default=FEW_SAMPLES)
+    if fewest < FEW_SAMPLES:
+        notes.extend([few_samples(fewest)])
     return Report(
         target=experiment.name,
         title=experiment.title,
@@ -92,37 +97,26 @@ def _assemble(manifest: Manifest, runs: RunEstimates, units: RunUnits) -> Report
         scale=manifest.scale,
         stub=experiment.stub,
         columns=tuple(_report_column(column) for column in shown),
-        rows=tuple(report_rows),
+        rows=report_rows,
         seeds=len(seeds),
-        baseline=labels[experiment.baseline] if experiment.baseline else None,
+        baseline=measured.labels[experiment.baseline] if experiment.baseline else None,
         emphasis=emphasis_words(experiment),
         notes=notes.all(),
         statistics=_correlations(experiment, rows, estimates),
-        findings=judge(experiment, estimates, runs, seeds) if len(seeds) > 1 else (),
+        findings=judge(measured) if len(seeds) > 1 else (),
     )
 
 
-def _pairs(
-    experiment: Experiment, runs: RunEstimates, estimates: Estimates, seeds: Sequence[int]
-) -> dict[tuple[str, str], Pair]:
+def _pairs(experiment: Experiment, filled: Iterable[tuple[Row, Column]]) -> dict[tuple[str, str], Comparison]:
     """Each filled cell with its baseline: the experiment's, or for a difference column the row's reference."""
-    labels = {row.key: row.name for row in experiment.rows}
     pairs = {}
-    for row, column in product(experiment.rows, experiment.columns):
-        if not (row.shown and column.shown and is_filled(row, column)):
-            continue
+    for row, column in filled:
         is_difference = isinstance(column.measure, Difference)
         measured = column.measure.column if isinstance(column.measure, Difference) else column.key
         baseline = row.reference if is_difference else experiment.baseline
         if baseline is not None and baseline != row.key:
-            pairs[row.key, column.key] = pair_of(row.key, baseline, measured, labels[baseline], estimates, runs, seeds)
+            pairs[row.key, column.key] = (row.key, baseline, measured)
     return pairs
-
-
-def _fewest(estimates: Iterable[Estimate]) -> int | None:
-    """Samples of the smallest task behind any value, where they are few."""
-    sizes = [len(term.scores) for estimate in estimates for term in estimate.terms.values()]
-    return min(sizes) if sizes and min(sizes) < FEW_SAMPLES else None
 
 
 def _report_column(column: Column) -> ReportColumn:
@@ -150,45 +144,13 @@ def _column_marks(
     return emphasised.marks
 
 
-def _cell(
-    target: str,
-    row: Row,
-    column: Column,
-    of_row: dict[str, Estimate],
-    emphasis: tuple[Mark, ...],
-    difference: CellDifference | None,
-    notes: Notes,
-) -> Cell:
-    paper = paper_number(target, row.key, column.paper)
-    if not is_filled(row, column):
-        return Cell(status="not_in_paper", paper=paper)
-    estimate = of_row[column.key]
-    low, high = _interval(estimate, column, difference)
-    return Cell(
-        status=estimate.status,
-        value=estimate.value,
-        ci_low=low,
-        ci_high=high,
-        spread=estimate.spread,
-        n=estimate.n,
-        n_expected=estimate.n_expected,
-        emphasis=emphasis,
-        marks=tuple(sorted({notes.mark(reason) for reason in estimate.reasons})),
-        difference=difference,
-        paper=paper,
-        addresses=estimate.addresses,
-    )
-
-
 def _interval(
     estimate: Estimate, column: Column, difference: CellDifference | None
 ) -> tuple[float | None, float | None]:
     """None where all samples of each task have the same score: resampling cannot show how uncertain the value is."""
     if isinstance(column.measure, Difference) and difference:
         return difference.ci_low, difference.ci_high
-    if estimate.draws is None or (estimate.terms and not resampling_moves(estimate)):
-        return None, None
-    return interval_95(estimate.draws)
+    return interval(None if estimate.terms and not resampling_moves(estimate) else estimate.draws)
 
 
 def _correlations(experiment: Experiment, rows: list[Row], estimates: Estimates) -> tuple[Statistic, ...]:

@@ -9,9 +9,8 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from tokenweight.pipeline.measures import ColumnMean, Difference
 from tokenweight.reports.model import Status
-from tokenweight.reports.statistics import bootstrap_means
+from tokenweight.reports.statistics import bootstrap_means, interval_95
 from tokenweight.reports.units import Floats
 
 _SEVERITY: tuple[Status, ...] = ("complete", "partial", "missing", "refused")
@@ -61,6 +60,14 @@ class Estimate:
     spread: float | None = None  # over seeds
 
 
+RunEstimates = dict[tuple[str, int], dict[str, Estimate]]  # row and seed -> column -> estimate
+
+
+def interval(draws: Floats | None) -> tuple[float | None, float | None]:
+    """The 95 % interval of draws, where there are any."""
+    return (None, None) if draws is None else interval_95(draws)
+
+
 def resampled(estimates: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
     """The estimates of one column with their draws: all rows resample the same items, task by task."""
     together: dict[tuple[str, int], list[tuple[Run, Term]]] = defaultdict(list)
@@ -81,20 +88,13 @@ def resampled(estimates: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
     }
 
 
-def mean_of_columns(measure: ColumnMean, columns: Mapping[str, Estimate]) -> Estimate:
+def mean_of(columns: list[Estimate]) -> Estimate:
     """Plain mean of other cells of the row; incomplete where any of them is, for the same reasons."""
-    return _combine([columns[key] for key in measure.columns], "mean")
-
-
-def difference_of_rows(
-    measure: Difference, columns: Mapping[str, Estimate], reference: Mapping[str, Estimate]
-) -> Estimate:
-    """A cell less the reference row's, on the same resampled items."""
-    return less(columns[measure.column], reference[measure.column])
+    return _combine(columns, "mean")
 
 
 def less(estimate: Estimate, reference: Estimate) -> Estimate:
-    """The difference of two cells; rows with equal scores on the same samples differ by exactly nothing."""
+    """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""
     difference = _combine([estimate, reference], "difference")
     if difference.draws is not None and equal_scores(estimate, reference):
         return replace(difference, draws=np.zeros_like(difference.draws))

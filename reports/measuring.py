@@ -27,27 +27,16 @@ _NAMED = 3  # unit names that a note spells out
 
 def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
     """Those of a row's units that the measure reads, in the order of their names; none for derived measures."""
-    match measure:
-        case SampleMean(benchmark):
-            chosen = [u for u in units if u.entry.benchmark == benchmark]
-        case TaskMean(benchmark, length_tokens, tasks):
-            chosen = [
-                u
-                for u in units
-                if u.entry.benchmark == benchmark
-                and u.entry.length_tokens == length_tokens
-                and (tasks is None or u.entry.task in tasks)
-            ]
-        case UnitMean(benchmark, task):
-            chosen = [u for u in units if (u.entry.benchmark, u.entry.task) == (benchmark, task)]
-        case Perplexity(length_tokens):
-            chosen = [u for u in units if u.entry.benchmark == "perplexity" and u.entry.length_tokens == length_tokens]
-        case Pmi():
-            chosen = [u for u in units if u.entry.benchmark == "pmi"]
-        case PhraseToken():
-            chosen = [u for u in units if u.entry.benchmark == "phrase"]
-        case _:
-            chosen = []
+    benchmark, tasks = getattr(measure, "benchmark", None), getattr(measure, "tasks", None)
+    tasks = (measure.task,) if isinstance(measure, UnitMean) else tasks
+    of_length = isinstance(measure, TaskMean | Perplexity)
+    chosen = [
+        unit
+        for unit in units
+        if unit.entry.benchmark == benchmark
+        and (tasks is None or unit.entry.task in tasks)
+        and (not of_length or unit.entry.length_tokens == measure.length_tokens)
+    ]
     return sorted(chosen, key=lambda unit: unit.entry.unit)
 
 

@@ -11,12 +11,12 @@ from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import Manifest, Run, UnitEntry
 from tokenweight.pipeline.measures import ColumnMean, Difference, Measure
 from tokenweight.reports.agreement import disagreement
-from tokenweight.reports.estimates import Estimate, Reason, difference_of_rows, mean_of_columns, resampled
+from tokenweight.reports.comparisons import Measured
+from tokenweight.reports.estimates import Estimate, Reason, RunEstimates, less, mean_of, resampled
 from tokenweight.reports.measuring import estimate_from_units, units_of
 from tokenweight.reports.units import UnitResult, read_unit, read_units
 
 RunUnits = Mapping[Run, list[UnitResult]]
-RunEstimates = dict[Run, dict[str, Estimate]]  # -> column -> estimate
 
 
 def is_filled(row: Row, column: Column) -> bool:
@@ -46,7 +46,7 @@ def read_all(manifest: Manifest, store_root: Path) -> RunUnits:
     return {run: [read[entry] for entry in entries.values()] for run, entries in needed.items()}
 
 
-def estimate_all(units: RunUnits, manifest: Manifest) -> RunEstimates:
+def estimate_all(units: RunUnits, manifest: Manifest) -> Measured:
     """Columns that read samples first, then means of columns, then differences of rows of the same seed."""
     rows, columns = manifest.experiment.rows, manifest.experiment.columns
     estimates: RunEstimates = {(row.key, seed): {} for row in rows for seed in manifest.seeds}
@@ -57,16 +57,17 @@ def estimate_all(units: RunUnits, manifest: Manifest) -> RunEstimates:
                 estimates[run][column.key] = estimate
     for column in columns:
         if isinstance(column.measure, ColumnMean):
-            means = {run: mean_of_columns(column.measure, cells) for run, cells in estimates.items()}
+            keys = column.measure.columns
+            means = {run: mean_of([cells[key] for key in keys]) for run, cells in estimates.items()}
             for run, estimate in _refused(column, units, manifest, means).items():
                 estimates[run][column.key] = estimate
     for column in columns:
         if isinstance(column.measure, Difference):
             for row, seed in product(rows, manifest.seeds):
                 if row.reference:
-                    cells, reference = estimates[row.key, seed], estimates[row.reference, seed]
-                    cells[column.key] = difference_of_rows(column.measure, cells, reference)
-    return estimates
+                    sides = (estimates[key, seed][column.measure.column] for key in (row.key, row.reference))
+                    estimates[row.key, seed][column.key] = less(*sides)
+    return Measured(manifest.experiment, estimates, manifest.seeds)
 
 
 def _from_samples(column: Column, units: RunUnits, manifest: Manifest) -> dict[Run, Estimate]:

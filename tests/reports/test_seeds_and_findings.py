@@ -15,9 +15,9 @@ from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
+from tokenweight.reports.comparisons import Measured, judge
 from tokenweight.reports.display import finding_texts
 from tokenweight.reports.estimates import Estimate, Reason, mean_of_seeds
-from tokenweight.reports.findings import judge
 from tokenweight.reports.model import FindingResult, Report
 from tokenweight.reports.targets import at_lengths, get_target
 
@@ -154,7 +154,7 @@ def test_the_verdict_needs_every_seed_and_the_test(found: FindingResult, verdict
 
 
 def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
-    assert judge(get_target("table-9"), {}, {}, (0, 1)) == ()  # without any columns
+    assert judge(Measured(get_target("table-9"), {}, [0, 1])) == ()  # without any columns
 
 
 def test_one_seed_shows_no_finding(tmp_path: Path) -> None:
