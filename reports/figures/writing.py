@@ -9,11 +9,11 @@ from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS
-from tokenweight.reports.figures import ablation, categories, lengths, pmi, sweep, training
+from tokenweight.reports.figures import panels, pmi, sweep, training
 from tokenweight.reports.figures.style import Draw, render, style
 from tokenweight.reports.model import Report
 
-_OWN: dict[str, Draw] = {"ablation": ablation.draw, "pmi": pmi.draw, "sweep": sweep.draw}
+_OWN: dict[str, Draw] = {"ablation": panels.draw_ablation, "pmi": pmi.draw, "sweep": sweep.draw}
 _LONGBENCH = (LONGBENCH_TASKS, *LONGBENCH_CATEGORIES.values())
 
 
@@ -40,14 +40,14 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
         if measure.benchmark == "ruler" and measure.length_tokens
     }
     if len(ruler) > 1:
-        figures["-lengths"] = lambda report, *_: lengths.draw(report, ruler, experiment.baseline)
+        figures["-lengths"] = lambda report, *_: panels.draw_lengths(report, ruler, experiment.baseline)
     longbench = [
         key
         for key, measure in measures.items()
         if measure.benchmark == "longbench" and measure.side is None and measure.tasks in _LONGBENCH
     ]
     if len(longbench) > 1:
-        figures["-categories"] = lambda report, *_: categories.draw(report, longbench, experiment.baseline)
+        figures["-categories"] = lambda report, *_: panels.draw_categories(report, longbench, experiment.baseline)
     return figures
 
 

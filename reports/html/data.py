@@ -1,9 +1,10 @@
-"""What the page's script reads: cells, the artifacts behind them, recipes. Equal parts are written once."""
+"""What a page shows, and what its script reads of it: cells, the artifacts behind them, recipes; equal parts once."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenweight.reports.display import (
@@ -17,10 +18,38 @@ from tokenweight.reports.display import (
 )
 from tokenweight.reports.html.artifacts import Artifacts, mapping
 from tokenweight.reports.html.samples import Samples, choose_samples
-from tokenweight.reports.html.section import RecipeShown, Section
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
 EMPTY = ("not_in_paper", "left_out")  # cells that open nothing
+
+
+@dataclass(frozen=True)
+class RecipeShown:
+    """Settings of a recipe with values and origins, and the command that prints them."""
+
+    settings: Sequence[tuple[str, Any, str]]
+    command: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """One report. Without recipes its numbers lead to their artifacts alone."""
+
+    report: Report
+    command: str  # that makes what the report shows
+    recipes: Mapping[str, RecipeShown] = field(default_factory=dict)  # by name
+    divergences: tuple[str, ...] = ()  # those of the report's notes that say where it departs from the paper
+    figures: tuple[str, ...] = ()  # SVG
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """A target of which there is nothing to show."""
+
+    target: str
+    title: str
+    paper_place: str
+    command: str
 
 
 class Parts:

@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import count
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from tokenweight.reports.display import (
     column_n_text,
     difference_legend,
+    difference_text,
     finding_texts,
     has_differences,
     interval_legend,
+    interval_text,
+    is_significant,
     legend,
+    less_paper_text,
     paper_beside,
     statistic_texts,
+    value_text,
 )
 from tokenweight.reports.html.artifacts import Artifacts
-from tokenweight.reports.html.data import page_data
-from tokenweight.reports.html.divergences import divergences
-from tokenweight.reports.html.section import NotRun, Section
-from tokenweight.reports.html.table import column_groups, row_views
+from tokenweight.reports.html.data import EMPTY, NotRun, Section, page_data
 from tokenweight.reports.html.text import plain, shown
-from tokenweight.reports.model import Report
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 from tokenweight.webpage import page_environment, script_json
+
+_DIVERGENCES = Path(__file__).parents[1] / "divergences.md"
+_LINK = re.compile(r'<a href="[^"]*">(.*?)</a>')  # the page leads nowhere outside of itself
 
 
 def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotRun] = ()) -> str:
@@ -44,9 +52,9 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
                 "command": section.command,
                 "anchor": re.sub(r"[^A-Za-z0-9-]", "-", section.report.target),
                 "choices": choices(section.report),
-                "groups": column_groups(section.report),
+                "groups": _column_groups(section.report),
                 "sizes": [column_n_text(section.report, index) for index in range(len(section.report.columns))],
-                "rows": row_views(section.report, numbers),
+                "rows": _row_views(section.report, numbers),
                 "about": about(section),
                 "divergences": section.divergences,
                 "legend": _legend(section.report),
@@ -58,7 +66,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Sequence[NotR
             for section in sections
         ],
         not_run=not_run,
-        divergences=divergences(),
+        divergences=_divergences(),
         summary=_summary(artifacts),
         data=script_json(data),
     )
@@ -77,6 +85,47 @@ def choices(report: Report) -> dict[str, str]:
 def about(section: Section) -> list[str]:
     """The report's notes about the whole table, without its divergences."""
     return [note.text for note in section.report.notes if note.mark is None and note.text not in section.divergences]
+
+
+def _column_groups(report: Report) -> list[tuple[str, int]]:
+    """(name, columns) of the headings above the headings; [] where no column has one."""
+    groups = [(name, len(list(members))) for name, members in groupby(report.columns, key=lambda column: column.group)]
+    return groups if any(name for name, _ in groups) else []
+
+
+def _row_views(report: Report, numbers: Iterator[int]) -> list[tuple[ReportRow, list[dict[str, Any]]]]:
+    """All rows with their cells; `numbers` continue through the tables of a page, in the order of `opening_cells`."""
+    return [
+        (row, [_view(cell, column, numbers) for cell, column in zip(row.cells, report.columns, strict=True)])
+        for row in report.rows
+    ]
+
+
+def _view(cell: Cell, column: ReportColumn, numbers: Iterator[int]) -> dict[str, Any]:
+    """One cell. `number`: of the cell in the page's data; None: it opens nothing. What is to be sorted as "" is last."""
+    difference = cell.difference.value if cell.difference else None
+    less_paper = "" if cell.less_paper is None else less_paper_text(cell, column)
+    # A difference, its interval and p on a line each.
+    lines = difference_text(cell, column).replace(" [", "\n[").replace(", p ", "\np ").replace(" (not", "\n(not")
+    return {
+        "number": None if cell.status in EMPTY else next(numbers),
+        "sort": "" if cell.value is None else repr(cell.value),
+        "value": value_text(cell, column),
+        "interval": "" if cell.ci_low is None else interval_text(cell, column),
+        "difference": "" if difference is None else f"Δ {lines}",
+        "arrow": "" if not is_significant(cell) or not difference else "↑" if difference > 0 else "↓",
+        "paper": " ".join(filter(None, (paper_beside(cell), less_paper))),
+        "cell": cell,
+    }
+
+
+def _divergences() -> tuple[str, Markup]:
+    """Heading and text of `reports/divergences.md`; its links become their words."""
+    title, _, text = _DIVERGENCES.read_text(encoding="utf-8").partition("\n")
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
+    html = _LINK.sub(r"\1", html).replace("<h2>", "<h3>").replace("</h2>", "</h3>")
+    html = html.replace("<table>", '<div class="scroll"><table class="words">').replace("</table>", "</table></div>")
+    return title.removeprefix("# "), Markup(html)
 
 
 def _audit_of(target: str) -> Any:

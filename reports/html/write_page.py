@@ -14,8 +14,8 @@ from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.style import render as figure_files
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.figures.writing import figures_of
+from tokenweight.reports.html.data import NotRun, RecipeShown, Section
 from tokenweight.reports.html.page import render
-from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
 from tokenweight.reports.write_results import holds_anything

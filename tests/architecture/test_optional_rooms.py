@@ -41,7 +41,7 @@ def test_a_page_is_made_without_the_audit(tmp_path: Path) -> None:
         "sys.modules['tokenweight.reports.audit'] = None\n"
         "from pathlib import Path\n"
         "from tokenweight.reports.html.page import render\n"
-        "from tokenweight.reports.html.section import Section\n"
+        "from tokenweight.reports.html.data import Section\n"
         "from tokenweight.reports.model import Report\n"
         "report = Report(target='table-3', title='Main', paper_place='Table 3', scale='mini', stub=('Model',),\n"
         "                columns=(), rows=(), notes=())\n"

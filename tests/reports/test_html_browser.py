@@ -12,8 +12,8 @@ from reports_fake_store import RULER_TASKS, FakeStore
 from tokenweight.recipes import load
 from tokenweight.recipes.cited import resolved
 from tokenweight.reports.build import build_report
+from tokenweight.reports.html.data import NotRun, RecipeShown, Section
 from tokenweight.reports.html.page import render
-from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.model import Report
 
 pytestmark = [

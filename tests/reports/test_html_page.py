@@ -21,8 +21,8 @@ from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.cited import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import samples as samples_module
+from tokenweight.reports.html.data import NotRun, RecipeShown, Section
 from tokenweight.reports.html.page import choices, render
-from tokenweight.reports.html.section import NotRun, RecipeShown, Section
 from tokenweight.reports.html.write_page import show_config_command, write_html
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
