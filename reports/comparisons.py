@@ -24,7 +24,7 @@ from tokenweight.reports.estimates import (
     same_samples,
 )
 from tokenweight.reports.model import CellDifference, FindingResult
-from tokenweight.reports.significance import holm, mcnemar_exact, sign_flips, t_over_seeds
+from tokenweight.reports.statistics import holm, mcnemar_exact, sign_flips, t_over_seeds
 from tokenweight.reports.units import Floats
 
 Key = TypeVar("Key", bound=Hashable)

@@ -36,7 +36,7 @@ def less_paper_text(cell: Cell, column: ReportColumn) -> str:
         return ""
     if cell.less_paper is None:
         return NO_NUMBER
-    return number_text(cell.less_paper, column.model_copy(update={"signed": True}))
+    return number_text(cell.less_paper, column, signed=True)
 
 
 def spread_text(cell: Cell, column: ReportColumn) -> str:
@@ -44,9 +44,9 @@ def spread_text(cell: Cell, column: ReportColumn) -> str:
     return "" if cell.spread is None else f" ± {cell.spread:.{column.decimals}f}"
 
 
-def number_text(value: float, column: ReportColumn) -> str:
+def number_text(value: float, column: ReportColumn, *, signed: bool = False) -> str:
     """A number at the column's precision; differences carry their sign, and zero has none of its own."""
-    text = f"{value:{'+' if column.signed else ''}.{column.decimals}f}"
+    text = f"{value:{'+' if signed or column.signed else ''}.{column.decimals}f}"
     return text.lstrip("+-") if float(text) == 0 else text
 
 
@@ -54,7 +54,11 @@ def interval_text(cell: Cell, column: ReportColumn) -> str:
     """ "[40.10, 50.20]", or the dash of the cell where there is none."""
     if cell.ci_low is None or cell.ci_high is None:
         return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
-    return f"[{number_text(cell.ci_low, column)}, {number_text(cell.ci_high, column)}]"
+    return _bounds(cell.ci_low, cell.ci_high, column, signed=False)
+
+
+def _bounds(low: float, high: float, column: ReportColumn, *, signed: bool) -> str:
+    return f"[{number_text(low, column, signed=signed)}, {number_text(high, column, signed=signed)}]"
 
 
 def difference_text(cell: Cell, column: ReportColumn) -> str:
@@ -62,12 +66,11 @@ def difference_text(cell: Cell, column: ReportColumn) -> str:
     difference = cell.difference
     if difference is None or difference.value is None:
         return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
-    signed = column.model_copy(update={"signed": True})
-    text = number_text(difference.value, signed)
+    text = number_text(difference.value, column, signed=True)
     if difference.p_corrected is None:
         return f"{text} (not tested)"
     if difference.ci_low is not None and difference.ci_high is not None:
-        text += f" [{number_text(difference.ci_low, signed)}, {number_text(difference.ci_high, signed)}]"
+        text += f" {_bounds(difference.ci_low, difference.ci_high, column, signed=True)}"
     return f"{text}, p {p_text(difference.p_corrected)}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tokenweight.reports.display import (
     SIGNIFICANT,
@@ -43,7 +43,7 @@ def render(report: Report) -> str:
     parts = [
         f"## {escape(report.heading)}",
         escape(("" if report.style == "paper" else f"Scale: {report.scale}. ") + legend(report, "In brackets")),
-        _table(report, [[_value(report, *pair) for pair in _cells(report, row)] for row in report.rows], with_n=ours),
+        _table(report, lambda *pair: _value(report, *pair), with_n=ours),
         *([_list(statistic_texts(report))] if report.statistics else []),
         *(["### Findings of the paper", _list(finding_texts(report))] if report.findings else []),
         *(["### Notes"] if report.notes else []),
@@ -62,7 +62,7 @@ def _intervals(report: Report) -> list[str]:
     return [
         "### 95 % intervals and samples",
         escape(interval_legend()),
-        _table(report, [[_interval(*pair) for pair in _cells(report, row)] for row in report.rows], with_n=False),
+        _table(report, _interval, with_n=False),
     ]
 
 
@@ -72,11 +72,10 @@ def _differences(report: Report) -> list[str]:
     if not compared:
         return []
     report = report.model_copy(update={"rows": compared})
-    body = [[_difference(*pair) for pair in _cells(report, row)] for row in compared]
     return [
         f"### Differences to {escape(report.baseline or '')}: difference [95 % interval], p corrected",
         f"{escape(difference_legend(report))} **Bold**: p below {SIGNIFICANT}.",
-        _table(report, body, with_n=False),
+        _table(report, _difference, with_n=False),
     ]
 
 
@@ -85,20 +84,16 @@ def _difference(cell: Cell, column: ReportColumn) -> str:
     return f"**{text}**" if is_significant(cell) else text
 
 
-def _cells(report: Report, row: ReportRow) -> list[tuple[Cell, ReportColumn]]:
-    return list(zip(row.cells, report.columns, strict=True))
-
-
-def _table(report: Report, body: list[list[str]], *, with_n: bool) -> str:
+def _table(report: Report, text: Callable[[Cell, ReportColumn], str], *, with_n: bool) -> str:
     headings = [column.name for column in report.columns]
     lines = [
-        _line([*map(escape, report.stub), *map(escape, headings)]),
-        _line([*("---" for _ in report.stub), *("---:" for _ in headings)]),
-        *(_line([*_labels(report, row), *cells]) for row, cells in zip(report.rows, body, strict=True)),
+        line([*map(escape, report.stub), *map(escape, headings)]),
+        line([*("---" for _ in report.stub), *("---:" for _ in headings)]),
+        *(line([*_labels(report, row), *map(text, row.cells, report.columns)]) for row in report.rows),
     ]
     if with_n:
         sizes = (column_n_text(report, index) for index in range(len(report.columns)))
-        lines.append(_line(["n", *("" for _ in report.stub[1:]), *sizes]))
+        lines.append(line(["n", *("" for _ in report.stub[1:]), *sizes]))
     return "\n".join(lines)
 
 
@@ -144,5 +139,6 @@ def _escape_start(match: re.Match[str]) -> str:
     return f"{match[1]}\\" if match[1].isdigit() else f"\\{match[1]}"
 
 
-def _line(cells: list[str]) -> str:
+def line(cells: Iterable[str]) -> str:
+    """A line of a table."""
     return f"| {' | '.join(cells)} |"

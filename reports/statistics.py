@@ -1,8 +1,15 @@
-"""Bootstrap intervals, and correlations of columns."""
+"""Bootstrap intervals, correlations of columns, paired tests on the same items and their correction for many comparisons.
+
+Tests are two-sided throughout. Sign flips are preferred to a bootstrap test: under the null hypothesis they hold their
+level at any number of items (Noreen 1989; Yeh, COLING 2000; Dror et al., ACL 2018, recommend them for measures without a
+known distribution).
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +17,10 @@ from tokenweight.reports.units import Floats
 
 DRAWS = 1000
 _BLOCK = 50_000  # random numbers made at once: they stay in the processor's cache
+FLIPS = 10_000
+_EXACT_ITEMS = 13  # 2 ** 13 assignments of signs are fewer than FLIPS
+_NORMAL_ITEMS = 100.0  # effective number of items from which the sum of flips is taken for normal
+_TIE = 1e-9  # relative: sums that differ by rounding alone are equal
 
 
 def bootstrap_means(key: str, scores: Floats) -> Floats:
@@ -60,3 +71,59 @@ def spearman(x: Floats, y: Floats) -> float | None:
 def _ranks(values: Floats) -> Floats:
     ranks: Floats = np.array([np.mean(np.flatnonzero(np.sort(values) == value)) for value in values])
     return ranks
+
+
+def mcnemar_exact(first: Floats, second: Floats) -> float:
+    """McNemar's exact test of two rows of 0/1 scores [n]: binomial, on the items that only one of them solves."""
+    only_first, only_second = int(np.sum(first > second)), int(np.sum(second > first))
+    fewer, both = min(only_first, only_second), only_first + only_second
+    # In whole numbers, without error; importing scipy for it takes longer than all other tests of a table.
+    ways = tail = 1
+    for k in range(fewer):
+        ways = ways * (both - k) // (k + 1)
+        tail += ways
+    return min(1.0, float(2 * tail / (1 << both)))
+
+
+def sign_flips(contributions: Floats) -> float:
+    """Randomization test of a sum: how often random signs bring it as far from 0 as it is.
+
+    `contributions` [items]: each item's share of the difference, its weight included. All assignments of signs are
+    tried where there are few items. Where many count, the sum is normal with variance sum(c^2): there this overstates
+    p a little, as random signs have lighter tails. Between, `FLIPS` random assignments, and p is at least
+    1 / (FLIPS + 1) (Phipson and Smyth 2010).
+    """
+    moved = np.abs(contributions[contributions != 0])
+    if not len(moved):
+        return 1.0
+    observed = max(0.0, abs(float(contributions.sum())) - _TIE * float(moved.sum()))
+    squares = moved**2
+    if len(moved) <= _EXACT_ITEMS:
+        signs = (np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved))) & 1
+        return float(np.mean(np.abs((2 * signs - 1) @ moved) >= observed))
+    if squares.sum() ** 2 >= _NORMAL_ITEMS * np.sum(squares**2):
+        return math.erfc(observed / math.sqrt(2 * float(squares.sum())))
+    signs = np.random.default_rng(len(moved)).integers(0, 2, size=(FLIPS, len(moved)), dtype=np.int8)
+    sums = np.abs((2 * signs - 1).astype(np.float64) @ moved)
+    return (1 + int(np.sum(sums >= observed))) / (1 + FLIPS)
+
+
+def t_over_seeds(differences: Sequence[float]) -> float:
+    """Student's t-test that the mean over seeds is 0; where all seeds agree exactly, 1 for 0 and else 0."""
+    from scipy.special import stdtr  # takes longer to import than a table of one seed takes to compute
+
+    count, mean = len(differences), float(np.mean(differences))
+    error = float(np.std(differences, ddof=1)) / math.sqrt(count)
+    if error <= _TIE * abs(mean):
+        return float(mean == 0)
+    return 2 * float(stdtr(count - 1, -abs(mean) / error))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction: the family-wise error rate holds whatever the dependence of the tests."""
+    order = np.argsort(p_values, kind="stable")
+    factors = len(p_values) - np.arange(len(p_values))
+    stepped = np.minimum(1.0, np.maximum.accumulate(np.array(p_values)[order] * factors))
+    corrected = np.empty(len(p_values))
+    corrected[order] = stepped
+    return [float(p) for p in corrected]

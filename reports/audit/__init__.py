@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 from tokenweight.pipeline.experiment import Emphasis
 from tokenweight.reports.audit import rules
 from tokenweight.reports.audit.claims import check_claim
-from tokenweight.reports.audit.formulas import recompute
-from tokenweight.reports.audit.intervals import Interval, interval_of
-from tokenweight.reports.audit.results import Audit, EmphasisCheck, ValueCheck
+from tokenweight.reports.audit.intervals import Interval, interval_of, recompute
+from tokenweight.reports.audit.rules import Audit, EmphasisCheck, ValueCheck
 from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.targets import TARGETS

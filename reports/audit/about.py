@@ -7,7 +7,7 @@ from functools import cache
 
 from tokenweight.reports.audit import audit, rules
 from tokenweight.reports.audit.markdown import claim_words, mark_words, value_words
-from tokenweight.reports.audit.results import Audit
+from tokenweight.reports.audit.rules import Audit
 from tokenweight.reports.paper.numbers import paper_cells
 
 

@@ -11,8 +11,7 @@ from fractions import Fraction
 from itertools import pairwise, permutations
 
 from tokenweight.reports.audit.intervals import Interval, interval_of, weighted_sum
-from tokenweight.reports.audit.results import ClaimCheck, Comparison
-from tokenweight.reports.audit.rules import Claim
+from tokenweight.reports.audit.rules import Claim, ClaimCheck, Comparison
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import place_name
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tokenweight.reports.audit.results import Audit, ClaimCheck, EmphasisCheck, ValueCheck
-from tokenweight.reports.markdown import escape
+from tokenweight.reports.audit.rules import Audit, ClaimCheck, EmphasisCheck, ValueCheck
+from tokenweight.reports.markdown import escape, line
 from tokenweight.reports.paper.numbers import place_name
 
 _PREAMBLE = (
@@ -109,12 +109,8 @@ def _scope(check: ValueCheck) -> str:
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    body = [_line(map(escape, row)) for row in rows]
-    return "\n".join((_line(headings), _line("---" for _ in headings), *body)) if body else "None."
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    body = [line(map(escape, row)) for row in rows]
+    return "\n".join((line(headings), line("---" for _ in headings), *body)) if body else "None."
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -29,22 +29,12 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
         figures[""] = _OWN[experiment.figure.kind]
     if any(row.train for row in manifest.rows):
         figures["-training"] = partial(training.draw, baseline=experiment.baseline)
-    measures = {
-        column.key: column.measure
-        for column in experiment.columns
-        if column.shown and isinstance(column.measure, TaskMean)
-    }
-    ruler = {
-        key: measure.length_tokens
-        for key, measure in measures.items()
-        if measure.benchmark == "ruler" and measure.length_tokens
-    }
+    measures = {c.key: c.measure for c in experiment.columns if c.shown and isinstance(c.measure, TaskMean)}
+    ruler = {key: m.length_tokens for key, m in measures.items() if m.benchmark == "ruler" and m.length_tokens}
     if len(ruler) > 1:
         figures["-lengths"] = lambda report, *_: panels.draw_lengths(report, ruler, experiment.baseline)
     longbench = [
-        key
-        for key, measure in measures.items()
-        if measure.benchmark == "longbench" and measure.side is None and measure.tasks in _LONGBENCH
+        key for key, m in measures.items() if m.benchmark == "longbench" and m.side is None and m.tasks in _LONGBENCH
     ]
     if len(longbench) > 1:
         figures["-categories"] = lambda report, *_: panels.draw_categories(report, longbench, experiment.baseline)

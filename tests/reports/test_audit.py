@@ -17,8 +17,7 @@ from tokenweight.reports.audit import audit, check_emphasis, check_values, longb
 from tokenweight.reports.audit.claims import check_claim
 from tokenweight.reports.audit.intervals import Interval, interval_of
 from tokenweight.reports.audit.markdown import render
-from tokenweight.reports.audit.results import Audit
-from tokenweight.reports.audit.rules import Claim, Derivation, claims, derivation_remarks, derivations
+from tokenweight.reports.audit.rules import Audit, Claim, Derivation, claims, derivation_remarks, derivations
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import paper_cells, parse
 

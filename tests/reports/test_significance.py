@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenweight.reports.significance import holm, mcnemar_exact, sign_flips, t_over_seeds
+from tokenweight.reports.statistics import holm, mcnemar_exact, sign_flips, t_over_seeds
 
 
 def scores(only_first: int, only_second: int, both: int) -> tuple[np.ndarray, np.ndarray]:

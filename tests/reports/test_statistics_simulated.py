@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokenweight.reports.significance import holm, mcnemar_exact, sign_flips, t_over_seeds
-from tokenweight.reports.statistics import bootstrap_means
+from tokenweight.reports.statistics import bootstrap_means, holm, mcnemar_exact, sign_flips, t_over_seeds
 
 pytestmark = pytest.mark.slow
 
