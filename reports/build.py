@@ -136,12 +136,12 @@ def _column_marks(
     column: Column, rows: list[Row], experiment: Experiment, estimates: Estimates, notes: Notes
 ) -> dict[str, tuple[Mark, ...]]:
     values = {row.key: estimates[row.key][column.key].value for row in rows if is_filled(row, column)}
-    emphasised = emphasise(experiment.emphasis, column.paper, values, column.decimals)
-    if emphasised.withheld_for:
-        notes.withhold(column.name, ", ".join(row.name for row in rows if row.key in emphasised.withheld_for))
+    marks, withheld_for = emphasise(experiment.emphasis, column.paper, values, column.decimals)
+    if withheld_for:
+        notes.withhold(column.name, ", ".join(row.name for row in rows if row.key in withheld_for))
     for row in values:
         notes.extend(estimates[row][column.key].remarks)
-    return emphasised.marks
+    return marks
 
 
 def _interval(

@@ -6,24 +6,15 @@ The italics of a value that the caption sets apart say that it is not considered
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from tokenweight.pipeline.experiment import Emphasis, Experiment
 from tokenweight.reports.model import Mark
 
 
-@dataclass(frozen=True)
-class Emphasised:
-    """Marks by row, and why the column could not be judged (empty where it could)."""
-
-    marks: dict[str, tuple[Mark, ...]] = field(default_factory=dict)
-    withheld_for: tuple[str, ...] = ()  # rows that should have a value and have none
-
-
 def emphasise(
     rule: Emphasis, paper_column: str | None, values: Mapping[str, float | None], decimals: int
-) -> Emphasised:
-    """Marks of one column.
+) -> tuple[dict[str, tuple[Mark, ...]], tuple[str, ...]]:
+    """Marks of one column by row, and the rows for want of whose value it could not be judged (none where it could).
 
     `values` are the competing rows in order (cells that the table leaves empty are not in it), None
     where a value is missing. Ties in print share the mark.
@@ -39,10 +30,7 @@ def emphasise(
     judged = bool(rule.bold or rule.italic or rule.underline_above_row)
     if judged and printed and not missing:
         _compare(rule, printed, marks)
-    return Emphasised(
-        {row: tuple(found) for row, found in marks.items() if found},
-        missing if judged and printed else (),
-    )
+    return {row: tuple(found) for row, found in marks.items() if found}, missing if judged and printed else ()
 
 
 def emphasis_words(experiment: Experiment) -> str:

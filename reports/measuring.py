@@ -29,13 +29,12 @@ def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
     """Those of a row's units that the measure reads, in the order of their names; none for derived measures."""
     benchmark, tasks = getattr(measure, "benchmark", None), getattr(measure, "tasks", None)
     tasks = (measure.task,) if isinstance(measure, UnitMean) else tasks
-    of_length = isinstance(measure, TaskMean | Perplexity)
     chosen = [
         unit
         for unit in units
         if unit.entry.benchmark == benchmark
         and (tasks is None or unit.entry.task in tasks)
-        and (not of_length or unit.entry.length_tokens == measure.length_tokens)
+        and (not isinstance(measure, TaskMean | Perplexity) or unit.entry.length_tokens == measure.length_tokens)
     ]
     return sorted(chosen, key=lambda unit: unit.entry.unit)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
@@ -44,8 +44,7 @@ class RuntimeFile(BaseModel):
     versions: dict[str, str] = Field(min_length=1)
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """A row: model, key and label of its weighting (the paper's where it has them), and variants whose ratios add up."""
 
     model: str
@@ -55,7 +54,8 @@ class _Row:
 
     @property
     def key(self) -> str:
-        return f"{_KEYS[self.model]}-{self.weighting}"
+        """In the paper's data."""
+        return f"{self.model.replace('llama3', 'llama-3')}-{self.weighting}"
 
 
 _READY, _SCORING = "frozen, scores ready", "scoring alone"
@@ -69,7 +69,6 @@ _WEIGHTINGS = (
     ("frozen-ready", "Frozen, scores ready", (_READY,)),
 )
 _MODELS = {"llama3-8b": "Llama 3 8B", "phi-2": "Phi 2 2.7B"}
-_KEYS = {"llama3-8b": "llama-3-8b", "phi-2": "phi-2"}  # in the paper's data
 _ROWS = [_Row(model, *each) for model in _MODELS for each in _WEIGHTINGS if (model, each[0]) != ("phi-2", "frozen-w2s")]
 _GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with --out"
 

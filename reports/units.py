@@ -114,7 +114,7 @@ def _result(entry: UnitEntry, record: dict[str, Any], table: pa.Table, summary: 
         data_digest=_questions(doc_ids, table),
         phrase_tokens=tuple(map(str, summary.get("tokens") or ())),
         about=str(summary.get("about") or ""),
-        flags=_flags(summary),
+        flags=tuple(map(str, summary.get("flags") or ())),
     )
 
 
@@ -159,11 +159,3 @@ def _summary(file: Path) -> dict[str, Any]:
     if not isinstance(summary, dict):
         raise TypeError(f"{file.name} holds no mapping")
     return summary
-
-
-def _flags(summary: dict[str, Any]) -> tuple[str, ...]:
-    """`flags` of a unit's summary: a list of words, or a mapping from word to whether it holds."""
-    flags = summary.get("flags") or ()
-    if isinstance(flags, dict):
-        return tuple(str(name) for name, holds in flags.items() if holds)
-    return tuple(str(flag) for flag in flags)

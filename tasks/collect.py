@@ -12,8 +12,8 @@ from tokenweight.planning.experiments import PlannedExperiment, plan_experiments
 from tokenweight.recipes import Inputs, Loaded
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.model import Report, Style
-from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.find import ALL, find_experiments, targets_of
+from tokenweight.reports.targets import ALL, TARGETS
+from tokenweight.reports.targets.find import find_experiments, targets_of
 from tokenweight.reports.write_results import write_results
 from tokenweight.reports.writing import FORMATS
 

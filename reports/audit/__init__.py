@@ -95,7 +95,7 @@ def check_emphasis(cells: Cells) -> Iterator[EmphasisCheck]:
             rows = [row for _, row, c in places if c == column and cells[f"{name}/{row}/{c}"].value is not None]
             values = {row: cells[f"{name}/{row}/{column}"].value for row in rows}
             rule = Emphasis() if column.endswith("-difference") else table_rule
-            marks = emphasise(rule, column, values, 2).marks
+            marks = emphasise(rule, column, values, 2)[0]
             for row in rows:
                 place = f"{name}/{row}/{column}"
                 yield EmphasisCheck(cell=place, printed=cells[place].emphasis, recomputed=marks.get(row, ()))

@@ -1,12 +1,15 @@
-"""The audit as Markdown: what does not follow first, then what holds, and what was not checked."""
+"""The audit in words: as Markdown (what does not follow first, then what holds and what was not checked), and of one table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 
+from tokenweight.reports.audit import audit, rules
 from tokenweight.reports.audit.rules import Audit, ClaimCheck, EmphasisCheck, ValueCheck
 from tokenweight.reports.markdown import escape, line
-from tokenweight.reports.paper.numbers import place_name
+from tokenweight.reports.paper.numbers import paper_cells, place_name
 
 _PREAMBLE = (
     "Written by `tokenweight audit`: each number of the paper that derives from others printed there, recomputed from "
@@ -16,43 +19,43 @@ _PREAMBLE = (
 )
 
 
-def render(audit: Audit) -> str:
+def render(found: Audit) -> str:
     """All sections; an empty one says so."""
-    wrong = [check for check in audit.values if not check.follows]
-    marks = [check for check in audit.emphasis if not check.follows]
-    partly, whole = ([c for c in audit.claims if c.holds is holds] for holds in (False, True))
+    wrong = [check for check in found.values if not check.follows]
+    marks = [check for check in found.emphasis if not check.follows]
+    partly, whole = ([c for c in found.claims if c.holds is holds] for holds in (False, True))
     parts = [
         "# The paper's own numbers, recomputed",
         _PREAMBLE,
-        _summary(audit),
+        _summary(found),
         f"## {len(wrong)} values that do not follow",
         _table(("value", "printed", "recomputed", "what it means"), map(value_words, wrong)),
         f"## {len(marks)} marks (bold, italic, underline) that do not follow",
         _table(("cell", "printed", "recomputed"), map(mark_words, marks))
         if marks
-        else _all_marks_follow(audit.emphasis),
+        else _all_marks_follow(found.emphasis),
         f"## {len(partly)} sentences with exceptions",
         "Held against the cells as read here; a gentler reading may hold.",
         _table(("place", "words", "read as", "exceptions", "what it means"), map(claim_words, partly)),
         f"## {len(whole)} sentences that hold",
         _table(("place", "words", "read as"), map(_claim, whole)),
         "## Relations",
-        *map(escape, audit.relations),
+        *map(escape, found.relations),
         "## Readings",
         "What these checks rest on and the paper does not say:",
-        _list(dict.fromkeys(f"{_scope(check)}: {check.reading}" for check in audit.values if check.reading)),
+        _list(dict.fromkeys(f"{_scope(check)}: {check.reading}" for check in found.values if check.reading)),
         "## Not checked",
-        _list(audit.unchecked),
+        _list(found.unchecked),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(audit: Audit) -> str:
+def _summary(found: Audit) -> str:
     outcomes: dict[str, list[bool]] = {}
-    for value in audit.values:
+    for value in found.values:
         outcomes.setdefault(value.kind, []).append(value.follows)
-    outcomes["bold, italic, underline"] = [mark.follows for mark in audit.emphasis]
-    outcomes["sentence"] = [claim.holds for claim in audit.claims]
+    outcomes["bold, italic, underline"] = [mark.follows for mark in found.emphasis]
+    outcomes["sentence"] = [claim.holds for claim in found.claims]
     rows = ((kind, str(len(each)), str(sum(each)), str(len(each) - sum(each))) for kind, each in outcomes.items())
     return _table(("kind", "checked", "follow", "do not"), rows)
 
@@ -115,3 +118,38 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _list(texts: Iterable[str]) -> str:
     return "\n".join(f"- {escape(text)}" for text in texts)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Rows of (name, printed, recomputed, meaning), (cell, printed, recomputed), and of a sentence's five words."""
+
+    values: tuple[tuple[str, ...], ...]
+    marks: tuple[tuple[str, ...], ...]
+    claims: tuple[tuple[str, ...], ...]
+    checked: int  # values of the target that derive from others
+
+
+def findings_about(target: str) -> Findings | None:
+    """None where nothing of the target was checked. A value belongs to the table it stands in."""
+    found = _audit()
+    here = [check for check in found.values if check.cell.startswith(f"{target}/")]
+    marks = [check for check in found.emphasis if check.cell.startswith(f"{target}/")]
+    claims = [
+        check
+        for rule, check in zip(rules.claims(), found.claims, strict=True)
+        if target in (rule.table, rule.than_table) and not check.holds
+    ]
+    if not here and not marks and not claims:
+        return None
+    return Findings(
+        values=tuple(value_words(check) for check in here if not check.follows),
+        marks=tuple(mark_words(check) for check in marks if not check.follows),
+        claims=tuple(claim_words(check) for check in claims),
+        checked=len(here),
+    )
+
+
+@cache
+def _audit() -> Audit:
+    return audit(paper_cells())

@@ -28,6 +28,7 @@ _TARGETS: tuple[tuple[Experiment, Callable[[Lengths], tuple[Column, ...]]], ...]
     (planted.PLANTED, planted.columns),
     (ruler_tasks.RULER_TASKS, ruler_tasks.columns),
 )
+ALL = "paper"  # the name that stands for every target of the paper
 _COLUMNS = {experiment.name: columns for experiment, columns in _TARGETS}
 TARGETS: dict[str, Experiment] = {experiment.name: experiment for experiment, _ in _TARGETS}  # columns: at_lengths
 
@@ -58,7 +59,9 @@ def get_target(name: str) -> Experiment:
             "then `tokenweight runtimes FILE.json`"
         )
     if name not in TARGETS:
-        raise UserError(f"target {name!r}: not known; use one of {', '.join(TARGETS)}")
+        raise UserError(
+            f"target {name!r}: unknown; choose one of {', '.join(TARGETS)}, or {ALL} for all, or give a file like my.yaml"
+        )
     return TARGETS[name]
 
 

@@ -132,16 +132,7 @@ TABLE_11 = Experiment(
         ),
         Row("frozen-sparse", "Frozen Sparse", "table-11/frozen-sparse", reference="pg19-frozen-sparse"),
         Row("frozen-dense", "Frozen Dense", "table-11/frozen-dense", reference="pg19-frozen-dense"),
-        *(
-            replace(rows.hidden(row), key=f"pg19-{row.key}", label=f"PG-19 {row.key}")
-            for row in (
-                rows.UNIFORM,
-                rows.UNFROZEN_SPARSE,
-                rows.UNFROZEN_DENSE,
-                rows.FROZEN_SPARSE,
-                rows.FROZEN_DENSE,
-            )
-        ),
+        *(replace(rows.hidden(row), key=f"pg19-{row.key}", label=f"PG-19 {row.key}") for row in rows.TRAINED),
     ),
     baseline="uniform",
     divergences=("Differences are to the same weighting trained on PG-19 (Table 3).",),

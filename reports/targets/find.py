@@ -9,17 +9,15 @@ from collections.abc import Iterable, Sequence
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.experiment import Experiment
 from tokenweight.recipes import Inputs, Loaded, check_settings, load_each, names, seeded
 from tokenweight.recipes.experiments import ResolvedExperiment, departures, lengths_of
 from tokenweight.recipes.inputs import last_part, told
 from tokenweight.recipes.schema import Scale
 from tokenweight.recipes.user import UserExperiment, UserRow
 from tokenweight.recipes.yaml_file import read_experiment
-from tokenweight.reports.targets import TARGETS, at_lengths, get_target
+from tokenweight.reports.targets import ALL, TARGETS, at_lengths, get_target
 from tokenweight.reports.targets.user import resolve_user
 
-ALL = "paper"  # the name that stands for every target of the paper
 _SCALE_STATEMENTS: dict[Scale, str] = {
     "smoke": (
         "Smoke scale: a tiny model on synthetic text, a few samples per task; its numbers are not comparable "
@@ -83,7 +81,7 @@ def _found(
 
 def resolve_target(name: str, scale: str, inputs: Inputs, seeds: int | None = None) -> ResolvedExperiment:
     """A target, each recipe with seeds 0 to `seeds` - 1 (None: as many as it says); its settings are not judged here."""
-    target = _target(name)
+    target = get_target(name)
     if target.compares_corpora and inputs.corpus:
         raise UserError(
             f"{name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
@@ -106,14 +104,6 @@ def resolve_target(name: str, scale: str, inputs: Inputs, seeds: int | None = No
         command=f"tokenweight reproduce {name} --scale {scale}",
         notes=(*told(inputs), *departures({recipe: loaded[recipe, 0] for recipe in target.recipes})),
     )
-
-
-def _target(name: str) -> Experiment:
-    if name not in TARGETS and name != "table-6":
-        raise UserError(
-            f"target {name!r}: unknown; choose one of {', '.join(TARGETS)}, or {ALL} for all, or give a file like my.yaml"
-        )
-    return get_target(name)
 
 
 def _of_file(text: str, scale: str, inputs: Inputs, seeds: int | None) -> ResolvedExperiment:

@@ -22,16 +22,8 @@ UNFROZEN_DENSE = Row("unfrozen-dense", "Dense", "table-3/unfrozen-dense", group=
 FROZEN_SPARSE = Row("frozen-sparse", "Sparse", "table-3/frozen-sparse", group="Frozen")
 FROZEN_DENSE = Row("frozen-dense", "Dense", "table-3/frozen-dense", group="Frozen")
 
-TABLE_3_ROWS = (
-    NO_TRAIN_SHORT,
-    NO_TRAIN_LONG,
-    LCDE,
-    UNIFORM,
-    UNFROZEN_SPARSE,
-    UNFROZEN_DENSE,
-    FROZEN_SPARSE,
-    FROZEN_DENSE,
-)
+TRAINED = (UNIFORM, UNFROZEN_SPARSE, UNFROZEN_DENSE, FROZEN_SPARSE, FROZEN_DENSE)
+TABLE_3_ROWS = (NO_TRAIN_SHORT, NO_TRAIN_LONG, LCDE, *TRAINED)
 WEIGHTINGS = (  # of Tables 3 and 4, for what compares all of them
     replace(NO_TRAIN_LONG, fills=None),
     UNIFORM,

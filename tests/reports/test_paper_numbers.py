@@ -163,7 +163,7 @@ def test_emphasis_rules_give_the_papers_own_marks(name: str) -> None:
         cells = {row: cell for (row, c), cell in paper_table(name).items() if c == column}
         values = {row: cell.value for row, cell in cells.items() if cell.value is not None}
         rule = target.emphasis if not column.endswith("-difference") else type(target.emphasis)()
-        marks = emphasise(rule, column, values, 2).marks
+        marks = emphasise(rule, column, values, 2)[0]
         assert marks == {row: cell.emphasis for row, cell in cells.items() if cell.emphasis}, column
 
 

@@ -10,7 +10,8 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import Manifest, manifest_path, read_manifest
 from tokenweight.planning.experiments import plan_experiments
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.reports.targets.find import ALL, find_experiments, targets_of
+from tokenweight.reports.targets import ALL
+from tokenweight.reports.targets.find import find_experiments, targets_of
 
 
 def manifests_for(
