@@ -8,7 +8,8 @@ several, or from uncommitted changes, a note says so (`origins`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from tokenweight.reports.units import UnitResult
@@ -41,12 +42,15 @@ def disagreement(column: ColumnUnits, *, same_questions: bool = True) -> str | N
                 protocol = _without(_protocol(unit), lambda key, value: key in _OF_A_TASK or _is_digest(value))
                 by_benchmark.setdefault(unit.entry.benchmark, {})[f"{row}, {unit.entry.unit}"] = protocol
     everywhere = {f"{row}, {name}": unit.record for name, rows in by_unit.items() for row, unit in rows.items()}
-    return (
-        _first_difference("harness version lm-eval", {w: r.get("versions", {}).get("lm-eval") for w, r in everywhere.items()})
-        or _first_difference("code: stage version", {w: r.get("stage_version") for w, r in everywhere.items()})
-        or next((text for name, rows in by_unit.items() if (text := _unit_disagreement(name, rows, same_questions))), None)
-        or next((text for name, all_of in by_benchmark.items() if (text := _first_difference(f"{name}: protocol", all_of))), None)
-    )  # fmt: skip
+    checks = chain(
+        (
+            ("harness version lm-eval", {w: r.get("versions", {}).get("lm-eval") for w, r in everywhere.items()}),
+            ("code: stage version", {w: r.get("stage_version") for w, r in everywhere.items()}),
+        ),
+        *(_unit_checks(name, rows, same_questions) for name, rows in by_unit.items()),
+        ((f"{name}: protocol", all_of) for name, all_of in by_benchmark.items()),
+    )
+    return next((text for what, values in checks if (text := _first_difference(what, values))), None)
 
 
 def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
@@ -90,34 +94,30 @@ def _inputs(unit: UnitResult) -> dict[str, Any]:
     return inputs if isinstance(inputs, dict) else {}
 
 
-def _unit_disagreement(name: str, rows: Mapping[str, UnitResult], same_questions: bool) -> str | None:
+def _unit_checks(
+    name: str, rows: Mapping[str, UnitResult], same_questions: bool
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What is compared of one unit over the rows that hold it: by row."""
     protocols = {row: _protocol(unit) for row, unit in rows.items()}
-    shared = _SHARED_INPUTS.get(name.partition("/")[0], ()) if same_questions else ()
-    inputs = {row: {key: _inputs(unit).get(key) for key in shared} for row, unit in rows.items()}
-    complete = {row: unit for row, unit in rows.items() if unit.status == "complete"}
-    questions = {row: unit.data_digest[:8] for row, unit in complete.items()} if same_questions else {}
-    return (
-        _first_difference(
-            f"{name}: protocol", {r: _without(p, lambda _, v: _is_digest(v)) for r, p in protocols.items()}
+    yield f"{name}: protocol", {row: _without(p, lambda _, v: _is_digest(v)) for row, p in protocols.items()}
+    yield f"{name}: data digest", protocols
+    if same_questions:
+        shared = _SHARED_INPUTS.get(name.partition("/")[0], ())
+        yield (
+            f"{name}: data digest",
+            {row: {key: _inputs(unit).get(key) for key in shared} for row, unit in rows.items()},
         )
-        or _first_difference(f"{name}: data digest", protocols)
-        or _first_difference(f"{name}: data digest", inputs)
-        or _first_difference(f"{name}: questions asked", questions)
-    )
+        complete = {row: unit.data_digest[:8] for row, unit in rows.items() if unit.status == "complete"}
+        yield f"{name}: questions asked", complete
 
 
 def _first_difference(what: str, values: Mapping[str, Any]) -> str | None:
     """Compare all values with the first; where one differs, name the innermost key that does."""
-    rows = iter(values.items())
-    first = next(rows, None)
-    if first is None:
-        return None
-    first_row, first_value = first
-    for row, value in rows:
-        if value == first_value:
-            continue
-        path, ours, theirs = _innermost(first_value, value)
-        return f"{what}{path} differs ({first_row}: {_short(ours)}; {row}: {_short(theirs)})"
+    for row, value in values.items():
+        first_row, first_value = next(iter(values.items()))
+        if value != first_value:
+            path, ours, theirs = _innermost(first_value, value)
+            return f"{what}{path} differs ({first_row}: {_short(ours)}; {row}: {_short(theirs)})"
     return None
 
 

@@ -29,7 +29,7 @@ def draw_ablation(report: Report, _manifest: Manifest, _store_root: Path) -> Dra
     figure, panels = grid(len(columns), len(columns), lambda _: 2.15, sharey=True)
     handles: dict[str, Any] = {}
     for axes, (key, column) in zip(panels, columns.items(), strict=True):
-        handles["uniform baseline"] = axes.axhline(0, **BASELINE)
+        handles["uniform baseline"] = axes.axhline(0, label="uniform baseline", **BASELINE)
         for source, looks, name in (
             ("paper", PAPER, f"the paper, {report.paper_place}"),
             ("this run", OURS, "this run"),
@@ -113,7 +113,7 @@ def _curve(
     """The line by its name in the legend; a point that lacks interrupts it. Intervals where the line has markers."""
     if not found:
         return {}
-    line = curve(axes, found, places, **looks)
+    line = curve(axes, found, places, label=name, **looks)
     if "marker" in looks:
         for key, point in found.items():
             whisker(axes, point, places[key], looks["color"])

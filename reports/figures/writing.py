@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
     return figures
 
 
+def drawn(report: Report, manifest: Manifest, store_root: Path) -> Iterator[tuple[str, dict[str, bytes], str]]:
+    """Each figure: what its name adds to the experiment's, its content by format, what it plots as CSV."""
+    for name, draw in figures_of(manifest).items():
+        with style():
+            drawing = draw(report, manifest, store_root)
+            files = render(drawing.figure)
+        yield name, files, drawing.data_csv
+
+
 def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir: Path) -> dict[str, Path]:
     """Each figure as `<out>/<target><name>.pdf`, `.svg`, `.png`, and what it plots as `.csv` (of the target's own:
     `-curve.csv`, the table being `.csv`).
@@ -49,11 +59,9 @@ def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir:
     cannot write.
     """
     contents: dict[str, str | bytes] = {}
-    for name, draw in figures_of(manifest).items():
-        with style():
-            drawing = draw(report, manifest, store_root)
-            contents |= {f"{name}.{suffix}": content for suffix, content in render(drawing.figure).items()}
-        contents[f"{name or '-curve'}.csv"] = drawing.data_csv
+    for name, files, data_csv in drawn(report, manifest, store_root):
+        contents |= {f"{name}.{suffix}": content for suffix, content in files.items()}
+        contents[f"{name or '-curve'}.csv"] = data_csv
     paths = {name: out_dir / f"{report.target}{name}" for name in contents}
     write_files({paths[name]: content for name, content in contents.items()}, str(out_dir))
     return {name[1:]: path for name, path in paths.items()}

@@ -39,7 +39,7 @@ class Section:
     command: str  # that makes what the report shows
     recipes: Mapping[str, RecipeShown] = field(default_factory=dict)  # by name
     divergences: tuple[str, ...] = ()  # those of the report's notes that say where it departs from the paper
-    figures: tuple[str, ...] = ()  # SVG
+    figures: Sequence[str] = ()  # SVG
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ from pydantic import ValidationError
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.style import render as figure_files
-from tokenweight.reports.figures.style import style
-from tokenweight.reports.figures.writing import figures_of
+from tokenweight.reports.figures.writing import drawn
 from tokenweight.reports.html.data import NotRun, RecipeShown, Section
 from tokenweight.reports.html.page import render
 from tokenweight.reports.model import Report
@@ -41,7 +39,8 @@ def write_html(
     for manifest in manifests:
         report = styled(build_report(manifest, store_root), "both")
         if len(manifests) == 1 or holds_anything(report):
-            sections.append(_section(manifest, report, _figures(report, manifest, store_root) if figures else ()))
+            svg = [files["svg"].decode() for _, files, _ in drawn(report, manifest, store_root)] if figures else []
+            sections.append(_section(manifest, report, svg))
         else:
             not_run.append(NotRun(manifest.name, report.title, report.paper_place, manifest.full_command))
     if written is not None:
@@ -51,7 +50,7 @@ def write_html(
     write_files({file: render(sections, store_root, not_run)}, str(file), "another file")
 
 
-def _section(manifest: Manifest, report: Report, figures: tuple[str, ...]) -> Section:
+def _section(manifest: Manifest, report: Report, figures: Sequence[str]) -> Section:
     recipes = {
         name: RecipeShown(settings, show_config_command(manifest, name)) for name, settings in manifest.recipes.items()
     }
@@ -68,15 +67,6 @@ def show_config_command(manifest: Manifest, recipe: str) -> str:
     ]
     options = [word for setting in known for word in ("--set", setting)]
     return shlex.join(["tokenweight", "show-config", recipe, "--scale", manifest.scale, *options])
-
-
-def _figures(report: Report, manifest: Manifest, store_root: Path) -> tuple[str, ...]:
-    """The experiment's figures as SVG."""
-    drawn = []
-    for draw in figures_of(manifest).values():
-        with style():
-            drawn.append(figure_files(draw(report, manifest, store_root).figure)["svg"].decode())
-    return tuple(drawn)
 
 
 def _written(files: Iterable[Path], but: set[str]) -> list[Section]:
