@@ -6,8 +6,11 @@ Importing must start no thread that works, no CUDA and no OpenMP team: these do 
 from __future__ import annotations
 
 import signal
+import threading
 from contextlib import suppress
 from importlib import import_module
+
+from tqdm import tqdm
 
 _HEAVY = (
     "torch",
@@ -22,6 +25,9 @@ _HEAVY = (
 
 # A scheduler sends TERM to every process of a job: this one ends with its workers, which may need time to save a step.
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+# Its own lock holds a semaphore of the system in each worker, which a worker that is killed leaves behind.
+tqdm.set_lock(threading.RLock())
 
 for _name in _HEAVY:
     with suppress(ImportError):  # an optional package; whoever needs it says so
