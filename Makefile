@@ -45,18 +45,16 @@ $(STAMP): pyproject.toml constraints.txt
 
 reproduce: $(STAMP)
 	$(BIN)/tokenweight reproduce table-3 --scale smoke --store $(STORE) --out $(OUT)
-	@echo "Table 3: $(abspath $(OUT))/table-3.md"
+	@echo "Table 3: $(abspath $(OUT))/smoke/table-3.md"
 
 # Main rows first; what is in the store is not made again. Several small models fill a GPU (docs/mini.md).
 GPUS ?= 1
 MINI_MAIN = table-3:3 table-9:3 planted:3 figure-3:1
 MINI_MORE = table-4:3 ruler-tasks:3 table-8:3 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
-MINI_INPUTS = --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") --store $(STORE)
 mini: books-given $(STAMP)
-	for target in $(MINI_MAIN) $(MINI_MORE); do \
-		$(BIN)/tokenweight reproduce $${target%:*} --seeds $${target#*:} $(MINI_INPUTS) --out $(OUT)/mini \
-			--execution gpus=$(GPUS) --execution slots_per_gpu=8 --execution fused=true --execution eval_batch_sequences=32 || exit; \
-	done
+	$(BIN)/tokenweight reproduce $(MINI_MAIN) $(MINI_MORE) --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") \
+		--store $(STORE) --out $(OUT) --slots-per-gpu 8 --execution gpus=$(GPUS) --execution fused=true \
+		--execution eval_batch_sequences=32 $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RECORDS),--records "$(RECORDS)")
 
 books-given:
 	@test -n "$(BOOKS)" || { echo "make mini BOOKS=DIR: give a directory of books (.txt, .jsonl or .parquet)" >&2; exit 2; }

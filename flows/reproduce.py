@@ -1,23 +1,25 @@
-"""The flow `reproduce`: plan an experiment, run what is missing, collect its table. Deployments are parameters of it."""
+"""The flow `reproduce`: plan experiments, run what is missing, write their tables. Deployments are parameters of it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from prefect import flow
+from prefect import flow, runtime
 from prefect.logging import get_run_logger
 from pydantic import Field
 
-from tokenweight.errors import UserError
-from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.errors import StageError
 from tokenweight.flat import flat
-from tokenweight.flows.run import run_graph
+from tokenweight.flows.pool import MOST_AT_ONCE, Pool, cancel_runs, run_in_pool
+from tokenweight.flows.run import Outcome, run_graph
 from tokenweight.pipeline import Store
-from tokenweight.planning.graph import Planner
+from tokenweight.pipeline.opened import open_store
+from tokenweight.planning.experiments import PlannedExperiment, failures
 from tokenweight.planning.plan import check_before_running
-from tokenweight.recipes import load
-from tokenweight.recipes.execution import execution_for
+from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,
@@ -27,15 +29,29 @@ from tokenweight.recipes.options import (
     ExperimentOption,
     FiguresOption,
     OutOption,
+    PoolOption,
+    RecordsOption,
     ScaleOption,
+    SecondsOption,
     SeedsOption,
     StoreOption,
 )
-from tokenweight.tasks.collect import collect, plan_targets
+from tokenweight.recipes.schema import Execution
+from tokenweight.tasks.experiments import Written, plan_texts, texts_of, write_tables
 from tokenweight.tasks.publish import publish
 
 
-@flow(name="reproduce", flow_run_name="{experiment} {scale}", persist_result=False)
+def _run_name() -> str:
+    """`table-3 smoke`; of an experiment's text its name; of one model of it, that too."""
+    given = runtime.flow_run.parameters
+    experiment = str(given["experiment"])
+    if "\n" in experiment:
+        named = re.search(r'^\s*"?name"?:\s*"?([a-z0-9-]+)', experiment, re.MULTILINE)
+        experiment = named.group(1) if named else "experiment"
+    return f"{experiment} {given['scale']}" + (f": {given['run']}" if given["run"] else "")
+
+
+@flow(name="reproduce", flow_run_name=_run_name, persist_result=False, on_cancellation=[cancel_runs])
 @flat
 def reproduce(
     experiment: ExperimentOption,
@@ -44,57 +60,116 @@ def reproduce(
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
+    pool: PoolOption = None,
+    at_once: Annotated[
+        int, Field(ge=1, le=MOST_AT_ONCE, description="Number of models that run in the pool at the same time")
+    ] = 4,
+    run: Annotated[
+        str | None, Field(description="One model of the experiment, which a run with a pool starts so. Default: all")
+    ] = None,
+    seconds: SecondsOption = None,
+    records: RecordsOption = None,
     inputs: Inputs,
     choices: Choices,
     execution: ExecutionOption = (),
     figures: FiguresOption = True,
 ) -> dict[str, dict[str, str]]:
-    """Reproduce an experiment: chunk, score, extend, train, evaluate, collect; finished stages are reused.
+    """Reproduce experiments: chunk, score, extend, train, evaluate, write tables; finished stages are reused.
 
-    Returns the paths of what is written, by experiment and kind.
+    A model that fails does not stop the others; the run ends as failed after the tables are written. Returns the paths
+    of what is written, by experiment and kind.
     """
-    place, logger = store_at(store), get_run_logger()
-    how = execution_for(scale, execution, **choices)
-    wanted, left_out = plan_targets(experiment, scale, inputs, place, seeds)
+    place, texts = open_store(store), texts_of(experiment)
+    wanted, left_out = plan_texts(texts, scale, inputs, place, seeds)
     for line in left_out:
-        logger.warning(line)
+        get_run_logger().warning(line)
+    # With a pool this machine trains nothing, so that its GPUs do not count.
+    how = (planned_execution if pool else execution_for)(wanted[0].like, execution, **choices)
+    if run is not None:
+        run_graph(wanted[0].graph_of(run, place), place, how).raise_failures()
+        return {}
     check_before_running([planned.graph for planned in wanted], place, how)
-    written: dict[str, dict[str, str]] = {}
+    given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
+    elsewhere = Pool(pool, at_once, {"experiment": experiment, **given}) if pool else None
+    written = run_experiments(
+        wanted, place, how, out.expanduser().resolve(), figures=figures, seconds=seconds, records=records,
+        pool=elsewhere,
+    )  # fmt: skip
+    return paths_of(written)
+
+
+def run_experiments(
+    wanted: Sequence[PlannedExperiment],
+    store: Store,
+    execution: Execution,
+    out: Path,
+    *,
+    figures: bool = True,
+    seconds: float | None = None,
+    records: Path | None = None,
+    pool: Pool | None = None,
+    written: dict[str, Written] | None = None,
+) -> dict[str, Written]:
+    """Within a flow: make what the store lacks of all experiments, the earlier first, and write each table.
+
+    A row whose artifacts failed says why. `written`, by experiment, is filled also where this raises.
+
+    Raises:
+        UserError, StageError: what failed, all together, after the tables are written.
+    """
+    written = {} if written is None else written
+    outcome = Outcome()
+    if pool:
+        failed = {one.name: failures(one, run_in_pool(one, store, pool.of(one, wanted))) for one in wanted}
+    else:
+        graphs = [planned.graph for planned in wanted]
+        outcome = run_graph(graphs, store, execution, seconds=seconds or float("inf"), records=records)
+        failed = {planned.name: _failed_recipes(planned, outcome) for planned in wanted}
+        get_run_logger().info("%d artifacts made, %d reused", outcome.made, outcome.reused)
     for planned in wanted:
-        name = planned.target.name
-        outcome = run_graph(planned.graph, place, how)
-        _, files = collect(planned, place, out.expanduser().resolve(), figures=figures)
-        logger.info("%s: %d artifacts made, %d reused", name, outcome.made, outcome.reused)
-        behind = {recipe: node.identity for recipe, node in planned.graph.trained.items()}
-        publish(f"{name}-{scale}", f"{name} at scale {scale}", files, place, behind)
-        outcome.raise_failures()  # the table of what is there has been written
-        written[name] = {kind: str(path) for kind, path in files.items()}
+        try:
+            report, files = write_tables(planned, store, out, figures, failed[planned.name])
+        except StageError:  # there is nothing to show
+            if not outcome.failed and not outcome.left:
+                raise
+            continue
+        written[planned.name] = report, files
+        behind = {
+            recipe: artifact.identity
+            for recipe, artifact in planned.graph.trained.items()
+            if store.path(artifact.identity).is_dir()
+        }
+        publish(f"{report.target}-{report.scale}", f"{report.title} at scale {report.scale}", files, store, behind)
+    if pool and (why := {recipe: reason for one in failed.values() for recipe, reason in one.items()}):
+        recipes = {reason: ", ".join(recipe for recipe in why if why[recipe] == reason) for reason in why.values()}
+        reasons = "; ".join(f"{names}: {reason}" for reason, names in recipes.items())
+        count = len({recipe for one in wanted for recipe in one.graph.evaluations})
+        raise StageError(f"{len(why)} of {count} models failed: {reasons}")
+    outcome.raise_failures()
     return written
 
 
-@flow(name="train-and-evaluate", flow_run_name="{recipe} {scale}", persist_result=False)
-@flat
-def train_and_evaluate(
-    recipe: Annotated[str, Field(description="A recipe, for example table-3/frozen-sparse")],
-    *,
-    scale: ScaleOption = "smoke",
-    store: StoreOption = STORE,
-    benchmarks: Annotated[list[str] | None, Field(description="Benchmarks. Default: all but phrase")] = None,
-    inputs: Inputs,
-    choices: Choices,
-    execution: ExecutionOption = (),
-) -> list[str]:
-    """Train one recipe and evaluate it; returns the addresses of its evaluation artifacts."""
-    place = store_at(store)
-    unknown = sorted(set(benchmarks or ()) - set(BENCHMARKS))
-    if unknown:
-        raise UserError(f"benchmarks: {unknown[0]!r} is unknown; choose from {', '.join(BENCHMARKS)}")
-    usual = tuple(name for name in BENCHMARKS if name != "phrase")  # needs a text of the user's own
-    graph = Planner(place).graph([load(recipe, scale, inputs)], benchmarks or usual)
-    run_graph(graph, place, execution_for(scale, execution, **choices)).raise_failures()
-    return [node.identity.address for node in graph.evaluations[recipe]]
+def paths_of(written: dict[str, Written]) -> dict[str, dict[str, str]]:
+    """As a flow returns them."""
+    return {name: {kind: str(path) for kind, path in files.items()} for name, (_, files) in written.items()}
 
 
-def store_at(path: Path) -> Store:
-    """The store at a path, which need not exist yet."""
-    return Store(path.expanduser().resolve())
+def run_planned(
+    wanted: Sequence[PlannedExperiment], store: Store, execution: Execution, out: Path, **given: Any
+) -> None:
+    """`run_experiments` in a flow run of its own, for commands, which have planned already."""
+
+    @flow(name="reproduce", flow_run_name="{experiment} {scale}", persist_result=False, on_cancellation=[cancel_runs])
+    def run(experiment: str, scale: str) -> None:
+        run_experiments(wanted, store, execution, out, **given)
+
+    run(" ".join(planned.name for planned in wanted), wanted[0].resolved.scale)
+
+
+def _failed_recipes(planned: PlannedExperiment, outcome: Outcome) -> dict[str, str]:
+    """Why recipes of an experiment are not complete, by name: the first failure of what they need."""
+    found: dict[str, str] = {}
+    for piece, error in outcome.failed.items():
+        for recipe in (name for artifact in piece.artifacts for name in planned.graph.wanted_by(artifact)):
+            found.setdefault(recipe, " ".join(str(error).split()))
+    return found

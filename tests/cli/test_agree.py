@@ -48,7 +48,7 @@ def test_one_command_in_two_environments(run: Run, monkeypatch: pytest.MonkeyPat
     assert "The backends agree within the bounds of fp32" in out
     assert len(list(tmp_path.glob("store/evaluate/*-vllm-*/record.json"))) == 57
 
-    monkeypatch.setattr(agree, "run_models", lambda *_: None)
+    monkeypatch.setattr(agree, "run_both", lambda *_: None)
     elsewhere = tmp_path / "elsewhere" / "evaluate"
     elsewhere.mkdir(parents=True)
     for place in tmp_path.glob("store/evaluate/*-vllm-*"):
@@ -96,12 +96,13 @@ def test_mistakes_are_one_line(
 
 def test_samples_are_spread_over_the_tasks(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     from tokenweight.pipeline import Store
-    from tokenweight.tasks import agree, any_model
+    from tokenweight.planning.experiments import PlannedExperiment
+    from tokenweight.tasks import agree
 
     asked: dict[str, int | None] = {}
 
-    def note(planned: tuple[any_model.PlannedModels, ...], stores: tuple[Store, ...], *_: object) -> None:
-        evaluation = next(iter(planned[1].recipes.values())).recipe.evaluation
+    def note(planned: tuple[PlannedExperiment, ...], stores: tuple[Store, ...], *_: object) -> None:
+        evaluation = planned[1].resolved.loaded[0].recipe.evaluation
         for name in ("ruler", "longbench", "mmlu", "bbh"):
             asked[name] = getattr(evaluation, name).samples
         raise KeyboardInterrupt

@@ -15,14 +15,16 @@ from typing import Any
 
 import pytest
 
-from tokenweight.commands import evaluate as evaluate_command
+from tokenweight.commands import experiments as command
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline import Store
-from tokenweight.planning.graph import Graph
+from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.planning.plan import schedule
+from tokenweight.recipes.schema import Execution
+from tokenweight.tasks.experiments import write_tables
 from tokenweight.tasks.in_order import run_in_order
 
 SHIPPED = str(smoke_base_dir())
@@ -45,10 +47,19 @@ def whole(place: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+def in_order(
+    _root: Path, _flow: str, *, wanted: list[PlannedExperiment], store: Store, execution: Execution, out: Path,
+    written: dict[str, Any], **_: Any,
+) -> None:  # fmt: skip
+    for planned in wanted:
+        run_in_order(planned.graph, store, execution)
+        written[planned.name] = write_tables(planned, store, out)
+
+
 @pytest.fixture
 def run(place: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `tokenweight evaluate` in this process: the same pieces, in order."""
-    monkeypatch.setattr(evaluate_command, "run_in_flow", run_in_order)
+    monkeypatch.setattr(command, "run_flow", in_order)
     return partial(run_command, place, "evaluate")
 
 
@@ -88,7 +99,7 @@ def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Pa
     assert "Limited to 1" in notes
     assert "Flagged mostly_truncated" in notes
     assert str(place) not in notes
-    names = {path.name.removeprefix("evaluation-smoke-base") for path in (place / "results").iterdir()}
+    names = {path.name.removeprefix("evaluation-smoke-base") for path in (place / "results" / "smoke").iterdir()}
     drawn = {f"-categories{suffix}" for suffix in (".pdf", ".svg", ".png", ".csv")}
     assert names == {
         ".md",
@@ -101,7 +112,7 @@ def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Pa
 
 
 def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_command, "run_in_flow", lambda *_: pytest.fail("something was run"))
+    monkeypatch.setattr(command, "run_flow", lambda *_, **__: pytest.fail("something was run"))
     code, out, err = run("--model", SHIPPED, *SMOKE, "--json")
     assert (code, json.loads(out)) == (0, whole)
     assert "nothing to run" in err
@@ -110,10 +121,12 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[set[str]] = []
 
-    def note(graph: Graph, store: Store, *_: Any) -> None:
-        planned.append({step.artifact.stage.unit.benchmark for step in schedule(graph, store) if step.action == "run"})
+    def note(_root: Path, _flow: str, wanted: list[PlannedExperiment], store: Store, out: Path, **given: Any) -> None:
+        entries = schedule(wanted[0].graph, store)
+        planned.append({entry.artifact.stage.unit.benchmark for entry in entries if entry.action == "run"})
+        given["written"][wanted[0].name] = write_tables(wanted[0], store, out)
 
-    monkeypatch.setattr(evaluate_command, "run_in_flow", note)
+    monkeypatch.setattr(command, "run_flow", note)
     code, out, _ = run("--model", SHIPPED, "--scale", "smoke", "--limit", "2", "--benchmarks", "mmlu,bbh", "--json")
     assert (code, planned) == (0, [{"mmlu"}])  # of BBH the scale takes one sample of a task anyhow
     row = cells(json.loads(out))
@@ -179,9 +192,9 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
     assert abs(random["pmi-mean"]["value"]) < 0.05
     assert random["pmi-mean"]["n"] > trained["pmi-mean"]["n"] > 1000
     assert not any("Not run: pmi" in note["text"] for note in report["notes"])
-    figures = {path.suffix: path for path in (place / "results").glob("evaluation.*")}
+    figures = {path.suffix: path for path in (place / "results" / "smoke").glob("evaluation.*")}
     assert {".pdf", ".svg", ".png", ".md"} <= set(figures)
-    curve = (place / "results" / "evaluation-curve.csv").read_text().splitlines()
+    curve = (place / "results" / "smoke" / "evaluation-curve.csv").read_text().splitlines()
     assert {line.partition(",")[0] for line in curve[1:]} == {"longer", "smoke-base"}
 
 
@@ -222,16 +235,16 @@ def test_a_mistake_is_one_line(
 def test_scale_paper_wants_a_gpu_and_its_data(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from tokenweight.tasks import any_model
+    from tokenweight.tasks import models
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     asked: list[set[str]] = []
-    monkeypatch.setattr(any_model, "unreachable", lambda names, _: asked.append(set(names)) or ["mmlu: not here"])
+    monkeypatch.setattr(models, "unreachable", lambda names, _: asked.append(set(names)) or ["mmlu: not here"])
     paper = ("--model", SHIPPED, "--lengths", "1024")
     code, _, err = run(*paper)
     assert code == 2
     assert all(name in err for name in ("ruler.haystack", "ruler.squad", "ruler.hotpotqa", "mmlu: not here"))
-    monkeypatch.setattr(any_model, "unreachable", lambda names, _: [])
+    monkeypatch.setattr(models, "unreachable", lambda names, _: [])
     code, _, err = run(*paper, "--benchmarks", "mmlu")
     assert (code, err.strip()) == (
         2,

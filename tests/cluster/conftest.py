@@ -155,7 +155,7 @@ def start_worker(
 
 @pytest.fixture(scope="session")
 def cluster(server: Prefect, slurm: LocalSlurm, start_worker: Callable[[], Any], tmp_path_factory: Any) -> Prefect:
-    """The server, with a worker and deployments `wait`, `train-and-evaluate` and `sweep-member`."""
+    """The server, with a worker and deployments `wait` and `one-model`."""
     variables = {
         "cpus": 1,
         "poll_seconds": 1,
@@ -165,8 +165,7 @@ def cluster(server: Prefect, slurm: LocalSlurm, start_worker: Callable[[], Any],
     folder = tmp_path_factory.mktemp("deployments")
     entries = {
         "wait": f"{Path(__file__).parent / 'waiting_flow.py'}:wait",
-        "train-and-evaluate": "tokenweight.flows.reproduce:train_and_evaluate",
-        "sweep-member": "tokenweight.flows.sweep:sweep_member",
+        "one-model": "tokenweight.flows.reproduce:reproduce",
     }
     deployments = [
         {"name": name, "entrypoint": entrypoint, "work_pool": {"name": POOL, "job_variables": variables}}

@@ -17,7 +17,7 @@ from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs, load, names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
-TRAIN = "train-and-evaluate/train-and-evaluate"
+TRAIN = "reproduce/one-model"
 RECIPES = [name for name in names() if name.startswith(("table-3/", "table-4/"))]
 JUDGED = ["evaluation.perplexity.documents=1", "evaluation.perplexity.lengths_tokens=[1024]"]
 
@@ -32,7 +32,7 @@ FAILS, CANCELLED = "table-4/ppmi", "table-3/no-train-8k"
 
 
 def parameters(store: Path, recipe: str, steps: int = 2) -> dict[str, Any]:
-    return {"recipe": recipe, "store": str(store), "benchmarks": ["perplexity"], "settings": settings(recipe, steps)}
+    return {"experiment": f"{recipe}@perplexity", "store": str(store), "settings": settings(recipe, steps)}
 
 
 def unfinished(store: Path) -> list[str]:
@@ -114,15 +114,14 @@ def test_a_training_whose_time_is_nearly_up_makes_a_checkpoint_and_goes_on_later
 
 def test_the_sweep_flow_makes_jobs_of_its_members_and_none_of_finished_ones(cluster, tmp_path) -> None:
     parameters = {
-        "recipes": ["table-3/unfrozen-sparse"],
-        "over": ["weighting.kappa=0.2,0.4"],
-        "measures": "perplexity",
+        "experiment": "name: k\nbenchmarks: [perplexity]\n"
+        "rows: [{recipe: table-3/unfrozen-sparse, over: {weighting.kappa: [0.2, 0.4]}}]\n",
         "pool": "cluster",
         "store": str(tmp_path / "store"),
         "out": str(tmp_path / "out"),
         "settings": settings("table-3/unfrozen-sparse"),
     }
-    code = f"from tokenweight.flows.sweep import sweep; sweep(**{parameters!r})"
+    code = f"from tokenweight.flows.reproduce import reproduce; reproduce(**{parameters!r})"
 
     def sweep() -> str:
         done = subprocess.run(
@@ -132,11 +131,11 @@ def test_the_sweep_flow_makes_jobs_of_its_members_and_none_of_finished_ones(clus
         return done.stdout + done.stderr
 
     def jobs() -> int:
-        chosen = {"flows": {"name": {"any_": ["sweep-member"]}}}
+        chosen = {"flows": {"name": {"any_": ["reproduce"]}}}
         return sum(run["infrastructure_pid"] is not None for run in cluster.api("POST", "/flow_runs/filter", chosen))
 
-    assert "2 members, 2 runs, 2 of them to do" in sweep()
+    assert "2 models, 2 of them to make" in sweep()
     assert jobs() == 3  # what both need first
     assert len(list((tmp_path / "store" / "train").glob("[!.]*"))) == 2
-    assert "2 members, 2 runs, 0 of them to do" in sweep()
+    assert "2 models, 0 of them to make" in sweep()
     assert jobs() == 3

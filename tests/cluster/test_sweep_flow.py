@@ -1,4 +1,4 @@
-"""The flow `sweep` with its members as jobs of a real Slurm: one of twelve fails, the next run makes that one alone."""
+"""A sweep with its members as jobs of a real Slurm: one of twelve fails, the next run makes that one alone."""
 
 from __future__ import annotations
 
@@ -13,30 +13,33 @@ from conftest import POOL
 from local_slurm import LocalSlurm, wait_for
 
 from tokenweight.pipeline import Store
+from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.recipes import Inputs
-from tokenweight.tasks.sweep import PlannedSweep, plan_sweep
+from tokenweight.reports.targets.user import sweep_experiment
+from tokenweight.tasks.experiments import plan_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 RECIPE = "table-3/frozen-sparse"
 OVER = ["weighting.kappa=0.1,0.2,0.3,0.4,0.6,0.8", "seed=0,1"]
+EXPERIMENT = sweep_experiment([RECIPE], OVER, [], ["perplexity"], "k").model_dump_json(indent=1)
 SETTINGS = [
     "training.steps=2",
     "training.sequences_per_step=2",
     "evaluation.perplexity.documents=1",
     "evaluation.perplexity.lengths_tokens=[1024]",
 ]
-RUN = "import json, sys; from tokenweight.flows.sweep import sweep; sweep(**json.loads(sys.argv[1]))"
+RUN = "import json, sys; from tokenweight.flows.reproduce import reproduce; reproduce(**json.loads(sys.argv[1]))"
 
 
-def plan(store: Path) -> PlannedSweep:
-    inputs = Inputs(settings=tuple(SETTINGS))
-    return plan_sweep([RECIPE], OVER, [], "smoke", inputs, None, ("perplexity",), Store(store))
+def plan(store: Path) -> PlannedExperiment:
+    ((planned,), _) = plan_texts([EXPERIMENT], "smoke", Inputs(settings=tuple(SETTINGS)), Store(store))
+    return planned
 
 
 def sweep(cluster: Any, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run the sweep as its own flow run, whose members Slurm runs; its table is in `directory`."""
     parameters = {
-        "recipes": [RECIPE], "over": OVER, "measures": "perplexity", "name": "k", "pool": POOL, "at_once": 12,
+        "experiment": EXPERIMENT, "pool": POOL, "at_once": 12,
         "settings": SETTINGS, "store": str(directory / "store"), "out": str(directory / "results"), "figures": False,
     }  # fmt: skip
     command = [sys.executable, "-c", RUN, json.dumps(parameters)]
@@ -60,7 +63,7 @@ def test_twelve_members_one_fails_and_the_next_run_makes_it_alone(cluster, slurm
 
     first = sweep(cluster, tmp_path)
     assert first.returncode != 0
-    assert "1 of 12 runs failed" in first.stdout + first.stderr
+    assert "1 of 12 models failed" in first.stdout + first.stderr
     found = statuses(tmp_path)
     assert (found.count("complete"), found.count("missing")) == (11 * len(found) // 12, len(found) // 12)
     before = {path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")}

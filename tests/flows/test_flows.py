@@ -10,8 +10,8 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging import disable_run_logger
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.flows import any_model
-from tokenweight.flows.any_model import evaluate
+from tokenweight.flows import reproduce as flows
+from tokenweight.flows.evaluate import evaluate
 from tokenweight.flows.run import Outcome
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
@@ -20,6 +20,7 @@ from tokenweight.tasks import publish
 from tokenweight.tasks.stages import task_of
 
 ROOT = Path(__file__).parents[2]
+MODEL = str(ROOT / "tokenweight" / "assets" / "smoke-base")
 
 
 def test_table_6_of_the_repository_is_rendered_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -38,8 +39,8 @@ def test_measurements_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
     place = {"store": tmp_path / "store", "out": tmp_path}
-    with pytest.raises(UserError, match="belongs to backend vllm"):
-        evaluate.fn(models=["m"], tensor_parallel=2, **place)
+    with pytest.raises(UserError, match="belongs to --backend vllm"):
+        evaluate.fn(models=[MODEL], scale="smoke", tensor_parallel=2, **place)
     with pytest.raises(UserError, match="belongs to one model"):
         evaluate.fn(models=["a", "b"], revision="main", **place)
 
@@ -47,19 +48,13 @@ def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
 def test_evaluate_runs_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[Any] = []
     monkeypatch.setattr(
-        any_model, "run_graph", lambda graph, store, execution: ran.append((graph, execution)) or Outcome()
+        flows, "run_graph", lambda graphs, store, execution, **_: ran.append((graphs[0], execution)) or Outcome()
     )
-    model = str(ROOT / "tokenweight" / "assets" / "smoke-base")
     with disable_run_logger(), pytest.raises(StageError, match="has no record of it"):  # a stub leaves none
-        evaluate.fn(models=[model], scale="smoke", benchmarks=["mmlu"], limit=1, store=tmp_path / "s", out=tmp_path)
+        evaluate.fn(models=[MODEL], scale="smoke", benchmarks=["mmlu"], limit=1, store=tmp_path / "s", out=tmp_path)
     (graph, execution) = ran[0]
     assert {node.stage.unit.benchmark for nodes in graph.evaluations.values() for node in nodes} == {"mmlu"}
     assert execution.gpus == 1
-
-
-@pytest.mark.parametrize(("name", "key"), [("evaluation-Llama-3.2_1B", "evaluation-llama-3-2-1b"), ("é x", "x")])
-def test_an_artifacts_key_has_no_other_signs(name: str, key: str) -> None:
-    assert any_model._key(name) == key
 
 
 def test_a_table_is_published_with_its_files_checkpoints_and_figures(

@@ -75,7 +75,7 @@ def test_two_workers_share_the_runs_of_a_server_on_postgres(database: str, tmp_p
             models=[MODEL], benchmarks=["ruler", "mmlu"], limit=1, out=str(tmp_path / "results"), **place
         )
         training = parameters(
-            recipe="table-3/uniform", benchmarks=["mmlu"],
+            experiment="table-3/uniform@mmlu",
             settings=["training.steps=2", "evaluation.mmlu.samples=1"], **place,
         )  # fmt: skip
         watched = [

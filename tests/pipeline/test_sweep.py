@@ -10,7 +10,8 @@ from tests_pipeline import run
 
 from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
-from tokenweight.tasks.sweep import plan_sweep
+from tokenweight.reports.targets.user import sweep_experiment
+from tokenweight.tasks.experiments import plan_texts
 
 SETTINGS = ("training.steps=2", "evaluation.perplexity.documents=2")
 SWEEP = (
@@ -29,14 +30,15 @@ SWEEP = (
 def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
     arguments = [*SWEEP, *(part for setting in SETTINGS for part in ("--set", setting))]
     store = Store(tmp_path / "store")
-    plan = plan_sweep([SWEEP[1]], [SWEEP[3]], [], "smoke", Inputs(settings=SETTINGS), None, ("perplexity",), store)
+    text = sweep_experiment([SWEEP[1]], [SWEEP[3]], [], ("perplexity",), "k").model_dump_json(indent=1)
+    ((plan,), _) = plan_texts([text], "smoke", Inputs(settings=SETTINGS), store)
     obstacle = store.partial(plan.graph.trained["table-3/frozen-sparse kappa=0.4"].identity)
     obstacle.parent.mkdir(parents=True)
     obstacle.write_text("a file where the training wants a directory")
 
     failed = run(*arguments, cwd=tmp_path)
     assert failed.returncode == 1
-    assert "error: 1 of 3 runs failed: table-3/frozen-sparse kappa=0.4: FileExistsError" in failed.stderr
+    assert "error: train table-3/frozen-sparse kappa=0.4: FileExistsError" in failed.stderr
     first = statuses(tmp_path)
     assert first == {"kappa=0.2": {"complete"}, "kappa=0.4": {"missing"}, "kappa=1": {"complete"}}
     assert "Failed in this run: κ = 0.4" in (tmp_path / "results" / "smoke" / "k.md").read_text()
@@ -50,10 +52,11 @@ def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
     assert {path: after[path] for path in before} == before
     made = {path.parent.name for path in after.keys() - before.keys()}
     wanted = {
-        step.identity.address.partition("/")[2] for step in plan.graph.part(["table-3/frozen-sparse kappa=0.4"]).nodes
+        artifact.address.partition("/")[2]
+        for artifact in plan.graph.part(["table-3/frozen-sparse kappa=0.4"]).artifacts
     }
     assert made == wanted - {path.parent.name for path in before}
-    assert (tmp_path / "results" / "k.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "results" / "smoke" / "k.pdf").read_bytes().startswith(b"%PDF")
 
     again = run(*arguments, "--report-only", cwd=tmp_path)
     assert again.returncode == 0, again.stderr[-2000:]

@@ -21,14 +21,14 @@ from tokenweight.planning.view import PlanView, TargetPart, plan_json, print_pla
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, planned_execution
 from tokenweight.recipes.schema import Scale
-from tokenweight.tasks.collect import plan_target
+from tokenweight.tasks.experiments import plan_texts
 
 RunCommand = Callable[..., tuple[int, str, str]]
 
 
 def view(store: Path, *targets: str, scale: Scale = "paper", settings: tuple[str, ...] = ()) -> PlanView:
     place = Store(store)
-    planned = [plan_target(name, scale, Inputs(settings=settings), place) for name in targets]
+    planned = [plan_texts([name], scale, Inputs(settings=settings), place)[0][0] for name in targets]
     parts = [TargetPart(one.target.name, one.graph) for one in planned]
     return PlanView.of("targets", scale, parts, [], place, default_execution(scale))
 
@@ -131,7 +131,7 @@ def test_nothing_is_needed_of_the_hub_at_smoke(tmp_path: Path) -> None:
 
 def test_memory_follows_the_processes(tmp_path: Path) -> None:
     place = Store(tmp_path)
-    planned = plan_target("table-9", "paper", Inputs(), place)
+    planned = plan_texts(["table-9"], "paper", Inputs(), place)[0][0]
     part = TargetPart("table-9", planned.graph)
     few, many = (
         PlanView.of("table-9", "paper", [part], [], place, planned_execution("paper", processes=processes))

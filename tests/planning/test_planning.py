@@ -15,7 +15,7 @@ from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.schema import Execution, Recipe
-from tokenweight.tasks.collect import plan_target
+from tokenweight.tasks.experiments import plan_texts
 from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.stages import Score, Train
 
@@ -268,7 +268,7 @@ def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: 
 
 
 def test_many_missing_files_of_one_setting_are_one_line(tmp_path: Path) -> None:
-    planned = plan_target("table-10", "smoke", Inputs(mmlu=str(tmp_path)), Store(tmp_path / "store"))
+    planned = plan_texts(["table-10"], "smoke", Inputs(mmlu=str(tmp_path)), Store(tmp_path / "store"))[0][0]
     assert len(planned.graph.missing) > 50
     with pytest.raises(UserError, match=r"^missing: evaluation.mmlu.data: .* \(so for 57 tasks\)$"):
         check_inputs(planned.graph)

@@ -4,21 +4,28 @@ from pathlib import Path
 
 import pytest
 
+from tokenweight.commands.targets import overview
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
+from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.planning.graph import Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import TARGETS, find
-from tokenweight.reports.targets.find import resolve_target
-from tokenweight.tasks.collect import ALL, manifest, plan_target, plan_targets, ready_targets, targets_of
-from tokenweight.tasks.overview import overview
+from tokenweight.reports.targets.find import ALL, resolve_target, targets_of
+from tokenweight.tasks.experiments import plan_texts
+
+
+def plan_target(name: str, scale: str, inputs: Inputs, store: Store) -> PlannedExperiment:
+    """One target."""
+    ((planned,), _) = plan_texts([name], scale, inputs, store)
+    return planned
+
 
 PAPER = [f"table-{n}" for n in (1, 3, 4, 5, 7, 8, 9, 10, 11)] + [f"figure-{n}" for n in (1, 2, 4, 5)]
 
 
 def test_every_target_has_its_recipes() -> None:
-    assert set(ready_targets()) == set(TARGETS)
     assert set(PAPER) <= set(targets_of(ALL))
     assert "planted" not in targets_of(ALL)
     assert {recipe for target in TARGETS.values() for recipe in target.recipes} == set(names())
@@ -79,8 +86,8 @@ def test_without_its_text_table_1_is_missing_and_the_paper_goes_on(tmp_path: Pat
     (missing,) = plan_target("table-1", "paper", Inputs(), store).graph.missing
     assert "data/table-1.txt: no such file" in missing
     assert "evaluation.phrase.file=FILE" in missing
-    wanted, left_out = plan_targets(ALL, "paper", Inputs(), store)
-    assert [planned.target.name for planned in wanted] == ["table-9", "table-11"]
+    wanted, left_out = plan_texts([ALL], "paper", Inputs(), store)
+    assert [planned.name for planned in wanted] == ["table-9", "table-11"]
     assert left_out == [f"table-1 is left out: missing {missing}"]
     text.write_text("... inspired by the prints in one of Melquíades’ books ...")
     given = Inputs(settings=(f"evaluation.phrase.file={text}",))
@@ -88,7 +95,7 @@ def test_without_its_text_table_1_is_missing_and_the_paper_goes_on(tmp_path: Pat
     assert planned.graph.missing == []
     text.write_text(text.read_text() + " More of it.")
     changed = plan_target("table-1", "paper", given, store)
-    first, second = (manifest(each).rows[0].units[0].fingerprint for each in (planned, changed))
+    first, second = (each.manifest.rows[0].units[0].fingerprint for each in (planned, changed))
     assert first != second
     text.write_text("Another book.")
     (missing,) = plan_target("table-1", "paper", given, store).graph.missing
@@ -96,7 +103,7 @@ def test_without_its_text_table_1_is_missing_and_the_paper_goes_on(tmp_path: Pat
 
 
 def test_each_row_of_table_1_has_its_own_unit(tmp_path: Path) -> None:
-    rows = manifest(plan_target("table-1", "smoke", Inputs(), Store(tmp_path))).rows
+    rows = plan_target("table-1", "smoke", Inputs(), Store(tmp_path)).manifest.rows
     assert [[unit.unit for unit in row.units] for row in rows] == [
         ["phrase/long_nll"], ["phrase/short_nll"], ["phrase/difference"],
     ]  # fmt: skip
@@ -105,14 +112,16 @@ def test_each_row_of_table_1_has_its_own_unit(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_paper")
 def test_a_setting_of_several_targets_need_not_be_one_of_each(tmp_path: Path) -> None:
     store, kappa = Store(tmp_path / "store"), Inputs(settings=("weighting.kappa=0.3",))
-    wanted, _ = plan_targets(ALL, "smoke", kappa, store)  # Table 1's models have no kappa
-    table_9 = next(planned for planned in wanted if planned.target.name == "table-9")
-    given = {one.recipe.name: one.recipe.weighting.kappa for one in table_9.recipes if "sparse" in one.recipe.name}
+    wanted, _ = plan_texts([ALL], "smoke", kappa, store)  # Table 1's models have no kappa
+    table_9 = next(planned for planned in wanted if planned.name == "table-9")
+    given = {
+        one.recipe.name: one.recipe.weighting.kappa for one in table_9.resolved.loaded if "sparse" in one.recipe.name
+    }
     assert set(given.values()) == {0.3}
     with pytest.raises(UserError, match=r"--set weighting\.kappa: no such setting in"):
         plan_target("table-1", "smoke", kappa, store)
     with pytest.raises(UserError, match=r"--set weighting\.kapa: no such setting in these recipes"):
-        plan_targets(ALL, "smoke", Inputs(settings=("weighting.kapa=0.3",)), store)
+        plan_texts([ALL], "smoke", Inputs(settings=("weighting.kapa=0.3",)), store)
 
 
 @pytest.mark.usefixtures("small_paper")
@@ -122,8 +131,8 @@ def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
         plan_target("table-11", "smoke", inputs, store)
     for number in range(10):
         (tmp_path / f"{number}.txt").write_text("A text.")
-    wanted, left_out = plan_targets(ALL, "smoke", inputs, store)
-    assert [planned.target.name for planned in wanted] == ["table-1", "table-9"]
+    wanted, left_out = plan_texts([ALL], "smoke", inputs, store)
+    assert [planned.name for planned in wanted] == ["table-1", "table-9"]
     assert left_out == ["table-11 is left out: it compares two corpora, and --corpus takes the place of both"]
 
 
@@ -149,5 +158,5 @@ def test_a_table_says_what_was_given_in_place_of_the_recipes_own(tmp_path: Path)
     (tmp_path / "books" / "one.txt").write_text("A book. " * 9)
     given = Inputs(corpus=str(tmp_path / "books"), settings=("training.steps=4",))
     planned = plan_target("table-9", "smoke", given, Store(tmp_path / "store"))
-    assert manifest(planned).divergences[0] == "Run with --corpus books, --set training.steps=4."
-    assert manifest(plan_target("table-9", "smoke", Inputs(), Store(tmp_path))).divergences == ()
+    assert planned.manifest.divergences[0] == "Run with --corpus books, --set training.steps=4."
+    assert plan_target("table-9", "smoke", Inputs(), Store(tmp_path)).manifest.divergences == ()

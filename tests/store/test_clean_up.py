@@ -297,7 +297,7 @@ def test_verify_names_the_damage(
 def test_gc_lists_first_and_removes_with_yes(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenweight.tasks.reachable.needs", lambda *_: pytest.fail("no target was named"))
+    monkeypatch.setattr("tokenweight.commands.store._needs", lambda *_: pytest.fail("no target was named"))
     here = ("store", "gc", "--store", store.root)
     code, told = run(capsys, monkeypatch, *here)
     assert code == 0
@@ -320,9 +320,9 @@ def test_gc_keeps_what_the_targets_need(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tokenweight.recipes.inputs import Inputs
-    from tokenweight.tasks.collect import plan_target
+    from tokenweight.tasks.experiments import plan_texts
 
-    graph = plan_target("table-9", "smoke", Inputs(), store).graph
+    graph = plan_texts(["table-9"], "smoke", Inputs(), store)[0][0].graph
     kept = next(node.identity for node in graph.artifacts if node.stage.name == "chunk")
     make(store, kept)
     options = ("store", "gc", "--store", store.root, "--keep-targets", "table-9", "--yes")
@@ -340,16 +340,17 @@ def test_ls_names_states_and_targets(
     store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tokenweight.recipes.inputs import Inputs
-    from tokenweight.tasks.collect import plan_target
+    from tokenweight.reports.targets import TARGETS
+    from tokenweight.tasks.experiments import plan_texts
 
-    graph = plan_target("table-9", "smoke", Inputs(), store).graph
+    graph = plan_texts(["table-9"], "smoke", Inputs(), store)[0][0].graph
     make(store, *[node.identity for node in graph.artifacts if node.stage.name in ("chunk", "evaluate")][:4])
     only = ("store", "ls", "--store", store.root, "--target", "table-9")
     code, told = run(capsys, monkeypatch, *only, "--json")
     rows = json.loads(told)
     assert {row["stage"] for row in rows} == {"chunk", "evaluate"}
     assert all(row["targets"] == ["table-9"] and row["recipes"] for row in rows)
-    monkeypatch.setattr("tokenweight.tasks.reachable.ready_targets", lambda: ["table-9"])
+    monkeypatch.setattr("tokenweight.reports.targets.TARGETS", {"table-9": TARGETS["table-9"]})
     code, told = run(capsys, monkeypatch, "store", "ls", "--store", store.root)
     assert code == 0
     assert "uniform--... (1)" in told

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tokenweight.commands.sweep import MEASURES
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment, plan_experiment
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.execution import planned_execution
-from tokenweight.recipes.user import Member, members
+from tokenweight.recipes.cited import chosen_names
+from tokenweight.recipes.user import SWEPT_ON, Member, members
 from tokenweight.reports.targets.user import resolve_user, sweep_experiment
-from tokenweight.tasks.collect import plan_target
-from tokenweight.tasks.sweep import check, chosen_measures
+from tokenweight.tasks.experiments import plan_texts
 
 SPARSE = "table-3/frozen-sparse"
 NOTHING = Inputs()
@@ -123,10 +123,10 @@ def test_what_is_swept_cannot_be_set_too() -> None:
 
 
 def test_measures_are_named_in_one_order() -> None:
-    assert chosen_measures("mmlu, ruler") == ("ruler", "mmlu")
-    assert chosen_measures(None) == ("ruler", "longbench", "mmlu")
+    assert chosen_names("--measures", "mmlu, ruler", MEASURES) == ("ruler", "mmlu")
+    assert SWEPT_ON == ("ruler", "longbench", "mmlu")
     with pytest.raises(UserError, match="--measures rulr: 'rulr' is none of"):
-        chosen_measures("rulr")
+        chosen_names("--measures", "rulr", MEASURES)
 
 
 def test_members_that_are_the_same_run_are_made_once(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_members_that_are_the_same_run_are_made_once(tmp_path: Path) -> None:
 
 def test_a_member_is_the_recipe_of_a_target_that_it_equals(tmp_path: Path) -> None:
     plan = planned(tmp_path, "weighting.kappa=0.2,0.4", "seed=0,1")
-    figure = plan_target("figure-5", "smoke", Inputs(), Store(tmp_path), seeds=2).graph.trained
+    figure = plan_texts(["figure-5"], "smoke", Inputs(), Store(tmp_path), seeds=2)[0][0].graph.trained
     ours = plan.graph.trained
     assert ours[f"{SPARSE} kappa=0.4 seed=0"] == figure[SPARSE]
     assert ours[f"{SPARSE} kappa=0.4 seed=1"] == figure[f"{SPARSE}/seed-1"]
@@ -165,6 +165,6 @@ def test_a_rerun_touches_only_what_is_missing(tmp_path: Path) -> None:
     for label in (f"{SPARSE} kappa=0.2", f"{SPARSE} kappa=0.6"):
         put(store, plan, label)
     assert [label for label in plan.runs if plan.to_make(label, store)] == [f"{SPARSE} kappa=0.4"]
-    lacking = check(plan, store, planned_execution("smoke"))
+    lacking = plan.to_make(f"{SPARSE} kappa=0.4", store)
     assert {step.artifact.stage.name for step in lacking} == {"train", "evaluate"}
     assert {tuple(plan.graph.wanted_by(step.artifact)) for step in lacking} == {(f"{SPARSE} kappa=0.4",)}

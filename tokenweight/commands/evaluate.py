@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store, results_directory, run_flow
-from tokenweight.commands.showing import print_json, show
+from tokenweight.commands.experiments import make_and_show
+from tokenweight.commands.options import results_directory, run_flow
+from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
 from tokenweight.flat import Part
+from tokenweight.pipeline.opened import open_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,
@@ -73,21 +76,18 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """The paper's evaluation of any models as they are."""
-    from tokenweight.tasks import any_model
+    from tokenweight.evaluation.devices import evaluation_execution
+    from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models, lacks_anything, plan_models
 
-    chosen, wanted = any_model.chosen_benchmarks(benchmarks, backend), any_model.chosen_lengths(lengths)
-    if tensor_parallel > 1 and backend == "hf":
-        raise UserError(f"--tensor-parallel {tensor_parallel}: belongs to --backend vllm; leave it out")
-    if revision is not None and len(models) > 1:
-        raise UserError(f"--revision {revision}: belongs to one model; evaluate it alone")
+    chosen, wanted = chosen_benchmarks(benchmarks, backend), chosen_lengths(lengths)
     place, directory = open_store(store), results_directory(out)
-    subjects = any_model.subjects(models, revision, context, chosen)
-    planned = any_model.plan_models(
-        subjects, scale, inputs, place, benchmarks=chosen, lengths_tokens=wanted, limit=limit, backend=backend
-    )
-    any_model.run_models(planned, place, device, processes, tensor_parallel, run=run_in_flow)
-    report, files = any_model.collect_models(planned, place, directory)
-    show(report, files, as_json=as_json)
+    planned = plan_models(
+        find_models(models, chosen, revision, context), scale, inputs, place, benchmarks=chosen,
+        lengths_tokens=wanted, limit=limit, backend=backend, tensor_parallel=tensor_parallel,
+    )  # fmt: skip
+    lacks_anything(planned, place)  # can it be had?
+    execution = partial(evaluation_execution, scale, device, processes, tensor_parallel)
+    make_and_show([planned], place, directory, execution, as_json=as_json)
 
 
 @command
@@ -122,15 +122,16 @@ def agree(
     as_json: JsonOption = False,
 ) -> None:
     """Two backends on the same samples."""
-    from tokenweight.tasks import agree, any_model
+    from tokenweight.tasks import agree
+    from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models
 
     if limit and complete:
         raise UserError(f"--limit {limit}: does not go with --whole; leave one out")
     pair, place = agree.chosen_backends(backends), open_store(store)
     stores = (place, open_store(other_store) if other_store else place)
-    chosen, wanted = any_model.chosen_benchmarks(benchmarks), any_model.chosen_lengths(lengths)
+    chosen, wanted = chosen_benchmarks(benchmarks), chosen_lengths(lengths)
     planned = agree.plan_both(
-        any_model.subjects([model], revision, context, chosen)[0], scale, inputs, stores, pair,
+        find_models([model], chosen, revision, context)[0], scale, inputs, stores, pair,
         benchmarks=chosen, lengths_tokens=wanted, samples=None if limit or complete else samples, limit=limit,
     )  # fmt: skip
     agree.run_both(planned, stores, device, processes, tensor_parallel, run_in_flow)

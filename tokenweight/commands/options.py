@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenweight import embedded
 from tokenweight.errors import UserError
-
-if TYPE_CHECKING:
-    from tokenweight.pipeline import Store
-
-
-def open_store(path: Path) -> Store:
-    """The store at a path where one can be written."""
-    from tokenweight.pipeline import Store
-
-    root = path.expanduser().resolve()
-    place = next(parent for parent in (root, *root.parents) if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise UserError(f"--store {path}: {place} is not a directory that can be written; choose another")
-    return Store(root)
-
-
-def existing_store(path: Path) -> Path:
-    """The directory of a store that is there."""
-    root = path.expanduser().resolve()
-    if not root.is_dir():
-        raise UserError(f"--store {path}: no such directory; name the one of your runs")
-    return root
 
 
 def results_directory(out: Path) -> Path:

@@ -7,14 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store
 from tokenweight.commands.showing import print_json
+from tokenweight.pipeline.opened import open_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     STORE,
     Choices,
     ExecutionOption,
-    ExperimentOption,
+    ExperimentsOption,
     JsonOption,
     ScaleOption,
     SeedsOption,
@@ -24,7 +24,7 @@ from tokenweight.recipes.options import (
 
 @command
 def plan(
-    experiment: ExperimentOption,
+    experiments: ExperimentsOption,
     /,
     *,
     inputs: Inputs,
@@ -42,14 +42,15 @@ def plan(
     from tokenweight.planning.plan import check_checkpoints, check_execution
     from tokenweight.planning.view import PlanView, TargetPart, plan_json, print_plan
     from tokenweight.recipes.execution import default_execution, planned_execution
-    from tokenweight.tasks.collect import plan_targets
+    from tokenweight.tasks.experiments import plan_texts
 
     place = open_store(store)
-    wanted, left_out = plan_targets(experiment, scale, inputs, place, seeds)
-    parts = [TargetPart(each.target.name, each.graph) for each in wanted]
+    wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
+    parts = [TargetPart(each.name, each.graph) for each in wanted]
+    like = wanted[0].like
     given = choices or execution  # else the scale's own, which need not run on this machine
-    chosen = planned_execution(scale, execution, **choices) if given else default_execution(scale)
-    view = PlanView.of(experiment, scale, parts, left_out, place, chosen)
+    chosen = planned_execution(like, execution, **choices) if given else default_execution(like)
+    view = PlanView.of(" ".join(experiments), scale, parts, left_out, place, chosen)
     if given:
         check_execution(view.steps, chosen)
     if as_json:

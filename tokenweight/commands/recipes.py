@@ -1,4 +1,4 @@
-"""The commands `tokenweight show-config` and `targets`: what there is to reproduce."""
+"""The command `tokenweight show-config`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store
 from tokenweight.commands.showing import print_json
 from tokenweight.flat import Part
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
+from tokenweight.recipes.options import JsonOption, NamedScaleOption
 
 
 @command
@@ -20,7 +19,7 @@ def show_config(
     recipe: Annotated[str, Field(description="A recipe, for example table-3/frozen-sparse")],
     /,
     *,
-    scale: ScaleOption = "smoke",
+    scale: NamedScaleOption = "smoke",
     inputs: Annotated[Inputs, Part(Inputs, "settings")],
     as_json: JsonOption = False,
 ) -> None:
@@ -42,15 +41,3 @@ def show_config(
     for key, value, origin in rows:
         table.add_row(key, json.dumps(value), origin)
     Console().print(table)
-
-
-@command
-def targets(*, scale: ScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
-    """What each experiment of the paper shows, trains and costs, and what of it is in the store."""
-    from tokenweight.tasks.overview import overview, print_overview
-
-    content = overview(scale, open_store(store))
-    if as_json:
-        print_json(content)
-    else:
-        print_overview(content)

@@ -8,9 +8,10 @@ from typing import Annotated
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import existing_store, results_directory
+from tokenweight.commands.options import results_directory
 from tokenweight.commands.showing import note, print_markdown, show
 from tokenweight.errors import StageError, UserError
+from tokenweight.pipeline.opened import existing_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,
@@ -46,14 +47,13 @@ def report(
 ) -> None:
     """Tables and figures from the records in the store."""
     from tokenweight.commands.manifests import manifests_for
-    from tokenweight.pipeline import Store
     from tokenweight.pipeline.manifest import keep_manifest, manifest_path
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.write_results import write_results
     from tokenweight.reports.writing import chosen_formats
 
     chosen, directory = chosen_formats(formats), results_directory(out)
-    place = Store(existing_store(store))
+    place = existing_store(store)
     if html is not None:
         if as_json or formats is not None or style != "both":
             raise UserError("--html: is a page of its own; leave out --json, --formats and --style")

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store, results_directory, run_flow
-from tokenweight.commands.showing import note, show, show_files
+from tokenweight.commands.experiments import make_and_show
+from tokenweight.commands.options import results_directory
+from tokenweight.commands.showing import note
+from tokenweight.pipeline.opened import open_store
+from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,
     STORE,
     Choices,
     ExecutionOption,
-    ExperimentOption,
+    ExperimentsOption,
     FiguresOption,
     OutOption,
+    PoolOption,
+    RecordsOption,
     ScaleOption,
+    SecondsOption,
     SeedsOption,
     StoreOption,
 )
 
+if TYPE_CHECKING:
+    from tokenweight.flows.pool import Pool
+
+AtOnceOption = Annotated[int, Field(ge=1, le=200, description="Number of models that run in the pool at the same time")]
+
 
 @command
 def reproduce(
-    experiment: ExperimentOption,
+    experiments: ExperimentsOption,
     /,
     *,
     inputs: Inputs,
@@ -30,41 +47,33 @@ def reproduce(
     seeds: SeedsOption = None,
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
+    pool: PoolOption = None,
+    at_once: AtOnceOption = 4,
+    seconds: SecondsOption = None,
+    records: RecordsOption = None,
     choices: Choices,
     execution: ExecutionOption = (),
     figures: FiguresOption = True,
 ) -> None:
-    """Run what is missing and write the table."""
-    from tokenweight.planning.plan import check_before_running, check_inputs, schedule
-    from tokenweight.recipes.execution import execution_for
-    from tokenweight.tasks.collect import collect, plan_targets
+    """Run what is missing and write the tables."""
+    from tokenweight.tasks.experiments import plan_texts
 
     place, directory = open_store(store), results_directory(out)
-    wanted, left_out = plan_targets(experiment, scale, inputs, place, seeds)
+    wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     note(*left_out)
-    for planned in wanted:
-        check_inputs(planned.graph)
-    plans = [schedule(planned.graph, place) for planned in wanted]
-    if all(step.action == "reuse" for steps in plans for step in steps):
-        artifacts = {node for planned in wanted for node in planned.graph.artifacts}
-        print(f"All {len(artifacts)} artifacts of {experiment} ({scale}) are in the store: nothing to run.")
-        for planned in wanted:
-            show(*collect(planned, place, directory, figures=figures))
-        return
-    chosen = execution_for(scale, execution, **choices)
-    check_before_running([planned.graph for planned in wanted], place, chosen, plans)
-    written = run_flow(
-        place.root,
-        "reproduce:reproduce",
-        experiment=experiment,
-        scale=scale,
-        seeds=seeds,
-        store=place.root,
-        out=out,
-        execution=execution,
-        figures=figures,
-        **choices,
-        **inputs.model_dump(),
-    )
-    for files in written.values():
-        show_files(files)
+    chosen = partial(planned_execution if pool else execution_for, wanted[0].like, execution, **choices)
+    given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
+    make_and_show(
+        wanted, place, directory, chosen, figures=figures, seconds=seconds, records=records,
+        pool=pool_of(pool, at_once, experiments, given),
+    )  # fmt: skip
+
+
+def pool_of(name: str | None, at_once: int, experiments: list[str], parameters: dict[str, Any]) -> Pool | None:
+    """Where models run, and the parameters of the flow `reproduce` there; a file by its full path."""
+    if name is None:
+        return None
+    from tokenweight.flows.pool import Pool
+
+    texts = [str(Path(text).resolve()) if text.endswith((".yaml", ".yml")) else text for text in experiments]
+    return Pool(name, at_once, {"experiment": " ".join(texts), **parameters})

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import existing_store
 from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
+from tokenweight.pipeline.opened import existing_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
 
 if TYPE_CHECKING:
+    from tokenweight.pipeline import Store
     from tokenweight.pipeline.inventory import Entry
     from tokenweight.pipeline.removal import Removal
+    from tokenweight.planning.experiments import Needs
 
 StageOption = Annotated[str | None, Field(description="Only artifacts of this stage, for example train")]
 
@@ -37,17 +39,15 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """What the store holds."""
-    from tokenweight.pipeline import Store
     from tokenweight.pipeline.inventory import inventory, used_by
-    from tokenweight.tasks.reachable import listed, needs
 
-    root = existing_store(store)
-    entries = inventory(root)
-    users, needed = used_by(entries), needs(listed(target), scale, Inputs(), Store(root))
+    place = existing_store(store)
+    entries = inventory(place.root)
+    users, needed = used_by(entries), _needs(place, target, scale, Inputs())
     shown = []
     for entry in _filtered(entries, stage, state):
         fingerprint = entry.fingerprint or ""
-        targets = needed.targets.get(fingerprint, [])
+        targets = needed.experiments.get(fingerprint, [])
         if target is None or targets:
             used = len(users.get(fingerprint, ()))
             shown.append(_row(entry) | {"used_by": used, "targets": targets,
@@ -77,7 +77,7 @@ def verify(
     """Records and sizes against the files."""
     from tokenweight.pipeline.inventory import inventory
 
-    entries = _filtered(inventory(existing_store(store), digests=digests), stage, None)
+    entries = _filtered(inventory(existing_store(store).root, digests=digests), stage, None)
     damaged = [entry for entry in entries if entry.kind == "damaged"]
     if as_json:
         counts = Counter(entry.kind for entry in entries)
@@ -107,7 +107,7 @@ def pack(
     """Records, samples and metrics in one archive."""
     from tokenweight.pipeline.archive import write_records
 
-    root, place = existing_store(store), file.expanduser()
+    root, place = existing_store(store).root, file.expanduser()
     count = write_records(root, place)
     if not count:
         raise UserError(f"--store {store}: holds nothing that is finished, so no records")
@@ -138,10 +138,11 @@ def gc(
     from tokenweight.pipeline.locks import alone
     from tokenweight.pipeline.removal import remove
 
-    root = existing_store(store)
+    place = existing_store(store)
+    root = place.root
     takes_artifacts = keep_targets is not None or weights
     with alone(root) if takes_artifacts and yes else nullcontext():
-        found = _removals(root, keep_targets, scale, inputs, weights, unfinished)
+        found = _removals(place, keep_targets, scale, inputs, weights, unfinished)
         if older_than is not None:
             limit = datetime.now(UTC) - timedelta(days=older_than)
             found = [removal for removal in found if removal.entry.changed < limit]
@@ -188,25 +189,36 @@ def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _removals(
-    root: Path, keep_targets: str | None, scale: Any, inputs: Inputs, wanted: bool, unfinished: bool
+    place: Store, keep_targets: str | None, scale: str, inputs: Inputs, wanted: bool, unfinished: bool
 ) -> list[Removal]:
     """Everything that goes, each directory once."""
-    from tokenweight.pipeline import Store
     from tokenweight.pipeline.inventory import inventory
     from tokenweight.pipeline.removal import garbage, unneeded, weights
-    from tokenweight.tasks.reachable import Needs, listed, needs
+    from tokenweight.planning.experiments import Needs
 
-    kept = needs(listed(keep_targets), scale, inputs, Store(root)) if keep_targets is not None else Needs()
-    entries = inventory(root)
+    kept = _needs(place, keep_targets, scale, inputs) if keep_targets is not None else Needs()
+    entries = inventory(place.root)
     found = garbage(entries, unfinished=unfinished)
     if keep_targets is not None:
-        gone = unneeded(entries, kept.targets)
+        gone = unneeded(entries, kept.experiments)
         taken = {removal.entry.path for removal in gone}
         found = [removal for removal in found if removal.entry.path not in taken] + gone
     if wanted:
         whole = {removal.entry.path for removal in found if not removal.names}
         found += [removal for removal in weights(entries, kept.soon) if removal.entry.path not in whole]
     return found
+
+
+def _needs(place: Store, names: str | None, scale: str, inputs: Inputs) -> Needs:
+    """What experiments need, comma-separated; None: all of the targets. UserError where none is named."""
+    from tokenweight.planning.experiments import Needs
+    from tokenweight.reports.targets import TARGETS
+    from tokenweight.tasks.experiments import plan_texts
+
+    wanted = list(TARGETS) if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    if not wanted:
+        raise UserError("--keep-targets: names none; write for example table-3,table-9")
+    return Needs.of(plan_texts(wanted, scale, inputs, place)[0], place)
 
 
 def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> list[Entry]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import open_store, results_directory, run_flow
-from tokenweight.commands.showing import print_markdown, show, show_files
-from tokenweight.errors import StageError, UserError
+from tokenweight.commands.experiments import make_and_show
+from tokenweight.commands.options import results_directory
+from tokenweight.commands.reproduce import AtOnceOption, pool_of
+from tokenweight.commands.showing import show
+from tokenweight.errors import UserError
+from tokenweight.pipeline.opened import open_store
+from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,
@@ -17,30 +22,42 @@ from tokenweight.recipes.options import (
     Choices,
     ExecutionOption,
     FiguresOption,
-    MeasuresOption,
-    MembersOption,
     OutOption,
-    OverOption,
-    RecipesOption,
+    PoolOption,
     ScaleOption,
     StoreOption,
-    SweepNameOption,
 )
+
+MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
 
 
 @command
 def sweep(
-    recipes: RecipesOption,
+    recipes: Annotated[list[str], Field(description="Recipes, for example table-3/frozen-sparse")],
     /,
     *,
     inputs: Inputs,
-    over: OverOption = (),
-    members: MembersOption = (),
-    measures: MeasuresOption = None,
-    name: SweepNameOption = None,
+    over: Annotated[
+        tuple[str, ...],
+        Field(
+            description="field=value,value, for example weighting.kappa=0.2,0.4; repeat for more fields: rows are the product"
+        ),
+    ] = (),
+    members: Annotated[
+        tuple[str, ...],
+        Field(description="In place of --over: 'field=value field=value' for each row; repeat for more rows"),
+    ] = (),
+    measures: Annotated[
+        str | None, Field(description=f"Comma-separated benchmarks of {','.join(MEASURES)}. Default: the first three")
+    ] = None,
+    name: Annotated[
+        str | None, Field(description="Name of the files and runs. Default: made of the recipe and the fields")
+    ] = None,
     scale: ScaleOption = "smoke",
     store: StoreOption = STORE,
     out: OutOption = RESULTS,
+    pool: PoolOption = None,
+    at_once: AtOnceOption = 4,
     dry_run: Annotated[bool, Field(description="Show what would run and why; run nothing")] = False,
     report_only: Annotated[
         bool, Field(description="Write the table and figure from what is in the store; run nothing")
@@ -49,51 +66,33 @@ def sweep(
     execution: ExecutionOption = (),
     figures: FiguresOption = True,
 ) -> None:
-    """Recipes with other values of their fields."""
-    from tokenweight.recipes.execution import execution_for, planned_execution
-    from tokenweight.tasks.sweep import check, chosen_measures, collect_sweep, plan_sweep
+    """A user's experiment that is written on the command line."""
+    from tokenweight.planning.experiments import plan_experiment
+    from tokenweight.planning.plan import check_before_running
+    from tokenweight.planning.view import PlanView, TargetPart, print_plan
+    from tokenweight.recipes.cited import chosen_names
+    from tokenweight.recipes.user import SWEPT_ON
+    from tokenweight.reports.targets.user import resolve_user, sweep_experiment
+    from tokenweight.tasks.experiments import write_tables
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")
-    directory = results_directory(out)
-    benchmarks, place = chosen_measures(measures), open_store(store)
-    planned = plan_sweep(recipes, over, members, scale, inputs, name, benchmarks, place)
-    if dry_run:
-        from tokenweight.planning.view import PlanView, TargetPart, print_plan
-
-        chosen, named = planned_execution(scale, execution, **choices), planned.name
-        part = TargetPart(named, planned.graph)
-        print_plan(PlanView.of(named, scale, [part], [], place, chosen), everything=False)
-        check(planned, place, chosen)
-        return
-    if not report_only:
-        if check(planned, place, planned_execution(scale, execution, **choices)):
-            execution_for(scale, execution, **choices)  # are its GPUs here?
-            table = directory / scale / f"{planned.name}.md"
-            table.unlink(missing_ok=True)  # what is printed shall be of this run
-            try:
-                files = run_flow(
-                    place.root,
-                    "sweep:sweep",
-                    recipes=recipes,
-                    over=over,
-                    members=members,
-                    measures=measures,
-                    name=name,
-                    scale=scale,
-                    store=place.root,
-                    out=out,
-                    execution=execution,
-                    figures=figures,
-                    **choices,
-                    **inputs.model_dump(),
-                )
-            except StageError:
-                if table.is_file():
-                    print_markdown(table.read_text())
-                raise
-            show_files(files)
-            return
-        print(f"All {len(planned.graph.artifacts)} artifacts of {planned.name} are in the store: nothing to run.")
-    report, files = collect_sweep(planned, place, directory, figures=figures)
-    show(report, files)
+    place, directory = open_store(store), results_directory(out)
+    benchmarks = chosen_names("--measures", measures, MEASURES) if measures else SWEPT_ON
+    user = sweep_experiment(recipes, over, members, benchmarks, name)
+    planned = plan_experiment(resolve_user(user, scale, inputs), place)
+    planned_there = partial(planned_execution, planned.like, execution, **choices)
+    if report_only:
+        show(*write_tables(planned, place, directory, figures))
+    elif dry_run:
+        chosen, part = planned_there(), TargetPart(planned.name, planned.graph)
+        print_plan(PlanView.of(planned.name, scale, [part], [], place, chosen), everything=False)
+        check_before_running([planned.graph], place, chosen)
+    else:
+        chosen_here = partial(execution_for, planned.like, execution, **choices)
+        text = user.model_dump_json(indent=1, exclude_defaults=True)
+        given = {"scale": scale, "execution": execution, **choices, **inputs.model_dump()}
+        make_and_show(
+            [planned], place, directory, planned_there if pool else chosen_here, figures=figures,
+            pool=pool_of(pool, at_once, [text], given),
+        )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.stages import Evaluate
@@ -17,6 +17,7 @@ from tokenweight.planning.plan import PlanEntry, schedule, shortened
 from tokenweight.recipes.cited import resolved as settings_of
 from tokenweight.recipes.experiments import ResolvedExperiment, without_places
 from tokenweight.recipes.inputs import last_part
+from tokenweight.recipes.schema import Scale
 
 SHARED = "what members share"  # a run that is no recipe's
 
@@ -33,6 +34,11 @@ class PlannedExperiment:
     def name(self) -> str:
         """The experiment's."""
         return self.resolved.experiment.name
+
+    @property
+    def like(self) -> Scale:
+        """The named scale that the experiment's own is, or changes."""
+        return self.resolved.loaded[0].recipe.scale
 
     @property
     def runs(self) -> dict[str, list[str]]:
@@ -159,3 +165,27 @@ def _same_runs(resolved: ResolvedExperiment, graph: Graph) -> list[str]:
 def failures(planned: PlannedExperiment, failed: Mapping[str, str]) -> dict[str, str]:
     """Why recipes failed, by name, from why runs did: those that are the same run too."""
     return {recipe: why for run, why in failed.items() for recipe in planned.runs.get(run, [run])}
+
+
+@dataclass
+class Needs:
+    """By fingerprint: which experiments need an artifact, and for which of their recipes."""
+
+    experiments: dict[str, list[str]] = field(default_factory=dict)
+    recipes: dict[str, list[str]] = field(default_factory=dict)
+    soon: set[str] = field(default_factory=set)  # inputs of what is not made yet
+
+    @classmethod
+    def of(cls, wanted: Iterable[PlannedExperiment], store: Store) -> Needs:
+        """What planned experiments need: for what is listed of a store, and for what a clean-up keeps."""
+        found = cls()
+        for planned in wanted:
+            for artifact in planned.graph.artifacts:
+                users = found.experiments.setdefault(artifact.fingerprint, [])
+                users += [planned.name] if planned.name not in users else []
+                recipes = found.recipes.setdefault(artifact.fingerprint, [])
+                recipes += [recipe for recipe in planned.graph.wanted_by(artifact) if recipe not in recipes]
+            for entry in schedule(planned.graph, store):
+                if entry.action != "reuse":
+                    found.soon.update(parent.fingerprint for parent in entry.artifact.parents)
+        return found

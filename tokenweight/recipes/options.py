@@ -11,10 +11,18 @@ from tokenweight.flat import Part
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Backend, Execution, Scale
 
+_EXPERIMENT = (
+    "A table or figure of the paper, for example table-3, with its seeds table-3:3; paper: all of them; a YAML file of "
+    "yours; RECIPE@BENCHMARKS"
+)
 ExperimentOption = Annotated[
-    str, Field(description="A table or figure of the paper, for example table-3; paper: all of them")
+    str, Field(description=f"{_EXPERIMENT}; the text of such a file; several with spaces between")
 ]
-ScaleOption = Annotated[Scale, Field(description="smoke: on a CPU in minutes; mini: one GPU; paper: 8 GPUs")]
+ExperimentsOption = Annotated[list[str], Field(description=f"{_EXPERIMENT}. Several are run in their order")]
+ScaleOption = Annotated[
+    str, Field(description="smoke: on a CPU in minutes; mini: one GPU; paper: 8 GPUs; or a scale of your experiment")
+]
+NamedScaleOption = Annotated[Scale, Field(description="smoke: on a CPU in minutes; mini: one GPU; paper: 8 GPUs")]
 SeedsOption = Annotated[
     int | None,
     Field(ge=1, description="Runs of each recipe, with other training data each. Default: the experiment's own"),
@@ -50,24 +58,19 @@ EvaluationProcesses = Annotated[
     Field(ge=1, description="Number of processes that share the evaluation. Default: one for each visible GPU"),
 ]
 TensorParallel = Annotated[int, Field(ge=1, description="Number of GPUs that share one model, with backend vllm")]
-RecipesOption = Annotated[list[str], Field(min_length=1, description="Recipes, for example table-3/frozen-sparse")]
-OverOption = Annotated[
-    tuple[str, ...],
-    Field(description="field=value,value of recipes, for example weighting.kappa=0.2,0.4; repeat for more fields: members "
-                      "are the product"),
-]  # fmt: skip
-MembersOption = Annotated[
-    tuple[str, ...],
-    Field(description="In place of over: 'field=value field=value' for each member; repeat for more members"),
-]
-MeasuresOption = Annotated[
+PoolOption = Annotated[
     str | None,
+    Field(description="Work pool of a Prefect server in which each model is a flow run. Default: all run in this run"),
+]
+SecondsOption = Annotated[
+    float | None,
     Field(
-        description="Comma-separated benchmarks of ruler,longbench,mmlu,bbh,perplexity,pmi,planted. Default: the first three"
+        gt=0, description="Seconds after which the run stops in good order, to be resumed. Default: it runs to its end"
     ),
 ]
-SweepNameOption = Annotated[
-    str | None, Field(description="Name of the files and runs. Default: made of the recipe and the fields")
+RecordsOption = Annotated[
+    Path | None,
+    Field(description="Archive, .tar.xz, that the store's records are packed into every minute and at the end"),
 ]
 FormatsOption = Annotated[
     str | None, Field(description="Comma-separated formats of md,tex,csv,json, for example tex,csv. Default: all")

@@ -1,17 +1,21 @@
-"""All targets at a glance: what each shows, which recipes it trains, what the store has, what it costs."""
+"""The command `tokenweight targets`: what each shows, which recipes it trains, what the store has, what it costs."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tokenweight.commands.command import command
+from tokenweight.commands.showing import print_json
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.opened import open_store
 from tokenweight.planning.costs import stage_cost, summed
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution
+from tokenweight.recipes.options import STORE, JsonOption, NamedScaleOption, StoreOption
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import TARGETS
-from tokenweight.tasks.collect import ALL, ready_targets, targets_of
+from tokenweight.reports.targets.find import ALL, targets_of
 
 ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
 # Table 6 is measured, not trained.
@@ -22,13 +26,23 @@ TABLE_6 = {
 }
 
 
+@command
+def targets(*, scale: NamedScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+    """What each experiment of the paper shows, trains and costs, and what of it is in the store."""
+    content = overview(scale, open_store(store))
+    if as_json:
+        print_json(content)
+    else:
+        _print_overview(content)
+
+
 def overview(scale: Scale, store: Store) -> dict[str, Any]:
     """`targets`: one entry each, in the paper's order, then `paper`; `assumptions` of the GPU-hours.
 
     `recipes` are the rows' models, `trained` those that are trained; `in_store` how many of these the store holds at
     `scale`. `paper` counts a recipe of several targets once.
     """
-    everything = {recipe for name in ready_targets() for recipe in TARGETS[name].recipes}
+    everything = {recipe for name in TARGETS for recipe in TARGETS[name].recipes}
     loaded = load_all(sorted(everything), scale)
     trained = Planner(store).graph(loaded, ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "whole"}
@@ -51,7 +65,6 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
             "gpu_hours": round(seeds * hours_of(recipes), 1),
         }
 
-    targets = [(name, TARGETS[name]) for name in ready_targets()]
     entries = [
         entry(
             name,
@@ -60,7 +73,7 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
             target.recipes,
             target.seeds,
         )
-        for name, target in targets
+        for name, target in TARGETS.items()
     ]
     entries.append(TABLE_6)
     entries.sort(key=lambda made: _order(str(made["name"])))
@@ -77,7 +90,7 @@ def _order(name: str) -> tuple[bool, str, int]:
     return not number.isdecimal(), {"table": "a"}.get(kind, kind), int(number) if number.isdecimal() else 0
 
 
-def print_overview(content: dict[str, Any]) -> None:
+def _print_overview(content: dict[str, Any]) -> None:
     """The overview as a table on the console."""
     from rich.console import Console
     from rich.table import Table

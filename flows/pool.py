@@ -1,12 +1,12 @@
-"""The runs of a sweep's members: here one after the other, or in a work pool as flow runs of their own."""
+"""The models of an experiment in a work pool: a flow run of `reproduce` each, by Prefect alone."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from prefect import State, runtime
@@ -30,31 +30,32 @@ from prefect.states import Cancelled, Cancelling
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
-from tokenweight.tasks.sweep import SHARED, PlannedSweep
+from tokenweight.planning.experiments import SHARED, PlannedExperiment
+from tokenweight.reports.targets import TARGETS
 
-MEMBER_FLOW = "sweep-member"
+FLOW = "reproduce"
 MOST_AT_ONCE = 200  # more queued runs starve a queue of Prefect's
 POLL_SECONDS = 5.0
 CRASH_SECONDS = 30.0  # a crashed run may be set going again meanwhile, by an automation
 _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 
 
-def run_here(flow: Callable[..., Any], labels: Sequence[str], parameters: dict[str, Any]) -> dict[str, str]:
-    """Run the members one after the other in this process; why some failed, by label."""
-    failed = {}
-    for label in labels:
-        state: State[Any] = flow(member=label, **parameters, return_state=True)
-        if not state.is_completed():
-            failed[label] = _reason_here(state)
-            get_run_logger().error("%s failed: %s", label, failed[label])
-    return failed
+class Pool(NamedTuple):
+    """Where the models of an experiment run: a work pool, how many at once, and the flow's parameters for each."""
 
+    name: str
+    at_once: int
+    parameters: dict[str, Any]
 
-def _reason_here(state: State[Any]) -> str:
-    error = state.result(raise_on_failure=False)
-    if isinstance(error, UserError | StageError):
-        return " ".join(str(error).split())
-    return _reason(state)
+    def of(self, planned: PlannedExperiment, wanted: Sequence[PlannedExperiment]) -> Pool:
+        """The same for one of several experiments. UserError where it is no target, which its name would find."""
+        if len(wanted) == 1:
+            return self
+        if planned.name not in TARGETS:
+            raise UserError(f"pool {self.name}: of several experiments each is a target; run {planned.name} by itself")
+        return self._replace(
+            parameters={**self.parameters, "experiment": planned.name, "seeds": len(planned.resolved.seeds)}
+        )
 
 
 def _reason(state: State[Any] | None) -> str:
@@ -68,34 +69,28 @@ def _reason(state: State[Any] | None) -> str:
     return message
 
 
-def run_in_pool(
-    planned: PlannedSweep,
-    store: Store,
-    labels: Sequence[str],
-    parameters: dict[str, Any],
-    pool: str,
-    at_once: int,
-) -> dict[str, str]:
-    """Run each member as a flow run in a work pool, first what several need; why some failed, by label.
+def run_in_pool(planned: PlannedExperiment, store: Store, pool: Pool) -> dict[str, str]:
+    """Run each model that lacks something as a flow run in a work pool, first what several need; why some failed, by run.
 
     Raises:
-        UserError: the pool is not there, has no deployment of the flow sweep-member, or is this run's own.
+        UserError: the pool is not there, has no deployment of the flow reproduce, or is this run's own.
     """
-    if not labels:
+    waiting = [run for run in planned.runs if planned.to_make(run, store)]
+    get_run_logger().info("%s: %d models, %d of them to make", planned.name, len(planned.runs), len(waiting))
+    if not waiting:
         return {}
     failed: dict[str, str] = {}
+    pool = pool._replace(parameters={**pool.parameters, "store": str(store.root)})
     with get_client(sync_client=True) as client:
-        deployment = _deployment_in(client, pool)
+        deployment = _deployment_in(client, pool.name)
         if planned.shared_to_make(store):
-            failed = _run(client, deployment, [SHARED], parameters, at_once)
+            failed = _run(client, deployment, [SHARED], pool)
         if failed:  # those that lack it would fail each in turn
             lacking = set(planned.shared_to_make(store))
-            stopped = [
-                label for label in labels if any(step.artifact in lacking for step in planned.to_make(label, store))
-            ]
+            stopped = [run for run in waiting if any(step.artifact in lacking for step in planned.to_make(run, store))]
             failed = dict.fromkeys(stopped, f"{SHARED}: {failed[SHARED]}")
-        left = [label for label in labels if label not in failed]
-        return failed | _run(client, deployment, left, parameters, at_once)
+        left = [run for run in waiting if run not in failed]
+        return failed | _run(client, deployment, left, pool)
 
 
 def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
@@ -104,30 +99,28 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
     except ObjectNotFound:
         raise UserError(f"pool {pool}: the server has no such work pool; create it, or leave pool out") from None
     if client.read_flow_run(UUID(str(runtime.flow_run.id))).work_pool_name == pool:
-        raise UserError(f"pool {pool}: is the sweep's own, so that members could wait for it for ever; choose another")
+        raise UserError(f"pool {pool}: is the run's own, so that its models could wait for it for ever; choose another")
     found = client.read_deployments(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[MEMBER_FLOW])),
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
     )
     if not found:
         raise UserError(
-            f"pool {pool}: has no deployment of the flow {MEMBER_FLOW}; `prefect deploy --all` makes it, while "
+            f"pool {pool}: has no deployment of the flow {FLOW}; `prefect deploy --all` makes it, while "
             "`tokenweight serve` uses no pools: there leave pool out (docs/sweeps.md)"
         )
     if status != WorkPoolStatus.READY:
-        get_run_logger().warning("pool %s: no worker is up; the members wait for one", pool)
+        get_run_logger().warning("pool %s: no worker is up; the models wait for one", pool)
     return found[0].id
 
 
-def _run(
-    client: SyncPrefectClient, deployment: UUID, labels: Sequence[str], parameters: dict[str, Any], at_once: int
-) -> dict[str, str]:
+def _run(client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], pool: Pool) -> dict[str, str]:
     logger, begun = get_run_logger(), _begun(client)
-    waiting, running, failed = deque(labels), dict[UUID, str](), dict[str, str]()
+    waiting, running, failed = deque(runs), dict[UUID, str](), dict[str, str]()
     while waiting or running:
-        while waiting and len(running) < at_once:
+        while waiting and len(running) < pool.at_once:
             label = waiting.popleft()
-            running[begun.get(label) or _submit(deployment, label, parameters)] = label
+            running[begun.get(label) or _submit(deployment, label, pool.parameters)] = label
         time.sleep(POLL_SECONDS)
         chosen = FlowRunFilter(id=FlowRunFilterId(any_=list(running)))
         seen = {run.id: run for run in client.read_flow_runs(flow_run_filter=chosen)}
@@ -145,17 +138,16 @@ def _run(
 
 
 def _begun(client: SyncPrefectClient) -> dict[str, UUID]:
-    """Members' runs that an earlier attempt of this sweep submitted and that are not over, by label."""
+    """What an earlier attempt of this run submitted and is not over, by model."""
     chosen = FlowRunFilter(
         parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[UUID(str(runtime.flow_run.id))]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=_OVER)),
     )
-    return {str(run.parameters.get("member")): run.id for run in client.read_flow_runs(flow_run_filter=chosen)}
+    return {str(run.parameters.get("run")): run.id for run in client.read_flow_runs(flow_run_filter=chosen)}
 
 
 def _submit(deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
-    tags = [parameters["sweep"]]
-    run: FlowRun = run_deployment(deployment, parameters={**parameters, "member": label}, timeout=0, tags=tags)  # type: ignore[assignment]
+    run: FlowRun = run_deployment(deployment, parameters={**parameters, "run": label}, timeout=0)  # type: ignore[assignment]
     return run.id
 
 
@@ -166,8 +158,8 @@ def _is_over(run: FlowRun) -> bool:
     return not state.is_crashed() or (datetime.now(UTC) - state.timestamp).total_seconds() > CRASH_SECONDS
 
 
-def cancel_members(flow: Any, flow_run: FlowRun, state: Any) -> None:
-    """A hook: a sweep that is cancelled takes its members with it at once, those that wait too.
+def cancel_runs(flow: Any, flow_run: FlowRun, state: Any) -> None:
+    """A hook: a run that is cancelled takes those in its pool with it at once, those that wait too.
 
     Prefect calls it with these names.
     """
@@ -176,6 +168,6 @@ def cancel_members(flow: Any, flow_run: FlowRun, state: Any) -> None:
         state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=_OVER)),
     )
     with get_client(sync_client=True) as client:
-        for member in client.read_flow_runs(flow_run_filter=chosen):
-            in_our_process = member.deployment_id is None  # which has ended
-            client.set_flow_run_state(member.id, Cancelled() if in_our_process else Cancelling(), force=in_our_process)
+        for run in client.read_flow_runs(flow_run_filter=chosen):
+            in_our_process = run.deployment_id is None  # which has ended
+            client.set_flow_run_state(run.id, Cancelled() if in_our_process else Cancelling(), force=in_our_process)

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from prefect import flow
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from pydantic import Field
 
-from tokenweight.errors import UserError
+from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.flat import flat
-from tokenweight.flows.reproduce import store_at
-from tokenweight.flows.run import run_graph
+from tokenweight.flows.reproduce import paths_of, run_experiments
+from tokenweight.pipeline.opened import open_store
+from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import (
     RESULTS,
     STORE,
@@ -29,8 +29,7 @@ from tokenweight.recipes.options import (
     StoreOption,
     TensorParallel,
 )
-from tokenweight.tasks import any_model
-from tokenweight.tasks.publish import publish
+from tokenweight.tasks.models import chosen_benchmarks, find_models, lacks_anything, plan_models
 
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi"]
 Length = Annotated[int, Field(gt=1)]
@@ -64,30 +63,13 @@ def evaluate(
     inputs: EvaluationInputs,
 ) -> dict[str, str]:
     """Run the paper's evaluation on any causal language models and write one table; what is in the store is reused."""
-    if tensor_parallel > 1 and backend == "hf":
-        raise UserError(f"tensor_parallel {tensor_parallel}: belongs to backend vllm; leave it at 1")
-    if revision and len(models) > 1:
-        raise UserError(f"revision {revision}: belongs to one model; evaluate it alone")
-    place = store_at(store)
-    chosen = any_model.chosen_benchmarks(",".join(benchmarks) if benchmarks else None, backend)
-    subjects = any_model.subjects(models, revision or None, context_tokens, chosen)
-    planned = any_model.plan_models(
-        subjects, scale, inputs, place, benchmarks=chosen, lengths_tokens=tuple(sorted(set(lengths_tokens or ()))),
-        limit=limit, backend=backend,
+    place = open_store(store)
+    chosen = chosen_benchmarks(",".join(benchmarks) if benchmarks else None, backend)
+    planned = plan_models(
+        find_models(models, chosen, revision or None, context_tokens), scale, inputs, place, benchmarks=chosen,
+        lengths_tokens=tuple(sorted(set(lengths_tokens or ()))), limit=limit, backend=backend,
+        tensor_parallel=tensor_parallel,
     )  # fmt: skip
-    execution = any_model.execution_of(planned, place, device, processes, tensor_parallel)
-    if execution is None:
-        get_run_logger().info("all %d artifacts are in the store", len(planned.graph.artifacts))
-        outcome = None
-    else:
-        outcome = run_graph(planned.graph, place, execution)
-    report, files = any_model.collect_models(planned, place, out.expanduser().resolve())
-    publish(f"{_key(report.target)}-{scale}", f"{report.target} at scale {scale}", files, place)
-    if outcome:
-        outcome.raise_failures()
-    return {kind: str(path) for kind, path in files.items()}
-
-
-def _key(name: str) -> str:
-    """A name as an artifact's key: lowercase letters, digits and dashes."""
-    return "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in name.lower()).split())
+    runs = lacks_anything(planned, place)
+    execution = evaluation_execution(scale, device, processes, tensor_parallel) if runs else default_execution(scale)
+    return paths_of(run_experiments([planned], place, execution, out.expanduser().resolve()))[planned.name]

@@ -1,4 +1,4 @@
-"""The runs of members, with a server that is made up: bounds, order, failures, refusals, cancelling; and the flows."""
+"""Models in a work pool, with a server that is made up: bounds, order, failures, refusals, cancelling; and the flows."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from prefect.client.schemas.objects import State, WorkPoolStatus
 from prefect.exceptions import ObjectNotFound, ParameterTypeError
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running, Scheduled
 
-from tokenweight.errors import StageError, UserError
-from tokenweight.flows import members
-from tokenweight.flows import sweep as sweeps
+from tokenweight.errors import UserError
+from tokenweight.flows import pool as pools
+from tokenweight.flows import reproduce as flows
 from tokenweight.pipeline import Store
-from tokenweight.recipes import Inputs
-from tokenweight.recipes.user import members as rows_of
-from tokenweight.reports.targets.user import sweep_experiment
-from tokenweight.tasks.sweep import SHARED
+from tokenweight.planning.experiments import SHARED
+from tokenweight.reports.targets.find import find_experiments
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +47,7 @@ class Server:
 
     def submit(self, _deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
         run = SimpleNamespace(
-            id=uuid4(), label=label, state=Running(), deployment_id=uuid4(), parameters={**parameters, "member": label}
+            id=uuid4(), label=label, state=Running(), deployment_id=uuid4(), parameters={**parameters, "run": label}
         )
         self.runs[run.id] = run
         self.submitted.append(label)
@@ -80,9 +78,12 @@ class Server:
 
 
 class Plan:
-    """A sweep of which `shared` is what several members lack, `lacking` who lacks it."""
+    """An experiment of which `shared` is what several models lack, `lacking` who lacks it."""
+
+    name = "s"
 
     def __init__(self, shared: list[str], lacking: list[str]) -> None:
+        self.runs: list[str] = []
         self.shared, self.lacking = shared, lacking
 
     def shared_to_make(self, _store: Store) -> list[str]:
@@ -98,12 +99,14 @@ Run = Callable[..., dict[str, str]]
 @pytest.fixture
 def in_pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     def run(server: Server, labels: list[str], plan: Plan | None = None, pool: str = "slurm", at_once: int = 2) -> Any:
-        monkeypatch.setattr(members, "get_client", lambda **_: server)
-        monkeypatch.setattr(members, "_submit", server.submit)
-        monkeypatch.setattr(members, "POLL_SECONDS", 0)
-        monkeypatch.setattr(members, "get_run_logger", lambda: logging.getLogger("sweep"))
-        monkeypatch.setattr(members, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id=uuid4())))
-        return members.run_in_pool(plan or Plan([], []), Store(tmp_path), labels, {"sweep": "s"}, pool, at_once)  # type: ignore[arg-type]
+        plan = plan or Plan([], [])
+        plan.runs = labels
+        monkeypatch.setattr(pools, "get_client", lambda **_: server)
+        monkeypatch.setattr(pools, "_submit", server.submit)
+        monkeypatch.setattr(pools, "POLL_SECONDS", 0)
+        monkeypatch.setattr(pools, "get_run_logger", lambda: logging.getLogger("sweep"))
+        monkeypatch.setattr(pools, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id=uuid4())))
+        return pools.run_in_pool(plan, Store(tmp_path), pools.Pool(pool, at_once, {}))  # type: ignore[arg-type]
 
     return run
 
@@ -146,10 +149,10 @@ def test_a_run_that_is_deleted_is_not_waited_for(in_pool: Run, monkeypatch: pyte
 
 def test_a_crashed_run_has_time_to_be_set_going_again() -> None:
     now = datetime.now(UTC)
-    late = now - timedelta(seconds=2 * members.CRASH_SECONDS)
+    late = now - timedelta(seconds=2 * pools.CRASH_SECONDS)
 
     def is_over(state: State[Any]) -> bool:
-        return members._is_over(SimpleNamespace(state=state))  # type: ignore[arg-type]
+        return pools._is_over(SimpleNamespace(state=state))  # type: ignore[arg-type]
 
     assert not is_over(Crashed(timestamp=now))
     assert is_over(Crashed(timestamp=late))
@@ -160,11 +163,11 @@ def test_a_crashed_run_has_time_to_be_set_going_again() -> None:
 def test_pools_in_which_members_cannot_run(in_pool: Run, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match="pool nowhere: the server has no such work pool"):
         in_pool(Server(), ["a"], pool="nowhere")
-    with pytest.raises(UserError, match="pool tokenweight: is the sweep's own"):
+    with pytest.raises(UserError, match="pool tokenweight: is the run's own"):
         in_pool(Server(), ["a"], pool="tokenweight")
     server = Server()
     server.deployments = []
-    with pytest.raises(UserError, match="pool slurm: has no deployment of the flow sweep-member"):
+    with pytest.raises(UserError, match="pool slurm: has no deployment of the flow reproduce"):
         in_pool(server, ["a"])
     server = Server()
     server.pool.status = WorkPoolStatus.NOT_READY
@@ -177,43 +180,36 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
     server.submit(uuid4(), "elsewhere", {})
     own = server.submit(uuid4(), "in the sweep's process", {})
     server.runs[own].deployment_id = None
-    monkeypatch.setattr(members, "get_client", lambda **_: server)
-    members.cancel_members(flow=None, flow_run=SimpleNamespace(id=uuid4()), state=None)  # type: ignore[arg-type]
+    monkeypatch.setattr(pools, "get_client", lambda **_: server)
+    pools.cancel_runs(flow=None, flow_run=SimpleNamespace(id=uuid4()), state=None)  # type: ignore[arg-type]
     assert server.set == {"elsewhere": "Cancelling", "in the sweep's process": "Cancelled by force"}
-    assert sweeps.sweep.on_cancellation_hooks == [members.cancel_members]
+    assert flows.reproduce.on_cancellation_hooks == [pools.cancel_runs]
 
 
-def test_here_one_after_the_other_and_failures_stop_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "get_run_logger", lambda: logging.getLogger("sweep"))
-    seen = []
-
-    def flow(member: str, sweep: str, return_state: bool) -> State[Any]:
-        seen.append(member)
-        if member == "b":
-            return Failed(data=StageError("loss\nis nan"))
-        return Failed(message="Flow run encountered an exception: KeyError: 1") if member == "c" else Completed()
-
-    failed = members.run_here(flow, ["a", "b", "c", "d"], {"sweep": "s"})  # type: ignore[arg-type]
-    assert failed["b"] == "loss is nan"
-    assert list(failed) == ["b", "c"]
-    assert seen == ["a", "b", "c", "d"]
+def test_several_experiments_share_a_pool_by_their_names() -> None:
+    wanted = [SimpleNamespace(name=name, resolved=SimpleNamespace(seeds=[0, 1, 2])) for name in ("table-3", "own")]
+    pool = pools.Pool("slurm", 4, {"experiment": "table-3:3 own.yaml", "scale": "smoke"})
+    assert pool.of(wanted[1], wanted[1:]) is pool  # type: ignore[arg-type]
+    assert pool.of(wanted[0], wanted).parameters == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="run own by itself"):
+        pool.of(wanted[1], wanted)  # type: ignore[arg-type]
 
 
-def test_flows_of_the_deployments_of_sweeps() -> None:
+def test_the_deployments_of_sweeps_are_experiments() -> None:
     entries = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
-    ours = {entry["name"]: entry for entry in entries if entry["name"].startswith("sweep")}
-    assert set(ours) == {"sweep", "sweep-kappa", "sweep-lambda", "sweep-score", "sweep-scorer", "sweep-member"}
+    ours = {entry["name"]: entry for entry in entries if entry["name"].startswith(("sweep", "one-model"))}
+    assert set(ours) == {"sweep", "sweep-kappa", "sweep-lambda", "sweep-score", "sweep-scorer", "one-model"}
+    assert {entry["entrypoint"] for entry in ours.values()} == {"tokenweight.flows.reproduce:reproduce"}
+    own = ours.pop("one-model")
     for name, entry in ours.items():
-        function = "sweep_member" if name == "sweep-member" else "sweep"
-        assert entry["entrypoint"] == f"tokenweight.flows.sweep:{function}"
-        if function == "sweep":  # each of its members is a recipe
-            given = sweeps.sweep.validate_parameters(entry["parameters"])
-            user = sweep_experiment(given["recipes"], given["over"], [], (), None)
-            assert rows_of(user, "smoke", Inputs(), 1)
-    assert ours["sweep-member"]["work_pool"]["name"] != ours["sweep"]["work_pool"]["name"]
+        (resolved,), _ = find_experiments([entry["parameters"]["experiment"]], "smoke")
+        assert resolved.experiment.name == name
+        assert len(resolved.recipes) > 1
+        assert own["work_pool"]["name"] != entry["work_pool"]["name"]
 
 
 def test_parameters_have_limits() -> None:
-    for given in ({"recipes": []}, {"recipes": ["a"], "at_once": 500}, {"recipes": ["a"], "scale": "huge"}):
+    assert flows.reproduce.validate_parameters({"experiment": "table-3", "at_once": 2})["at_once"] == 2
+    for given in ({}, {"experiment": "table-3", "at_once": 500}, {"experiment": "table-3", "processes": 0}):
         with pytest.raises(ParameterTypeError):
-            sweeps.sweep.validate_parameters(given)
+            flows.reproduce.validate_parameters(given)

@@ -1,0 +1,49 @@
+"""From what a user names to planned experiments, and from their records to tables. Loads no torch and no Prefect."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.manifest import keep_manifest, with_failures
+from tokenweight.planning.experiments import PlannedExperiment, plan_experiments
+from tokenweight.recipes import Inputs
+from tokenweight.reports.model import Report
+from tokenweight.reports.targets.find import ALL, find_experiments
+from tokenweight.reports.write_results import write_results
+
+Written = tuple[Report, dict[str, Path]]  # a table, and its files by kind
+
+
+def texts_of(experiment: str) -> list[str]:
+    """The experiments of one parameter: the text of one, or names and files with spaces between."""
+    return [experiment] if "\n" in experiment else shlex.split(experiment)
+
+
+def plan_texts(
+    texts: Sequence[str], scale: str, inputs: Inputs, store: Store, seeds: int | None = None
+) -> tuple[list[PlannedExperiment], list[str]]:
+    """Every experiment that the texts stand for, planned; and what is left out, a line each.
+
+    Raises:
+        UserError: a text is no experiment, or an input does not fit it.
+    """
+    found, left_out = find_experiments(texts, scale, inputs, seeds)
+    planned, without_text = plan_experiments(found, store, skip_without_text=ALL in texts)
+    return planned, [*left_out, *without_text]
+
+
+def write_tables(
+    planned: PlannedExperiment,
+    store: Store,
+    out: Path,
+    figures: bool = True,
+    failed: Mapping[str, str] | None = None,
+) -> Written:
+    """The table, its figures and the manifest, which says why recipes failed; see :func:`write_results`."""
+    manifest = with_failures(planned.manifest, failed or {})
+    written = write_results(manifest, store.root, out, figures=figures)
+    keep_manifest(manifest, store.root)
+    return written

@@ -1,0 +1,117 @@
+"""Models as they are, as an experiment: which there are, on what they are evaluated, and whether that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.backends import check_backend
+from tokenweight.evaluation.hub_data import unreachable
+from tokenweight.evaluation.model_spec import ModelSpec, find
+from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.pipeline import Store
+from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
+from tokenweight.planning.plan import schedule, shortened
+from tokenweight.recipes.any_model import AnyModelScale
+from tokenweight.recipes.cited import chosen_names
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.schema import Backend
+from tokenweight.reports.targets.user import models_experiment, resolve_user
+
+OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")
+DEFAULT = OFFERED[:-1]  # pmi reads whole documents twice, for no table: on request
+
+
+def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
+    """Comma-separated names in the benchmarks' own order, the same for all runs. UserError for others.
+
+    None: all but pmi, as far as the backend runs them.
+    """
+    if text is None:
+        return tuple(
+            name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or not BENCHMARKS[name].one_pass)
+        )
+    return chosen_names("--benchmarks", text, [name for name in BENCHMARKS if name in OFFERED])
+
+
+def chosen_lengths(text: str | None) -> tuple[int, ...]:
+    """Comma-separated lengths in tokens, ascending; None: (). UserError for what is no length."""
+    if text is None:
+        return ()
+    pieces = [piece.strip() for piece in text.split(",")]
+    if not all(piece.isdecimal() and int(piece) > 1 for piece in pieces):
+        raise UserError(f"--lengths {text}: not lengths in tokens; write for example 4096,8192")
+    return tuple(sorted({int(piece) for piece in pieces}))
+
+
+def find_models(
+    names: Sequence[str], benchmarks: Sequence[str], revision: str | None = None, context_tokens: int | None = None
+) -> list[ModelSpec]:
+    """The models by name. Raises UserError for one that cannot be evaluated on these benchmarks."""
+    if revision and len(names) > 1:
+        raise UserError(f"--revision {revision}: belongs to one model; evaluate it alone")
+    found = [find(name, revision, context_tokens) for name in names]
+    for model in found:
+        wanted = [name for name in ("perplexity", "pmi") if name in benchmarks]
+        if wanted and (field := model.no_perplexity_because):
+            raise UserError(
+                f"--model {model.name}: changes its logits after the head ({field}), which {wanted[0]} here does not "
+                f"follow; choose --benchmarks without {' and '.join(wanted)}"
+            )
+    return found
+
+
+def plan_models(
+    models: Sequence[ModelSpec],
+    scale: AnyModelScale,
+    inputs: Inputs,
+    store: Store,
+    *,
+    benchmarks: Sequence[str],
+    lengths_tokens: tuple[int, ...] = (),
+    limit: int | Mapping[str, int] | None = None,
+    backend: Backend = "hf",
+    tensor_parallel: int = 1,
+) -> PlannedExperiment:
+    """Their evaluation, planned. Raises UserError for a model given twice, or lengths that one cannot read."""
+    if tensor_parallel > 1 and backend == "hf":
+        raise UserError(f"--tensor-parallel {tensor_parallel}: belongs to --backend vllm; leave it out")
+    labelled = _labelled(models)
+    user = models_experiment(
+        [model.name for model in models], benchmarks, labels=list(labelled), lengths_tokens=lengths_tokens,
+        limit=limit, backend=backend,
+    )  # fmt: skip
+    bases = {model.name: model.base for model in models}
+    return plan_experiment(resolve_user(user, scale, inputs, bases=bases), store)
+
+
+def lacks_anything(planned: PlannedExperiment, store: Store) -> bool:
+    """Whether something is to be evaluated.
+
+    Raises:
+        UserError: it cannot be, for the backend or data is missing; all data that is missing is named.
+    """
+    stages = [entry.artifact.stage for entry in schedule(planned.graph, store) if entry.action != "reuse"]
+    if not stages:
+        return False
+    evaluation = planned.resolved.loaded[0].recipe.evaluation
+    check_backend(evaluation.backend)
+    benchmarks = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
+    missing = [*shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
+    if missing:
+        raise UserError("missing: " + "; ".join(missing))
+    return True
+
+
+def _labelled(models: Sequence[ModelSpec]) -> dict[str, ModelSpec]:
+    """Each model by a label of its own; UserError for a model given twice."""
+    labelled: dict[str, ModelSpec] = {}
+    for model in models:
+        if any(model.base == other.base for other in labelled.values()):
+            raise UserError(f"--model {model.name}: given twice; give it once")
+        label, number = model.label, 2
+        while label in labelled:
+            label, number = f"{model.label}-{number}", number + 1
+        labelled[label] = model
+    return labelled
