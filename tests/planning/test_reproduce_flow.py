@@ -90,7 +90,7 @@ def test_what_is_left_when_the_time_is_over_is_the_error(
 ) -> None:
     asked: dict[str, Any] = {}
 
-    def stop(graphs: list[Graph], _store: Store, _execution: Any, **given: Any) -> Outcome:
+    def stop(graphs: list[Graph], _store: object, _: Any, **given: Any) -> Outcome:
         asked.update(given)
         return Outcome(left=[Piece("train table-3/uniform", "train", 0, artifacts=graphs[0].artifacts[:1])])
 
