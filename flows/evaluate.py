@@ -10,25 +10,11 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from tokenweight.evaluation.devices import evaluation_execution
-from tokenweight.flat import flat
+from tokenweight.flat import Part, flat
 from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.opened import open_store
 from tokenweight.recipes.execution import default_execution
-from tokenweight.recipes.options import (
-    RESULTS,
-    STORE,
-    AnyModelScaleOption,
-    BackendOption,
-    ContextOption,
-    DeviceOption,
-    EvaluationInputs,
-    EvaluationProcesses,
-    LimitOption,
-    OutOption,
-    RevisionOption,
-    StoreOption,
-    TensorParallel,
-)
+from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
 from tokenweight.tasks.models import chosen_benchmarks, find_models, lacks_anything, plan_models
 
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi"]
@@ -46,30 +32,21 @@ def _run_name() -> str:
 def evaluate(
     models: Annotated[list[str], Field(min_length=1, description="Checkpoint directories or hub ids, a row each")],
     *,
-    scale: AnyModelScaleOption = "paper",
     benchmarks: Annotated[list[Benchmark] | None, Field(description="Benchmarks. Default: all but pmi")] = None,
-    revision: RevisionOption = None,
-    limit: LimitOption = None,
     lengths_tokens: Annotated[
         list[Length] | None, Field(description="Lengths of RULER and perplexity. Default: what fits the model")
     ] = None,
-    context_tokens: ContextOption = None,
-    store: StoreOption = STORE,
-    out: OutOption = RESULTS,
-    device: DeviceOption = None,
-    processes: EvaluationProcesses = None,
-    backend: BackendOption = "hf",
-    tensor_parallel: TensorParallel = 1,
     inputs: EvaluationInputs,
+    how: ModelOptions,
+    options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
 ) -> dict[str, str]:
     """Run the paper's evaluation on any causal language models and write one table; what is in the store is reused."""
-    place = open_store(store)
-    chosen = chosen_benchmarks(",".join(benchmarks) if benchmarks else None, backend)
+    place = open_store(options.store)
+    chosen = chosen_benchmarks(",".join(benchmarks) if benchmarks else None, how.backend)
+    lengths = tuple(sorted(set(lengths_tokens or ())))
     planned = plan_models(
-        find_models(models, chosen, revision or None, context_tokens), scale, inputs, place, benchmarks=chosen,
-        lengths_tokens=tuple(sorted(set(lengths_tokens or ()))), limit=limit, backend=backend,
-        tensor_parallel=tensor_parallel,
-    )  # fmt: skip
+        find_models(models, chosen, how), how, inputs, place, benchmarks=chosen, lengths_tokens=lengths
+    )
     runs = lacks_anything(planned, place)
-    execution = evaluation_execution(scale, device, processes, tensor_parallel) if runs else default_execution(scale)
-    return paths_of(run_experiments([planned], place, execution, out.expanduser().resolve()))[planned.name]
+    execution = evaluation_execution(how) if runs else default_execution(how.scale)
+    return paths_of(run_experiments([planned], place, execution, options))[planned.name]

@@ -31,10 +31,10 @@ from prefect.states import Cancelled, Cancelling
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment
+from tokenweight.recipes.options import RunOptions
 from tokenweight.reports.targets import TARGETS
 
 FLOW = "reproduce"
-MOST_AT_ONCE = 200  # more queued runs starve a queue of Prefect's
 POLL_SECONDS = 5.0
 CRASH_SECONDS = 30.0  # a crashed run may be set going again meanwhile, by an automation
 _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
@@ -47,7 +47,12 @@ class Pool(NamedTuple):
     at_once: int
     parameters: dict[str, Any]
 
-    def of(self, planned: PlannedExperiment, wanted: Sequence[PlannedExperiment]) -> Pool:
+    @classmethod
+    def of(cls, options: RunOptions, parameters: dict[str, Any]) -> Pool | None:
+        """That of a user's options, if there is one."""
+        return cls(options.pool, options.at_once, parameters) if options.pool else None
+
+    def for_one(self, planned: PlannedExperiment, wanted: Sequence[PlannedExperiment]) -> Pool:
         """The same for one of several experiments. UserError where it is no target, which its name would find."""
         if len(wanted) == 1:
             return self

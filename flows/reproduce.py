@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 from prefect import flow, runtime
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from tokenweight.errors import StageError
 from tokenweight.flat import flat
-from tokenweight.flows.pool import MOST_AT_ONCE, Pool, cancel_runs, run_in_pool
+from tokenweight.flows.pool import Pool, cancel_runs, run_in_pool
 from tokenweight.flows.run import Outcome, run_graph
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.opened import open_store
@@ -21,21 +20,7 @@ from tokenweight.planning.experiments import PlannedExperiment, failures
 from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import (
-    RESULTS,
-    STORE,
-    Choices,
-    ExecutionOption,
-    ExperimentOption,
-    FiguresOption,
-    OutOption,
-    PoolOption,
-    RecordsOption,
-    ScaleOption,
-    SecondsOption,
-    SeedsOption,
-    StoreOption,
-)
+from tokenweight.recipes.options import Choices, ExecutionOption, ExperimentOption, RunOptions, ScaleOption, SeedsOption
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import Written, plan_texts, texts_of, write_tables
 from tokenweight.tasks.publish import publish
@@ -58,55 +43,39 @@ def reproduce(
     *,
     scale: ScaleOption = "smoke",
     seeds: SeedsOption = None,
-    store: StoreOption = STORE,
-    out: OutOption = RESULTS,
-    pool: PoolOption = None,
-    at_once: Annotated[
-        int, Field(ge=1, le=MOST_AT_ONCE, description="Number of models that run in the pool at the same time")
-    ] = 4,
     run: Annotated[
         str | None, Field(description="One model of the experiment, which a run with a pool starts so. Default: all")
     ] = None,
-    seconds: SecondsOption = None,
-    records: RecordsOption = None,
     inputs: Inputs,
+    options: RunOptions,
     choices: Choices,
     execution: ExecutionOption = (),
-    figures: FiguresOption = True,
 ) -> dict[str, dict[str, str]]:
     """Reproduce experiments: chunk, score, extend, train, evaluate, write tables; finished stages are reused.
 
     A model that fails does not stop the others; the run ends as failed after the tables are written. Returns the paths
     of what is written, by experiment and kind.
     """
-    place, texts = open_store(store), texts_of(experiment)
+    place, texts = open_store(options.store), texts_of(experiment)
     wanted, left_out = plan_texts(texts, scale, inputs, place, seeds)
     for line in left_out:
         get_run_logger().warning(line)
     # With a pool this machine trains nothing, so that its GPUs do not count.
-    how = (planned_execution if pool else execution_for)(wanted[0].like, execution, **choices)
+    how = (planned_execution if options.pool else execution_for)(wanted[0].like, execution, **choices)
     if run is not None:
         run_graph(wanted[0].graph_of(run, place), place, how).raise_failures()
         return {}
     check_before_running([planned.graph for planned in wanted], place, how)
     given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
-    elsewhere = Pool(pool, at_once, {"experiment": experiment, **given}) if pool else None
-    written = run_experiments(
-        wanted, place, how, out.expanduser().resolve(), figures=figures, seconds=seconds, records=records,
-        pool=elsewhere,
-    )  # fmt: skip
-    return paths_of(written)
+    pool = Pool.of(options, {"experiment": experiment, **given})
+    return paths_of(run_experiments(wanted, place, how, options, pool))
 
 
 def run_experiments(
     wanted: Sequence[PlannedExperiment],
     store: Store,
     execution: Execution,
-    out: Path,
-    *,
-    figures: bool = True,
-    seconds: float | None = None,
-    records: Path | None = None,
+    options: RunOptions,
     pool: Pool | None = None,
     written: dict[str, Written] | None = None,
 ) -> dict[str, Written]:
@@ -118,17 +87,18 @@ def run_experiments(
         UserError, StageError: what failed, all together, after the tables are written.
     """
     written = {} if written is None else written
+    out = options.out.expanduser().resolve()
     outcome = Outcome()
     if pool:
-        failed = {one.name: failures(one, run_in_pool(one, store, pool.of(one, wanted))) for one in wanted}
+        failed = {one.name: failures(one, run_in_pool(one, store, pool.for_one(one, wanted))) for one in wanted}
     else:
         graphs = [planned.graph for planned in wanted]
-        outcome = run_graph(graphs, store, execution, seconds=seconds or float("inf"), records=records)
+        outcome = run_graph(graphs, store, execution, seconds=options.seconds or float("inf"), records=options.records)
         failed = {planned.name: _failed_recipes(planned, outcome) for planned in wanted}
         get_run_logger().info("%d artifacts made, %d reused", outcome.made, outcome.reused)
     for planned in wanted:
         try:
-            report, files = write_tables(planned, store, out, figures, failed[planned.name])
+            report, files = write_tables(planned, store, out, options.figures, failed[planned.name])
         except StageError:  # there is nothing to show
             if not outcome.failed and not outcome.left:
                 raise
@@ -154,14 +124,12 @@ def paths_of(written: dict[str, Written]) -> dict[str, dict[str, str]]:
     return {name: {kind: str(path) for kind, path in files.items()} for name, (_, files) in written.items()}
 
 
-def run_planned(
-    wanted: Sequence[PlannedExperiment], store: Store, execution: Execution, out: Path, **given: Any
-) -> None:
+def run_planned(wanted: Sequence[PlannedExperiment], store: Store, execution: Execution, **given: Any) -> None:
     """`run_experiments` in a flow run of its own, for commands, which have planned already."""
 
     @flow(name="reproduce", flow_run_name="{experiment} {scale}", persist_result=False, on_cancellation=[cancel_runs])
     def run(experiment: str, scale: str) -> None:
-        run_experiments(wanted, store, execution, out, **given)
+        run_experiments(wanted, store, execution, **given)
 
     run(" ".join(planned.name for planned in wanted), wanted[0].resolved.scale)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.devices import evaluation_execution
@@ -26,8 +26,8 @@ from tokenweight.pipeline import Store, read_record
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.planning.graph import Graph
-from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Backend, Evaluation, Execution, Precision
 from tokenweight.tasks.models import lacks_anything, plan_models
 
@@ -60,8 +60,8 @@ def chosen_backends(text: str) -> Backends:
 
 
 def plan_both(
-    subject: ModelSpec,
-    scale: AnyModelScale,
+    model: ModelSpec,
+    how: ModelOptions,
     inputs: Inputs,
     stores: tuple[Store, Store],
     backends: Backends,
@@ -69,40 +69,42 @@ def plan_both(
     benchmarks: tuple[str, ...],
     lengths_tokens: tuple[int, ...] = (),
     samples: int | None = None,
-    limit: int | None = None,
 ) -> tuple[PlannedExperiment, PlannedExperiment]:
     """The same evaluation by each backend.
 
-    `samples` of each benchmark, evenly of its units and so at least one of each; or `limit` of each unit, as `evaluate`;
-    without both all.
+    `samples` of each benchmark, evenly of its units and so at least one of each; or `how.limit` of each unit, as
+    `evaluate`; without both all.
     """
 
-    def plan(backend: Backend, store: Store, limit: int | Mapping[str, int] | None) -> PlannedExperiment:
+    def plan(number: int, limit: Mapping[str, int] | None) -> PlannedExperiment:
         return plan_models(
-            [subject], scale, inputs, store, benchmarks=benchmarks, lengths_tokens=lengths_tokens, limit=limit,
-            backend=backend,
+            [model], _with(how, backends[number]), inputs, stores[number], benchmarks=benchmarks,
+            lengths_tokens=lengths_tokens, limit=limit,
         )  # fmt: skip
 
-    most: int | Mapping[str, int] | None = limit
+    most: Mapping[str, int] | None = None
     if samples is not None:
-        units = Counter(_unit(node).benchmark for node in _nodes(plan(backends[0], stores[0], None)))
+        units = Counter(_unit(node).benchmark for node in _nodes(plan(0, None)))
         most = {name: ceil(samples / count) for name, count in units.items()}
-    return plan(backends[0], stores[0], most), plan(backends[1], stores[1], most)
+    return plan(0, most), plan(1, most)
 
 
 def run_both(
     planned: tuple[PlannedExperiment, PlannedExperiment],
     stores: tuple[Store, Store],
-    device: Literal["auto", "cpu", "cuda"] | None,
-    processes: int | None,
-    tensor_parallel: int,
+    how: ModelOptions,
     run: Callable[[Graph, Store, Execution], None],
 ) -> None:
     """Evaluate what the stores do not hold. UserError: a backend that must run is not in this environment."""
     for one, store in zip(planned, stores, strict=True):
         if lacks_anything(one, store):
-            gpus = tensor_parallel if _evaluation(one).backend == "vllm" else 1
-            run(one.graph, store, evaluation_execution(one.like, device, processes, gpus))
+            run(one.graph, store, evaluation_execution(_with(how, _evaluation(one).backend)))
+
+
+def _with(how: ModelOptions, backend: Backend) -> ModelOptions:
+    """By one of the backends; hf has no model on several GPUs."""
+    gpus = how.tensor_parallel if backend == "vllm" else 1
+    return how.model_copy(update={"backend": backend, "tensor_parallel": gpus})
 
 
 def verdict(planned: tuple[PlannedExperiment, PlannedExperiment], stores: tuple[Store, Store]) -> Verdict:

@@ -13,9 +13,9 @@ from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
 from tokenweight.planning.plan import schedule, shortened
-from tokenweight.recipes.any_model import AnyModelScale
 from tokenweight.recipes.cited import chosen_names
 from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Backend
 from tokenweight.reports.targets.user import models_experiment, resolve_user
 
@@ -45,13 +45,11 @@ def chosen_lengths(text: str | None) -> tuple[int, ...]:
     return tuple(sorted({int(piece) for piece in pieces}))
 
 
-def find_models(
-    names: Sequence[str], benchmarks: Sequence[str], revision: str | None = None, context_tokens: int | None = None
-) -> list[ModelSpec]:
+def find_models(names: Sequence[str], benchmarks: Sequence[str], how: ModelOptions) -> list[ModelSpec]:
     """The models by name. Raises UserError for one that cannot be evaluated on these benchmarks."""
-    if revision and len(names) > 1:
-        raise UserError(f"--revision {revision}: belongs to one model; evaluate it alone")
-    found = [find(name, revision, context_tokens) for name in names]
+    if how.revision and len(names) > 1:
+        raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
+    found = [find(name, how.revision or None, how.context_tokens) for name in names]
     for model in found:
         wanted = [name for name in ("perplexity", "pmi") if name in benchmarks]
         if wanted and (field := model.no_perplexity_because):
@@ -64,26 +62,28 @@ def find_models(
 
 def plan_models(
     models: Sequence[ModelSpec],
-    scale: AnyModelScale,
+    how: ModelOptions,
     inputs: Inputs,
     store: Store,
     *,
     benchmarks: Sequence[str],
     lengths_tokens: tuple[int, ...] = (),
-    limit: int | Mapping[str, int] | None = None,
-    backend: Backend = "hf",
-    tensor_parallel: int = 1,
+    limit: Mapping[str, int] | None = None,
 ) -> PlannedExperiment:
-    """Their evaluation, planned. Raises UserError for a model given twice, or lengths that one cannot read."""
-    if tensor_parallel > 1 and backend == "hf":
-        raise UserError(f"--tensor-parallel {tensor_parallel}: belongs to --backend vllm; leave it out")
+    """Their evaluation, planned; `limit`: of each benchmark, in place of one of all.
+
+    Raises:
+        UserError: a model is given twice, or lengths that one cannot read.
+    """
+    if how.tensor_parallel > 1 and how.backend == "hf":
+        raise UserError(f"--tensor-parallel {how.tensor_parallel}: belongs to --backend vllm; leave it out")
     labelled = _labelled(models)
     user = models_experiment(
         [model.name for model in models], benchmarks, labels=list(labelled), lengths_tokens=lengths_tokens,
-        limit=limit, backend=backend,
+        limit=how.limit if limit is None else limit, backend=how.backend,
     )  # fmt: skip
     bases = {model.name: model.base for model in models}
-    return plan_experiment(resolve_user(user, scale, inputs, bases=bases), store)
+    return plan_experiment(resolve_user(user, how.scale, inputs, bases=bases), store)
 
 
 def lacks_anything(planned: PlannedExperiment, store: Store) -> bool:

@@ -23,6 +23,7 @@ from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.planning.plan import schedule
+from tokenweight.recipes.options import RunOptions
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import write_tables
 from tokenweight.tasks.in_order import run_in_order
@@ -48,12 +49,12 @@ def whole(place: Path) -> dict[str, Any]:
 
 
 def in_order(
-    _root: Path, _flow: str, *, wanted: list[PlannedExperiment], store: Store, execution: Execution, out: Path,
+    _root: Path, _flow: str, *, wanted: list[PlannedExperiment], store: Store, execution: Execution, options: RunOptions,
     written: dict[str, Any], **_: Any,
 ) -> None:  # fmt: skip
     for planned in wanted:
         run_in_order(planned.graph, store, execution)
-        written[planned.name] = write_tables(planned, store, out)
+        written[planned.name] = write_tables(planned, store, options.out.resolve())
 
 
 @pytest.fixture
@@ -107,6 +108,7 @@ def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Pa
         "-macros.tex",
         ".csv",
         ".json",
+        ".manifest.json",
         *drawn,
     }  # and no RULER by length: it reads one alone
 
@@ -121,10 +123,10 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[set[str]] = []
 
-    def note(_root: Path, _flow: str, wanted: list[PlannedExperiment], store: Store, out: Path, **given: Any) -> None:
+    def note(_root: Path, _flow: str, wanted: list[PlannedExperiment], store: Store, **given: Any) -> None:
         entries = schedule(wanted[0].graph, store)
         planned.append({entry.artifact.stage.unit.benchmark for entry in entries if entry.action == "run"})
-        given["written"][wanted[0].name] = write_tables(wanted[0], store, out)
+        given["written"][wanted[0].name] = write_tables(wanted[0], store, given["options"].out.resolve())
 
     monkeypatch.setattr(command, "run_flow", note)
     code, out, _ = run("--model", SHIPPED, "--scale", "smoke", "--limit", "2", "--benchmarks", "mmlu,bbh", "--json")
@@ -139,11 +141,11 @@ def test_a_run_that_was_cut_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -
     from tokenweight.evaluation import run as evaluation
 
     arguments = ("--model", SHIPPED, *SMOKE, "--benchmarks", "bbh", "--store", "cut", "--json")
-    original = evaluation.evaluate_checkpoint
+    original, loaded = evaluation.evaluate_checkpoint, evaluation.evaluate
     evaluated: list[str] = []
 
     def cut_at_the_fourth(*given: Any) -> Iterator[Unit]:
-        for unit in original(*given):
+        for unit in loaded(*given):
             if len(evaluated) == 3:
                 raise StageError("the model went away")
             evaluated.append(unit.id)

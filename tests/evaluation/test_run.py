@@ -18,6 +18,7 @@ from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit
+from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution
 
 PROMPTS = {
@@ -161,10 +162,10 @@ def test_what_a_machine_with_four_gpus_does(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
-    chosen = evaluation_execution(scale, device, processes)
+    chosen = evaluation_execution(ModelOptions(scale=scale, device=device, processes=processes))
     assert (chosen.device, chosen.gpus if device != "cpu" else chosen.slots) == expected
     with pytest.raises(UserError, match="--processes 5: torch sees 4 GPUs"):
-        evaluation_execution("paper", None, 5)
+        evaluation_execution(ModelOptions(processes=5))
 
 
 def test_a_batch_that_fills_the_gpu_is_asked_in_parts(

@@ -27,6 +27,7 @@ from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete
 from tokenweight.evaluation.units import Unit, protocol, settings_of
 from tokenweight.evaluation.vllm import check as vllm_check
+from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution
 
 CONTEXT_TOKENS = 512
@@ -255,9 +256,9 @@ def test_gpus_of_processes_that_share_a_model(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert evaluation_execution("paper", None, 2, 2).tensor_parallel == 2
+    assert evaluation_execution(ModelOptions(processes=2, tensor_parallel=2)).tensor_parallel == 2
     with pytest.raises(UserError, match="--tensor-parallel 2: 6 GPUs are needed, torch sees 5"):
-        evaluation_execution("paper", None, 3, 2)
+        evaluation_execution(ModelOptions(processes=3, tensor_parallel=2))
 
 
 @pytest.mark.skipif(not REAL, reason="vllm is not installed here: run this in its environment (docs/evaluate.md)")

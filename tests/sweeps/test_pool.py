@@ -189,10 +189,10 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
 def test_several_experiments_share_a_pool_by_their_names() -> None:
     wanted = [SimpleNamespace(name=name, resolved=SimpleNamespace(seeds=[0, 1, 2])) for name in ("table-3", "own")]
     pool = pools.Pool("slurm", 4, {"experiment": "table-3:3 own.yaml", "scale": "smoke"})
-    assert pool.of(wanted[1], wanted[1:]) is pool  # type: ignore[arg-type]
-    assert pool.of(wanted[0], wanted).parameters == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}  # type: ignore[arg-type]
+    assert pool.for_one(wanted[1], wanted[1:]) is pool  # type: ignore[arg-type]
+    assert pool.for_one(wanted[0], wanted).parameters == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}  # type: ignore[arg-type]
     with pytest.raises(UserError, match="run own by itself"):
-        pool.of(wanted[1], wanted)  # type: ignore[arg-type]
+        pool.for_one(wanted[1], wanted)  # type: ignore[arg-type]
 
 
 def test_the_deployments_of_sweeps_are_experiments() -> None:

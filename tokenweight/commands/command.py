@@ -19,6 +19,7 @@ _OPTIONS = {
     "complete": "whole",
     "models": "model",
     "members": "member",
+    "context_tokens": "context",
 }
 
 

@@ -10,28 +10,13 @@ from pydantic import Field
 
 from tokenweight.commands.command import command
 from tokenweight.commands.experiments import make_and_show
-from tokenweight.commands.options import results_directory, run_flow
+from tokenweight.commands.options import run_flow
 from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
 from tokenweight.flat import Part
 from tokenweight.pipeline.opened import open_store
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import (
-    RESULTS,
-    STORE,
-    AnyModelScaleOption,
-    BackendOption,
-    ContextOption,
-    DeviceOption,
-    EvaluationInputs,
-    EvaluationProcesses,
-    JsonOption,
-    LimitOption,
-    OutOption,
-    RevisionOption,
-    StoreOption,
-    TensorParallel,
-)
+from tokenweight.recipes.options import EvaluationInputs, JsonOption, ModelOptions, RunOptions
 
 LengthsOption = Annotated[
     str | None,
@@ -55,39 +40,27 @@ def run_in_flow(graph: Graph, store: Store, execution: Execution) -> None:
 def evaluate(
     *,
     models: Annotated[list[str], Field(description="Checkpoint directory or hub id; repeat for more rows")],
-    inputs: EvaluationInputs,
-    revision: RevisionOption = None,
     benchmarks: Annotated[
         str | None,
         Field(
             description="Comma-separated benchmarks of ruler,longbench,mmlu,bbh,perplexity,pmi. Default: all but pmi"
         ),
     ] = None,
-    scale: AnyModelScaleOption = "paper",
-    limit: LimitOption = None,
     lengths: LengthsOption = None,
-    context: ContextOption = None,
-    store: StoreOption = STORE,
-    out: OutOption = RESULTS,
-    device: DeviceOption = None,
-    processes: EvaluationProcesses = None,
-    backend: BackendOption = "hf",
-    tensor_parallel: TensorParallel = 1,
+    inputs: EvaluationInputs,
+    how: ModelOptions,
+    options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
     as_json: JsonOption = False,
 ) -> None:
     """The paper's evaluation of any models as they are."""
     from tokenweight.evaluation.devices import evaluation_execution
     from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models, lacks_anything, plan_models
 
-    chosen, wanted = chosen_benchmarks(benchmarks, backend), chosen_lengths(lengths)
-    place, directory = open_store(store), results_directory(out)
-    planned = plan_models(
-        find_models(models, chosen, revision, context), scale, inputs, place, benchmarks=chosen,
-        lengths_tokens=wanted, limit=limit, backend=backend, tensor_parallel=tensor_parallel,
-    )  # fmt: skip
+    chosen, wanted = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)
+    place, found = open_store(options.store), find_models(models, chosen, how)
+    planned = plan_models(found, how, inputs, place, benchmarks=chosen, lengths_tokens=wanted)
     lacks_anything(planned, place)  # can it be had?
-    execution = partial(evaluation_execution, scale, device, processes, tensor_parallel)
-    make_and_show([planned], place, directory, execution, as_json=as_json)
+    make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
 
 
 @command
@@ -95,7 +68,6 @@ def agree(
     *,
     model: Annotated[str, Field(description="Checkpoint directory or hub id")],
     inputs: Annotated[Inputs, Part(Inputs, "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa", "settings")],
-    revision: RevisionOption = None,
     backends: Annotated[
         str, Field(description="Two backends; what the store holds of them is not run again")
     ] = "hf,vllm",
@@ -105,36 +77,34 @@ def agree(
     samples: Annotated[
         int, Field(ge=1, description="Number of samples of each benchmark, spread over its tasks, at least one each")
     ] = 50,
-    limit: LimitOption = None,
     complete: Annotated[
         bool, Field(description="Ask all samples in place of --samples, as `evaluate` does without a limit")
     ] = False,
-    scale: AnyModelScaleOption = "paper",
     lengths: LengthsOption = None,
-    context: ContextOption = None,
-    store: StoreOption = STORE,
+    how: Annotated[
+        ModelOptions,
+        Part(ModelOptions, *(name for name in ModelOptions.model_fields if name != "backend")),
+    ],
+    options: Annotated[RunOptions, Part(RunOptions, "store")],
     other_store: Annotated[
         Path | None, Field(description="Store of the second backend, where it was run elsewhere. Default: --store")
     ] = None,
-    device: DeviceOption = None,
-    processes: EvaluationProcesses = None,
-    tensor_parallel: TensorParallel = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Two backends on the same samples."""
     from tokenweight.tasks import agree
     from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models
 
-    if limit and complete:
-        raise UserError(f"--limit {limit}: does not go with --whole; leave one out")
-    pair, place = agree.chosen_backends(backends), open_store(store)
+    if how.limit and complete:
+        raise UserError(f"--limit {how.limit}: does not go with --whole; leave one out")
+    pair, place = agree.chosen_backends(backends), open_store(options.store)
     stores = (place, open_store(other_store) if other_store else place)
     chosen, wanted = chosen_benchmarks(benchmarks), chosen_lengths(lengths)
     planned = agree.plan_both(
-        find_models([model], chosen, revision, context)[0], scale, inputs, stores, pair,
-        benchmarks=chosen, lengths_tokens=wanted, samples=None if limit or complete else samples, limit=limit,
+        find_models([model], chosen, how)[0], how, inputs, stores, pair, benchmarks=chosen, lengths_tokens=wanted,
+        samples=None if how.limit or complete else samples,
     )  # fmt: skip
-    agree.run_both(planned, stores, device, processes, tensor_parallel, run_in_flow)
+    agree.run_both(planned, stores, how, run_in_flow)
     result = agree.verdict(planned, stores)
     if as_json:
         print_json(result.as_dict())

@@ -10,23 +10,13 @@ from pydantic import Field
 from tokenweight.commands.command import command
 from tokenweight.commands.experiments import make_and_show
 from tokenweight.commands.options import results_directory
-from tokenweight.commands.reproduce import AtOnceOption, pool_of
+from tokenweight.commands.reproduce import pool_of
 from tokenweight.commands.showing import show
 from tokenweight.errors import UserError
 from tokenweight.pipeline.opened import open_store
 from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import (
-    RESULTS,
-    STORE,
-    Choices,
-    ExecutionOption,
-    FiguresOption,
-    OutOption,
-    PoolOption,
-    ScaleOption,
-    StoreOption,
-)
+from tokenweight.recipes.options import Choices, ExecutionOption, RunOptions, ScaleOption
 
 MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
 
@@ -54,17 +44,13 @@ def sweep(
         str | None, Field(description="Name of the files and runs. Default: made of the recipe and the fields")
     ] = None,
     scale: ScaleOption = "smoke",
-    store: StoreOption = STORE,
-    out: OutOption = RESULTS,
-    pool: PoolOption = None,
-    at_once: AtOnceOption = 4,
     dry_run: Annotated[bool, Field(description="Show what would run and why; run nothing")] = False,
     report_only: Annotated[
         bool, Field(description="Write the table and figure from what is in the store; run nothing")
     ] = False,
+    options: RunOptions,
     choices: Choices,
     execution: ExecutionOption = (),
-    figures: FiguresOption = True,
 ) -> None:
     """A user's experiment that is written on the command line."""
     from tokenweight.planning.experiments import plan_experiment
@@ -77,13 +63,13 @@ def sweep(
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")
-    place, directory = open_store(store), results_directory(out)
+    place = open_store(options.store)
     benchmarks = chosen_names("--measures", measures, MEASURES) if measures else SWEPT_ON
     user = sweep_experiment(recipes, over, members, benchmarks, name)
     planned = plan_experiment(resolve_user(user, scale, inputs), place)
     planned_there = partial(planned_execution, planned.like, execution, **choices)
     if report_only:
-        show(*write_tables(planned, place, directory, figures))
+        show(*write_tables(planned, place, results_directory(options.out), options.figures))
     elif dry_run:
         chosen, part = planned_there(), TargetPart(planned.name, planned.graph)
         print_plan(PlanView.of(planned.name, scale, [part], [], place, chosen), everything=False)
@@ -92,7 +78,5 @@ def sweep(
         chosen_here = partial(execution_for, planned.like, execution, **choices)
         text = user.model_dump_json(indent=1, exclude_defaults=True)
         given = {"scale": scale, "execution": execution, **choices, **inputs.model_dump()}
-        make_and_show(
-            [planned], place, directory, planned_there if pool else chosen_here, figures=figures,
-            pool=pool_of(pool, at_once, [text], given),
-        )  # fmt: skip
+        execution_of = planned_there if options.pool else chosen_here
+        make_and_show([planned], place, options, execution_of, pool=pool_of(options, [text], given))

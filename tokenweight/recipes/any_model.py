@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
@@ -14,7 +14,6 @@ from tokenweight.recipes.cited import Settings, build, cite, replace
 from tokenweight.recipes.inputs import Inputs, apply
 from tokenweight.recipes.schema import Backend, HubBase, LocalBase, Scale
 
-AnyModelScale = Literal["paper", "smoke"]
 SAMPLES = (
     "evaluation.ruler.samples", "evaluation.longbench.samples", "evaluation.mmlu.samples", "evaluation.bbh.samples",
     "evaluation.perplexity.documents", "evaluation.pmi.documents",

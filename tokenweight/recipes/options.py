@@ -9,8 +9,9 @@ from pydantic import Field
 
 from tokenweight.flat import Part
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend, Execution, Scale
+from tokenweight.recipes.schema import Backend, Execution, Frozen, Scale
 
+AnyModelScale = Literal["paper", "smoke"]
 _EXPERIMENT = (
     "A table or figure of the paper, for example table-3, with its seeds table-3:3; paper: all of them; a YAML file of "
     "yours; RECIPE@BENCHMARKS"
@@ -39,39 +40,6 @@ Choices = Annotated[dict[str, Any], Part(Execution, "launcher", "processes", "de
 EvaluationInputs = Annotated[
     Inputs, Part(Inputs, "corpus", "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa", "settings")
 ]
-AnyModelScaleOption = Annotated[
-    Literal["paper", "smoke"], Field(description="paper: the complete protocol; smoke: shipped miniatures")
-]
-RevisionOption = Annotated[str | None, Field(description="Revision of a hub id. Default: its main branch")]
-BackendOption = Annotated[
-    Backend, Field(description="vllm: where it is installed (docs/evaluation.md); it has no perplexity and no pmi")
-]
-LimitOption = Annotated[int | None, Field(ge=1, description="Largest number of samples of each task. Default: all")]
-ContextOption = Annotated[
-    int | None, Field(ge=2, description="Longest input in tokens. Default: what the model's config.json says")
-]
-DeviceOption = Annotated[
-    Literal["auto", "cpu", "cuda"] | None, Field(description="Where models run. Default: cuda, at scale smoke auto")
-]
-EvaluationProcesses = Annotated[
-    int | None,
-    Field(ge=1, description="Number of processes that share the evaluation. Default: one for each visible GPU"),
-]
-TensorParallel = Annotated[int, Field(ge=1, description="Number of GPUs that share one model, with backend vllm")]
-PoolOption = Annotated[
-    str | None,
-    Field(description="Work pool of a Prefect server in which each model is a flow run. Default: all run in this run"),
-]
-SecondsOption = Annotated[
-    float | None,
-    Field(
-        gt=0, description="Seconds after which the run stops in good order, to be resumed. Default: it runs to its end"
-    ),
-]
-RecordsOption = Annotated[
-    Path | None,
-    Field(description="Archive, .tar.xz, that the store's records are packed into every minute and at the end"),
-]
 FormatsOption = Annotated[
     str | None, Field(description="Comma-separated formats of md,tex,csv,json, for example tex,csv. Default: all")
 ]
@@ -83,3 +51,50 @@ JsonOption = Annotated[bool, Field(description="Print JSON")]
 
 STORE = Path("store")
 RESULTS = Path("results")
+
+
+class RunOptions(Frozen):
+    """Where a run of experiments works, and how far it goes."""
+
+    store: StoreOption = STORE
+    out: OutOption = RESULTS
+    pool: str | None = Field(
+        default=None,
+        description="Work pool of a Prefect server in which each model is a flow run. Default: all run in this run",
+    )
+    at_once: int = Field(
+        default=4, ge=1, le=200, description="Number of models that run in the pool at the same time"
+    )  # more queued runs starve a queue of Prefect's
+    seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds after which the run stops in good order, to be resumed. Default: it runs to its end",
+    )
+    records: Path | None = Field(
+        default=None,
+        description="Archive, .tar.xz, that the store's records are packed into every minute and at the end",
+    )
+    figures: FiguresOption = True
+
+
+class ModelOptions(Frozen):
+    """How models are evaluated as they are."""
+
+    scale: AnyModelScale = Field(default="paper", description="paper: the complete protocol; smoke: shipped miniatures")
+    revision: str | None = Field(default=None, description="Revision of a hub id. Default: its main branch")
+    limit: int | None = Field(default=None, ge=1, description="Largest number of samples of each task. Default: all")
+    context_tokens: int | None = Field(
+        default=None, ge=2, description="Longest input in tokens. Default: what the model's config.json says"
+    )
+    device: Literal["auto", "cpu", "cuda"] | None = Field(
+        default=None, description="Where models run. Default: cuda, at scale smoke auto"
+    )
+    processes: int | None = Field(
+        default=None,
+        ge=1,
+        description="Number of processes that share the evaluation. Default: one for each visible GPU",
+    )
+    backend: Backend = Field(
+        default="hf", description="vllm: where it is installed (docs/evaluation.md); it has no perplexity and no pmi"
+    )
+    tensor_parallel: int = Field(default=1, ge=1, description="Number of GPUs that share one model, with backend vllm")
