@@ -29,7 +29,7 @@ RunCommand = Callable[..., tuple[int, str, str]]
 def view(store: Path, *targets: str, scale: Scale = "paper", settings: tuple[str, ...] = ()) -> PlanView:
     place = Store(store)
     planned = [plan_texts([name], scale, Inputs(settings=settings), place)[0][0] for name in targets]
-    parts = [TargetPart(one.target.name, one.graph) for one in planned]
+    parts = [TargetPart(one.name, one.graph) for one in planned]
     return PlanView.of("targets", scale, parts, [], place, default_execution(scale))
 
 
