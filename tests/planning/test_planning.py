@@ -259,7 +259,7 @@ def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: 
     mark_complete(checkpoint, two)
     check_checkpoints(steps, store, two)
     four = two.model_copy(update={"processes": 4})
-    with pytest.raises(UserError, match=r"checkpoint-8: was made with processes 2, this run has processes 4; go on"):
+    with pytest.raises(UserError, match=r"checkpoint-8: was made with processes 2, this run has processes 4; resume"):
         check_checkpoints(steps, store, four)
     check_checkpoints(steps, store, four.model_copy(update={"convert_checkpoints": True}))
     (left / "model").mkdir()  # trained, and cut before its record was written
