@@ -11,7 +11,8 @@ from tokenweight.pipeline.manifest import keep_manifest, with_failures
 from tokenweight.planning.experiments import PlannedExperiment, plan_experiments
 from tokenweight.recipes import Inputs
 from tokenweight.reports.model import Report
-from tokenweight.reports.targets.find import ALL, find_experiments
+from tokenweight.reports.targets import ALL
+from tokenweight.reports.targets.find import find_experiments
 from tokenweight.reports.write_results import write_results
 
 Written = tuple[Report, dict[str, Path]]  # a table, and its files by kind

@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from tokenweight.flows.schedules import paused_at_first
-from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.find import ALL
+from tokenweight.reports.targets import ALL, TARGETS
 
 ROOT = Path(__file__).parents[2]
 DEPLOYMENTS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.planning.graph import Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale
-from tokenweight.reports.targets import TARGETS, find
-from tokenweight.reports.targets.find import ALL, resolve_target, targets_of
+from tokenweight.reports.targets import ALL, TARGETS, find
+from tokenweight.reports.targets.find import resolve_target, targets_of
 from tokenweight.tasks.experiments import plan_texts
 
 

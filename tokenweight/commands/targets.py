@@ -14,8 +14,8 @@ from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import STORE, JsonOption, NamedScaleOption, StoreOption
 from tokenweight.recipes.schema import Scale
-from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.find import ALL, targets_of
+from tokenweight.reports.targets import ALL, TARGETS
+from tokenweight.reports.targets.find import targets_of
 
 ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
 # Table 6 is measured, not trained.
