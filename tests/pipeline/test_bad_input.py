@@ -22,7 +22,7 @@ def corpus(directory: Path, **files: bytes) -> str:
     ("arguments", "message"),
     [
         (["reproduce", "table-99"], "target 'table-99': unknown"),
-        (["reproduce", "table-3", "--scale", "huge"], "--scale"),
+        (["reproduce", "table-3", "--scale", "huge"], "scale 'huge': unknown; choose one of smoke, mini, paper"),
         (["reproduce", "table-3", "--corpus", "nowhere"], "--corpus nowhere: does not exist"),
         (["reproduce", "table-3", "--mmlu", "nowhere"], "--mmlu nowhere: does not exist"),
         (["reproduce", "table-3", "--base", "nowhere"], "--base nowhere: does not exist"),
@@ -49,7 +49,7 @@ def corpus(directory: Path, **files: bytes) -> str:
             '"0" for --processes. Input should be greater than or equal to 1',
         ),
         (["plan", "table-3", "--seeds", "two"], "--seeds"),
-        (["reproduce"], "EXPERIMENT requires an argument"),
+        (["reproduce"], "EXPERIMENTS requires an argument"),
         (["reproduce", "table-3", "--store"], "--store requires an argument"),
         (["reproduce", "table-3", "--target", "table-4"], "--target"),
         (["reproduce", "table-3", "--empty-set"], "--empty-set"),
@@ -84,7 +84,7 @@ def test_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "table-3", "--scale", "huge"], "--scale"),
+        (["reproduce", "table-3", "--device", "huge"], "--device"),
         (["reproduce", "table-3", "--launcher", "torchrun", "--processes", "3"], "is not"),
     ],
     ids=["by cyclopts", "by us, with torch loaded"],
