@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import signal
@@ -87,6 +88,7 @@ def end_at_signal() -> None:
     """
 
     def end(signum: int) -> None:
+        logging.disable(logging.CRITICAL)  # what fails now that the server was hit too is nobody's matter
         for end_workers in tuple(at_signal):
             end_workers(signum == signal.SIGTERM)  # by a scheduler, which gives some seconds; Ctrl-C is for now
         _end_children()

@@ -12,7 +12,7 @@ SHORT = "nll-short_context"
 
 
 def report(workplace: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((workplace / "results" / "planted.json").read_text())
+    content: dict[str, Any] = json.loads((workplace / "results" / "smoke" / "planted.json").read_text())
     return content
 
 

@@ -23,7 +23,7 @@ def records(store: Path, stage: str) -> dict[str, int]:
 
 
 def cells(workplace: Path, target: str) -> list[dict[str, str]]:
-    with (workplace / "results" / f"{target}.csv").open() as stream:
+    with (workplace / "results" / "smoke" / f"{target}.csv").open() as stream:
         return list(csv.DictReader(stream))
 
 
@@ -33,7 +33,8 @@ def test_every_cell_that_the_paper_fills_is_filled_from_records(workplace: Path)
     wanted = [cell for cell in table if cell["status"] != "not_in_paper"]
     assert [cell for cell in wanted if cell["status"] != "complete"] == []
     assert all(float(cell["value"]) >= 0 and int(cell["n"]) > 0 for cell in wanted)
-    assert {path.suffix for path in (workplace / "results").glob("table-3.*")} == {".md", ".tex", ".csv", ".json"}
+    written = (workplace / "results" / "smoke").glob("table-3.*")
+    assert {path.suffix for path in written} == {".md", ".tex", ".csv", ".json"}
 
 
 def test_each_stage_ran_once_for_all_rows_that_share_it(workplace: Path) -> None:
@@ -88,6 +89,7 @@ def test_a_report_of_an_empty_store_is_one_line(workplace: Path) -> None:
     assert not (workplace / "empty").exists()
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_share_the_work_and_another_table_trains_nothing(workplace: Path, started: Start) -> None:
     trained = records(workplace / "store", "train")
     both = [started("reproduce", "table-9", *small_settings(), "--out", f"out-{i}", cwd=workplace) for i in range(2)]
@@ -98,6 +100,7 @@ def test_two_runs_at_once_share_the_work_and_another_table_trains_nothing(workpl
     assert list((workplace / "store" / "evaluate").glob(".*.partial")) == []
 
 
+@pytest.mark.slow  # tests/flows/test_run.py kills a run and resumes it, small
 def test_a_killed_run_is_completed_by_the_next(workplace: Path, started: Start) -> None:
     store = workplace / "store"
     before = set(records(store, "evaluate"))
@@ -131,7 +134,8 @@ def is_server(process: psutil.Process) -> bool:
     return True  # it has just ended
 
 
-def test_a_cut_training_goes_on_from_its_checkpoint(workplace: Path, started: Start) -> None:
+@pytest.mark.slow  # tests/training/test_resume.py has the training alone
+def test_an_interrupted_training_resumes_from_its_checkpoint(workplace: Path, started: Start) -> None:
     """Killed in the middle of training; the next run repeats only the steps since the last checkpoint."""
     settings = ["--set", "training.steps=12", "--set", "evaluation.perplexity.documents=1"]
     settings += ["--set", "evaluation.perplexity.lengths_tokens=[1024]"]
@@ -145,7 +149,9 @@ def test_a_cut_training_goes_on_from_its_checkpoint(workplace: Path, started: St
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
     wait_for_the_end_of_all_but_servers(workplace)
-    (partial,) = trains.glob(".*.partial")
+    partial = next(
+        file.parent for file in trains.glob(".*.partial/metrics.jsonl") if len(file.read_text().splitlines()) > 9
+    )
     done = run("reproduce", "table-9", *settings, "--out", "cut", cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
     assert running_in(workplace) == []  # the killed run's server too

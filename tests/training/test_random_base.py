@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,11 @@ TINY = {
 }  # fmt: skip
 
 
+def made(base: RandomBase, tokenizer_dir: Path, out_dir: Path) -> dict[str, Any]:
+    """The base as the stage makes it."""
+    return initialize(config_values(base), base.seed, tokenizer_dir, out_dir)
+
+
 def base(**fields):
     return RandomBase(**{"config": "llama3-8b", "context_tokens": 64, **fields})
 
@@ -47,13 +53,13 @@ def config_file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def tiny_base(config_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("tiny-base")
-    initialize(base(config=config_file, seed=3), smoke_base_dir(), out)
+    made(base(config=config_file, seed=3), smoke_base_dir(), out)
     return out / "model"
 
 
 @pytest.mark.parametrize("name", SHIPPED_CONFIGS)
 def test_the_shipped_configurations_are_the_papers_models(name, tmp_path):
-    assert initialize(base(config=name), smoke_base_dir(), tmp_path)["parameters"] == PARAMETERS[name]
+    assert made(base(config=name), smoke_base_dir(), tmp_path)["parameters"] == PARAMETERS[name]
     config = AutoConfig.from_pretrained(tmp_path / "model")
     assert config.max_position_embeddings == 64
     assert {file.name for file in (tmp_path / "model").iterdir()} == {
@@ -72,7 +78,7 @@ def test_the_seed_says_the_weights_and_what_is_saved_has_no_seed(config_file, ti
     for name, tensor in one.state_dict().items():
         assert torch.equal(tensor, two.state_dict()[name]), name
     assert one.model.layers[0].mlp.up_proj.weight.std().item() == pytest.approx(0.02, rel=0.1)
-    initialize(base(config=config_file, seed=4), smoke_base_dir(), tmp_path)
+    made(base(config=config_file, seed=4), smoke_base_dir(), tmp_path)
     other = causal_lm(tmp_path / "model", torch.float32)
     assert not torch.equal(one.lm_head.weight, other.lm_head.weight)
     one.save_pretrained(tmp_path / "saved")
@@ -92,7 +98,7 @@ def test_the_seed_says_the_weights_and_what_is_saved_has_no_seed(config_file, ti
 def test_a_configuration_that_does_not_fit_is_told(change, message, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(TINY | change))
     with pytest.raises(UserError, match=message):
-        initialize(base(config=str(tmp_path / "config.json")), smoke_base_dir(), tmp_path)
+        made(base(config=str(tmp_path / "config.json")), smoke_base_dir(), tmp_path)
 
 
 def test_a_configuration_that_is_not_there_is_told(tmp_path):
