@@ -161,7 +161,7 @@ def test_an_interrupted_training_resumes_from_its_checkpoint(workplace: Path, st
     assert json.loads((finished / "record.json").read_text())["facts"]["resumed_from_step"] == 8
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_to_the_group_ends_the_run_in_one_line(signum: signal.Signals, tmp_path: Path) -> None:
     """What a terminal's Ctrl-C, Slurm or `timeout` do: the embedded server is hit too."""
     log = tmp_path / "log"
