@@ -27,6 +27,7 @@ def cells(workplace: Path, target: str) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.slow
 def test_every_cell_that_the_paper_fills_is_filled_from_records(workplace: Path) -> None:
     table = cells(workplace, "table-3")
     assert len({cell["row"] for cell in table}) == 8
@@ -37,6 +38,7 @@ def test_every_cell_that_the_paper_fills_is_filled_from_records(workplace: Path)
     assert {path.suffix for path in written} == {".md", ".tex", ".csv", ".json"}
 
 
+@pytest.mark.slow
 def test_each_stage_ran_once_for_all_rows_that_share_it(workplace: Path) -> None:
     store = workplace / "store"
     assert {stage: len(records(store, stage)) for stage in ("chunk", "score", "extend", "train")} == {
@@ -47,6 +49,7 @@ def test_each_stage_ran_once_for_all_rows_that_share_it(workplace: Path) -> None
     }
 
 
+@pytest.mark.slow
 def test_training_weighted_what_it_should(workplace: Path) -> None:
     shares = {}
     for path in (workplace / "store" / "train").glob("*/metrics.jsonl"):
@@ -58,6 +61,7 @@ def test_training_weighted_what_it_should(workplace: Path) -> None:
     assert shares["uniform"] == 0
 
 
+@pytest.mark.slow
 def test_a_second_run_does_no_work_and_says_so(workplace: Path) -> None:
     before = {stage: records(workplace / "store", stage) for stage in ("train", "evaluate")}
     done = run("reproduce", "table-3", *small_settings(), cwd=workplace)
@@ -66,6 +70,7 @@ def test_a_second_run_does_no_work_and_says_so(workplace: Path) -> None:
     assert {stage: records(workplace / "store", stage) for stage in before} == before
 
 
+@pytest.mark.slow
 def test_plan_and_report_read_the_store_only(workplace: Path) -> None:
     plan = json.loads(run("plan", "table-3", *small_settings(), "--json", cwd=workplace).stdout)
     assert {artifact["action"] for artifact in plan["artifacts"]} == {"reuse"}
@@ -81,12 +86,12 @@ def test_plan_and_report_read_the_store_only(workplace: Path) -> None:
     ).read_text()
 
 
-def test_a_report_of_an_empty_store_is_one_line(workplace: Path) -> None:
-    (workplace / "elsewhere").mkdir()
-    done = run("report", "table-3", "--store", "elsewhere", "--out", "empty", cwd=workplace)
+def test_a_report_of_an_empty_store_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    done = run("report", "table-3", "--store", "elsewhere", "--out", "empty", cwd=tmp_path)
     assert done.returncode == 1
     assert "has no record of it (not evaluated yet); run tokenweight reproduce table-3 --scale smoke" in done.stderr
-    assert not (workplace / "empty").exists()
+    assert not (tmp_path / "empty").exists()
 
 
 @pytest.mark.slow
