@@ -36,7 +36,7 @@ class Outcome:
 
     made: int = 0  # artifacts
     reused: int = 0
-    failed: dict[Piece, Exception] = field(default_factory=dict)
+    failed: dict[Piece, Exception] = field(default_factory=dict)  # in the plan's order
     skipped: list[Piece] = field(default_factory=list)  # what depends on a failed one
     left: list[Piece] = field(default_factory=list)  # not begun or interrupted when the time was over
 
@@ -115,7 +115,7 @@ class _Run:
     """The pieces of a run, by what has become of them."""
 
     def __init__(self, pieces: Sequence[Piece], slots: Slots, end: float) -> None:
-        self.slots, self.end = slots, end
+        self.slots, self.end, self.order = slots, end, pieces
         self.waiting = [piece for piece in pieces if not piece.reused]
         self.unfinished = set(self.waiting)
         self.at_work: set[Piece] = set()
@@ -141,6 +141,7 @@ class _Run:
             if piece.reused:
                 future.wait()
         self.outcome.left += self.waiting
+        self.outcome.failed = {piece: self.outcome.failed[piece] for piece in self.order if piece in self.outcome.failed}
         return self.outcome
 
     def _begin_what_is_ready(self) -> None:
