@@ -19,8 +19,9 @@ from tokenweight.corpus import novel
 from tokenweight.corpus.assets import shipped_tokenizer_dir
 from tokenweight.corpus.lexicon import words
 from tokenweight.corpus.sources import documents
-from tokenweight.recipes.mini import BOOKS, TOKENIZER
+from tokenweight.recipes.schema import FilesCorpus
 
+TOKENIZER = "books-8k"  # as scale mini names it
 VOCABULARY = 8192
 NOVEL_SEED = 1_000_003  # of no recipe
 NOVEL_PIECES = 2000
@@ -38,7 +39,7 @@ def main() -> None:
 
 def texts(books: Path) -> Iterator[str]:
     """What the tokenizer learns from; digits have entries of their own (learn_tokenizer)."""
-    for book in documents(BOOKS.model_copy(update={"path": str(books)}), "train"):
+    for book in documents(FilesCorpus(path=str(books), validation_documents=10), "train"):
         yield _without_digits(book.text)
     for piece in novel.short_pieces(NOVEL_SEED, "tokenizer", NOVEL_PIECES):
         yield _without_digits(piece.text)

@@ -141,12 +141,13 @@ def _ruler_sources() -> list[Finding]:
 def _credentials() -> list[Finding]:
     from huggingface_hub import get_token, try_to_load_from_cache
 
-    from tokenweight.recipes.paper import LLAMA3_8B
+    from tokenweight.recipes.scales import scaled
 
     token = Finding("hub token", "ok", "present") if get_token() else Finding(
         "hub token", "absent", "for the gated Llama-3 8B (scale paper); hf auth login"
     )  # fmt: skip
-    repo_id, revision = LLAMA3_8B["base.repo_id"].value, LLAMA3_8B["base.revision"].value
+    settings = scaled("table-3/uniform", "paper")
+    repo_id, revision = settings["base.repo_id"].value, settings["base.revision"].value
     cached = isinstance(try_to_load_from_cache(repo_id, "config.json", revision=revision), str)
     model = Finding(repo_id, "ok", "in the local cache") if cached else Finding(
         repo_id, "absent", f"for scale paper; hf download {repo_id} --revision {revision}"

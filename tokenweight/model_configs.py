@@ -11,13 +11,13 @@ from typing import Any
 from tokenweight.assets import shipped_config
 from tokenweight.context.stages import Extend
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
-from tokenweight.recipes.ablations import LLAMA31_8B, LLAMA32_1B, LLAMA32_3B, PHI2_ID
-from tokenweight.recipes.paper import LLAMA3_8B
 from tokenweight.recipes.schema import Architecture
 from tokenweight.training.flops import MLP_MATRICES, attention_widths
 from tokenweight.training.stages import Initialize, Pretrain, Train
 
-LLAMA3_8B_ID: str = LLAMA3_8B["base.repo_id"].value
+LLAMA3_8B_ID, LLAMA31_8B = "meta-llama/Meta-Llama-3-8B", "meta-llama/Llama-3.1-8B"
+LLAMA32_1B, LLAMA32_3B = "meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-3B"
+PHI2_ID = "microsoft/phi-2"
 
 # The paper's models: a shipped configuration, and what is other in the config.json of their repository.
 _PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from tokenweight.model_configs import LLAMA3_8B_ID, parameters, published_config
+from tokenweight.model_configs import LLAMA3_8B_ID, LLAMA32_1B, LLAMA32_3B, PHI2_ID, parameters, published_config
 from tokenweight.planning.costs import SAMPLE_SECONDS, scoring_hours, training_hours, training_memory
-from tokenweight.recipes.ablations import LLAMA32_1B, LLAMA32_3B, PHI2_ID
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,13 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes import Inputs, load
-from tokenweight.recipes.mini import BOOKS, ECHOES, PRETRAINING, RECALL
 from tokenweight.recipes.schema import EchoCorpus, FilesCorpus, MixtureCorpus, NovelCorpus, PretrainBase
+
+BASE = load("table-3/uniform", "mini").recipe.base
+assert isinstance(BASE, PretrainBase)
+PRETRAINING = BASE.corpus
+assert isinstance(PRETRAINING, MixtureCorpus)
+BOOKS, RECALL, ECHOES = (part.corpus for part in PRETRAINING.parts)
 
 
 @pytest.fixture

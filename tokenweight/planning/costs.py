@@ -15,7 +15,6 @@ from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.model_configs import config_of, parameters
 from tokenweight.pipeline.stage import Artifact, HubModel
-from tokenweight.recipes.corpora import PG19
 from tokenweight.recipes.schema import Execution, NovelCorpus, Scorer, Training
 from tokenweight.training.flops import PEAK_FLOPS, attention_widths, forward_flops
 from tokenweight.training.stages import Pretrain, Score, Train
@@ -35,7 +34,7 @@ SAMPLE_SECONDS = {
     "perplexity": 2.2 / 8,
 }
 WHOLE_SAMPLES = {"bbh": 6511 / 27, "longbench": 3750 / 16, "mmlu": 14_042 / 57}  # of a task, where all are asked
-PG19_SEQUENCES, PG19_TOKENS = 70_000, 32_768  # Section 4, Datasets
+PG19_ID, PG19_SEQUENCES, PG19_TOKENS = "emozilla/pg19", 70_000, 32_768  # Section 4, Datasets
 
 _TOKEN_BYTES = 4  # uint32; the novel's kind (1) and distance (4) beside it
 _NOVEL_BYTES = 5
@@ -124,7 +123,12 @@ def _fetched(model: Artifact) -> str:
 def _chunk_bytes(stage: Chunk) -> float | None:
     chunking = stage.chunking
     sequences = chunking.sequences
-    if sequences is None and stage.corpus == PG19 and chunking.long_tokens == PG19_TOKENS:
+    if (
+        sequences is None
+        and stage.corpus.kind == "hub"
+        and stage.corpus.repo_id == PG19_ID
+        and chunking.long_tokens == PG19_TOKENS
+    ):
         sequences = PG19_SEQUENCES  # other corpora that are chunked whole are not known beforehand
     if sequences is None:
         return None

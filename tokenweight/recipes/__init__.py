@@ -1,4 +1,4 @@
-"""The experiments as code. `load` gives a recipe by name, scale and a user's inputs."""
+"""The experiments' recipes. `load` gives one by name, scale and a user's inputs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
-from tokenweight.recipes import ablations, mini, paper, smoke
-from tokenweight.recipes.cited import Settings, build, cite, replace
+from tokenweight.recipes.cited import Settings, build
 from tokenweight.recipes.inputs import Inputs, apply
-from tokenweight.recipes.schema import Recipe, Scale
+from tokenweight.recipes.scales import names, scaled
+from tokenweight.recipes.schema import SCALES, Recipe, Scale
 
-SCALES: tuple[Scale, ...] = ("smoke", "mini", "paper")
-
-RECIPES = {**paper.RECIPES, **ablations.RECIPES}
-
-__all__ = [
-    "SCALES", "Inputs", "Loaded", "check_settings", "load", "load_all", "load_each", "names", "scaled", "seeded",
-]  # fmt: skip
+__all__ = ["SCALES", "Inputs", "Loaded", "check_settings", "load", "load_all", "load_each", "names", "scaled", "seeded"]
 
 
 @dataclass(frozen=True)
@@ -29,14 +23,14 @@ class Loaded:
     known: frozenset[str] = frozenset()  # those of the user's settings that the recipe has
 
 
-def names() -> list[str]:
-    """Names of all recipes, e.g. table-3/frozen-sparse."""
-    return list(RECIPES)
-
-
 def seeded(name: str, seed: int) -> str:
     """Name of a recipe's run with another seed, e.g. table-3/uniform/seed-2; seed 0 is the recipe itself."""
     return f"{name}/seed-{seed}" if seed else name
+
+
+def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
+    """One recipe by name; raises UserError as `load_all` does."""
+    return load_all([name], scale, inputs)[0]
 
 
 def load_all(wanted: list[str], scale: Scale, inputs: Inputs | None = None) -> list[Loaded]:
@@ -71,21 +65,3 @@ def check_settings(loaded: list[Loaded], inputs: Inputs | None) -> None:
             f"--set {unknown[0]}: no such setting in {', '.join(recipes) if len(recipes) < 3 else 'these recipes'}; "
             f"`tokenweight show-config {last.name} --scale {last.scale}` lists them"
         )
-
-
-def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
-    """One recipe by name; raises UserError as `load_all` does."""
-    return load_all([name], scale, inputs)[0]
-
-
-def scaled(name: str, scale: Scale) -> Settings:
-    """A recipe's settings at a scale, before a user's inputs; UserError for an unknown name."""
-    plain, _, seed = name.partition("/seed-")
-    if plain not in RECIPES or (seed and not seed.isdecimal()):
-        raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")
-    settings = paper.settings_of(RECIPES[plain])
-    scalings = {"smoke": smoke.SCALING, "mini": mini.SCALING}
-    settings = scalings[scale].apply(settings) if scale in scalings else settings
-    if seed and "training.steps" in settings:
-        settings = replace(settings, cite(f"seed {seed}", {"seed": int(seed), "chunking.seed": int(seed)}))
-    return settings

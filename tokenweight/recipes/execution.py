@@ -10,29 +10,13 @@ from pydantic import ValidationError
 from tokenweight.errors import UserError
 from tokenweight.recipes.cited import assignments, one_line, parse
 from tokenweight.recipes.launch_check import check_combination, check_installed
+from tokenweight.recipes.scales import of_scale
 from tokenweight.recipes.schema import Execution, Scale
-
-_DEFAULTS: dict[Scale, Execution] = {
-    "smoke": Execution(micro_batch_sequences=2, eval_batch_sequences=16, save_every_steps=8),
-    "mini": Execution(micro_batch_sequences=16, save_every_steps=50),
-    # Appendix B: 8 A100-80GB, DeepSpeed level 3, one sequence a GPU
-    "paper": Execution(
-        launcher="torchrun",
-        processes=8,
-        device="cuda",
-        micro_batch_sequences=1,
-        save_every_steps=20,
-        deepspeed_stage=3,
-        checkpointing="keep_projections",
-        fused=True,
-        gpus="all",
-    ),
-}
 
 
 def default_execution(scale: Scale) -> Execution:
     """The execution of a scale: smoke inline on what is there, paper as in Appendix B."""
-    return _DEFAULTS[scale]
+    return Execution.model_validate(of_scale(scale)["execution"])
 
 
 def execution_for(scale: Scale, settings: Iterable[str] = (), **given: Any) -> Execution:

@@ -8,9 +8,10 @@ from typing import Any
 
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.recipes import Inputs, Loaded, load_all
-from tokenweight.recipes.ablations import PHI2_ID
 from tokenweight.recipes.inputs import last_part
 from tokenweight.recipes.schema import HubBase, PretrainBase
+
+PHI2_ID = "microsoft/phi-2"
 
 
 @dataclass(frozen=True)

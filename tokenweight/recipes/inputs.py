@@ -11,8 +11,8 @@ from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.pipeline.listing import SUFFIX
 from tokenweight.recipes.cited import Settings, assignments, cite, override, replace
+from tokenweight.recipes.scales import of_scale
 from tokenweight.recipes.schema import Frozen, Scale
-from tokenweight.recipes.smoke import PRETRAIN
 
 _GIVEN = "given by you"
 
@@ -129,7 +129,9 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]
     if inputs.base == "pretrain":
         if scale == "paper":
             raise UserError("--base pretrain: the paper extends a published model; choose scale smoke or mini")
-        known = _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else PRETRAIN
+        known = (
+            _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else of_scale("smoke")["pretrain"]
+        )
         corpus = known.get("corpus", _subtree(settings, "evaluation.perplexity.corpus"))
         if inputs.corpus:
             corpus = _read_from(_existing("--corpus", inputs.corpus), corpus)  # type: ignore[arg-type]

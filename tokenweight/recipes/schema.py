@@ -6,7 +6,7 @@ in :class:`Execution` and never enter a fingerprint (architecture: identity and 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
 
@@ -33,6 +33,7 @@ from tokenweight.weighting.settings import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
 Scale = Literal["smoke", "mini", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
 Parity = Literal["paper", "authors"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
 
