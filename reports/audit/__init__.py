@@ -6,84 +6,64 @@ give some such value of it; that a value follows does not say that it is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 from tokenweight.pipeline.experiment import Emphasis
-from tokenweight.reports.audit import rules
-from tokenweight.reports.audit.claims import check_claim
-from tokenweight.reports.audit.intervals import Interval, interval_of, recompute
-from tokenweight.reports.audit.rules import Audit, EmphasisCheck, ValueCheck
+from tokenweight.reports.audit.claims import Cells, check_claim
+from tokenweight.reports.audit.numbers import Interval, interval_of, recompute
+from tokenweight.reports.audit.rules import Audit, Derivation, EmphasisCheck, ValueCheck, rules
 from tokenweight.reports.emphasis import emphasise
-from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.targets import TARGETS
-
-Cells = Mapping[str, PaperNumber]  # by place, as of paper_cells()
 
 
 def audit(cells: Cells) -> Audit:
-    """Check all that `reports/audit/` says how to check, on these cells."""
+    """Check all that `rules.json` says how to check, on these cells, by place as of `paper_cells()`."""
     return Audit(
         values=tuple(check_values(cells)),
         emphasis=tuple(check_emphasis(cells)),
-        claims=tuple(check_claim(claim, cells) for claim in rules.claims()),
+        claims=tuple(check_claim(claim, cells) for claim in rules().claims),
         relations=(longbench_sides(cells),),
-        unchecked=rules.unchecked(),
+        unchecked=rules().unchecked,
     )
 
 
 def check_values(cells: Cells) -> Iterator[ValueCheck]:
     """Each derived value; one that does not follow is tried again with its sources' other printed values."""
-    found = [_check_value(rule, cell, sources, cells) for rule, cell, sources in _all_derivations()]
-    twice = _printed_twice(found)
-    for (rule, cell, sources), check in zip(_all_derivations(), found, strict=True):
+    derived = [(rule, cell, sources) for rule in rules().derivations for cell, sources in rule.each()]
+    found = [_check_value(*each, cells) for each in derived]
+    # Places whose value is printed elsewhere too, and differently there.
+    differing = [(c.cell, *c.sources) for c in found if c.kind == "repeated value" and not c.follows]
+    twice = {here: there for pair in differing for here, there in (pair, pair[::-1])}
+    for (rule, cell, sources), check in zip(derived, found, strict=True):
         if check.follows:
             yield check
             continue
         other = {source: twice[source] for source in sources if source in twice}
         again = tuple(other.get(source, source) for source in sources)
         helps = bool(other) and cell not in other.values() and _check_value(rule, cell, again, cells).follows
-        yield check.model_copy(
-            update={
-                "follows_with": {place: cells[place].printed for place in other.values()} if helps else {},
-                "remark": rules.derivation_remarks().get(cell, ""),
-            }
-        )
+        follows_with = {place: cells[place].printed for place in other.values()} if helps else {}
+        yield check.model_copy(update={"follows_with": follows_with, "remark": rules().remarks.get(cell, "")})
 
 
-def _all_derivations() -> Iterator[tuple[rules.Derivation, str, tuple[str, ...]]]:
-    for rule in rules.derivations():
-        for cell, sources in rule.each():
-            yield rule, cell, sources
-
-
-def _check_value(rule: rules.Derivation, cell: str, sources: tuple[str, ...], cells: Cells) -> ValueCheck:
+def _check_value(rule: Derivation, cell: str, sources: Sequence[str], cells: Cells) -> ValueCheck:
     terms = [interval_of(source, cells[source]) for source in sources]
-    result, printed = recompute(rule, terms), interval_of(cell, cells[cell])
-    as_printed = recompute(rule, [Interval.exactly(term.middle) for term in terms])
+    result = recompute(rule, terms)
+    as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms])
+    printed, first = cells[cell], cells[sources[0]]
+    # A value that is repeated with as many decimals is the same number, not only a near one.
+    same = rule.kind != "repeated value" or printed.decimals != first.decimals or printed.value == first.value
     return ValueCheck(
         kind=rule.kind,
         cell=cell,
         place=rule.place,
         reading=rule.reading,
         sources={source: cells[source].printed for source in sources},
-        printed=cells[cell].printed,
+        printed=printed.printed,
         recomputed=float(as_printed.middle),
         low=float(result.low),
         high=float(result.high),
-        follows=_same(rule.kind, cells[cell], cells[sources[0]]) and result.meets(printed),
+        follows=same and result.meets(interval_of(cell, printed)),
     )
-
-
-def _same(kind: str, cell: PaperNumber, source: PaperNumber) -> bool:
-    """A value that is repeated with as many decimals is the same number, not only a near one."""
-    return kind != "repeated value" or cell.decimals != source.decimals or cell.value == source.value
-
-
-def _printed_twice(checks: list[ValueCheck]) -> dict[str, str]:
-    """Places whose value is printed elsewhere too, and differently there."""
-    pairs = [(check.cell, next(iter(check.sources))) for check in checks if check.kind == "repeated value"]
-    differing = {check.cell for check in checks if check.kind == "repeated value" and not check.follows}
-    return {here: there for pair in pairs if pair[0] in differing for here, there in (pair, pair[::-1])}
 
 
 def check_emphasis(cells: Cells) -> Iterator[EmphasisCheck]:

@@ -2,106 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
+from typing import Any
 
-from tokenweight.reports.audit import audit, rules
-from tokenweight.reports.audit.rules import Audit, ClaimCheck, EmphasisCheck, ValueCheck
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from tokenweight.reports.audit import audit
+from tokenweight.reports.audit.rules import Audit, ClaimCheck, EmphasisCheck, ValueCheck, rules
 from tokenweight.reports.markdown import escape, line
 from tokenweight.reports.paper.numbers import paper_cells, place_name
 
-_PREAMBLE = (
-    "Written by `tokenweight audit`: each number of the paper that derives from others printed there, recomputed from "
-    "them. A printed number stands for all that round to it, so a value follows if some such numbers give it. That a "
-    "value does not follow says that it and its sources cannot all be right as read here, not which of them is wrong; "
-    "that it follows does not say that it is right. Rows and columns have the names of `reports/paper/by_row.json`."
-)
+Words = tuple[str, ...]  # a row of a table
 
 
 def render(found: Audit) -> str:
     """All sections; an empty one says so."""
-    wrong = [check for check in found.values if not check.follows]
-    marks = [check for check in found.emphasis if not check.follows]
-    partly, whole = ([c for c in found.claims if c.holds is holds] for holds in (False, True))
-    parts = [
-        "# The paper's own numbers, recomputed",
-        _PREAMBLE,
-        _summary(found),
-        f"## {len(wrong)} values that do not follow",
-        _table(("value", "printed", "recomputed", "what it means"), map(value_words, wrong)),
-        f"## {len(marks)} marks (bold, italic, underline) that do not follow",
-        _table(("cell", "printed", "recomputed"), map(mark_words, marks))
-        if marks
-        else _all_marks_follow(found.emphasis),
-        f"## {len(partly)} sentences with exceptions",
-        "Held against the cells as read here; a gentler reading may hold.",
-        _table(("place", "words", "read as", "exceptions", "what it means"), map(claim_words, partly)),
-        f"## {len(whole)} sentences that hold",
-        _table(("place", "words", "read as"), map(_claim, whole)),
-        "## Relations",
-        *map(escape, found.relations),
-        "## Readings",
-        "What these checks rest on and the paper does not say:",
-        _list(dict.fromkeys(f"{_scope(check)}: {check.reading}" for check in found.values if check.reading)),
-        "## Not checked",
-        _list(found.unchecked),
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {"line": line, "text": escape}
+    return environment.get_template("audit.md.jinja").render(
+        found=found,
+        kinds=_kinds(found),
+        values=[_value(check) for check in found.values if not check.follows],
+        marks=[_marks(check) for check in found.emphasis if not check.follows],
+        partly=[_claim(check) for check in found.claims if check.exceptions],
+        complete=[_claim(check)[:3] for check in found.claims if not check.exceptions],
+        readings=dict.fromkeys(f"{_scope(check)}: {check.reading}" for check in found.values if check.reading),
+    )
+
+
+def findings_about(target: str) -> dict[str, Any] | None:
+    """What does not follow of a target, as rows of words; None where nothing of it was checked.
+
+    `values` are (name, printed, recomputed, meaning), `marks` (cell, printed, recomputed), `claims` a sentence's five
+    words, `checked` how many values derive from others. A value belongs to the table it stands in.
+    """
+    found = _audit_of_the_paper()
+    here = [check for check in found.values if check.cell.startswith(f"{target}/")]
+    marks = [check for check in found.emphasis if check.cell.startswith(f"{target}/")]
+    claims = [
+        check
+        for rule, check in zip(rules().claims, found.claims, strict=True)
+        if target in (rule.table, rule.than_table) and check.exceptions
     ]
-    return "\n\n".join(parts) + "\n"
+    if not here and not marks and not claims:
+        return None
+    return {
+        "values": [_value(check) for check in here if not check.follows],
+        "marks": [_marks(check) for check in marks if not check.follows],
+        "claims": [_claim(check) for check in claims],
+        "checked": len(here),
+    }
 
 
-def _summary(found: Audit) -> str:
-    outcomes: dict[str, list[bool]] = {}
-    for value in found.values:
-        outcomes.setdefault(value.kind, []).append(value.follows)
-    outcomes["bold, italic, underline"] = [mark.follows for mark in found.emphasis]
-    outcomes["sentence"] = [claim.holds for claim in found.claims]
-    rows = ((kind, str(len(each)), str(sum(each)), str(len(each) - sum(each))) for kind, each in outcomes.items())
-    return _table(("kind", "checked", "follow", "do not"), rows)
+@cache
+def _audit_of_the_paper() -> Audit:
+    return audit(paper_cells())
 
 
-def value_words(check: ValueCheck) -> tuple[str, ...]:
-    """A value that does not follow: its name, printed, recomputed, what it means."""
-    sign, decimals = "+" if check.cell.endswith("-difference") else "", _decimals(check.printed) + 1
+def _kinds(found: Audit) -> Iterable[Words]:
+    """(kind, checked, follow, do not)."""
+    outcomes = [(value.kind, value.follows) for value in found.values]
+    outcomes += [("bold, italic, underline", mark.follows) for mark in found.emphasis]
+    outcomes += [("sentence", not claim.exceptions) for claim in found.claims]
+    by_kind: dict[str, list[bool]] = {}
+    for kind, follows in outcomes:
+        by_kind.setdefault(kind, []).append(follows)
+    return [(kind, str(len(each)), str(sum(each)), str(len(each) - sum(each))) for kind, each in by_kind.items()]
+
+
+def _value(check: ValueCheck) -> Words:
+    sign = "+" if check.cell.endswith("-difference") else ""
+    decimals = len(check.printed.partition(".")[2]) + 1
     recomputed, low, high = (f"{v:{sign}.{decimals}f}" for v in (check.recomputed, check.low, check.high))
     span = f" ({low} to {high})" if low != high else ""
-    sources = ", ".join(f"{place_name(place)} {printed}" for place, printed in check.sources.items())
-    instead = ", ".join(f"{place_name(place)} {printed}" for place, printed in check.follows_with.items())
-    meaning = (
-        f"{check.kind.capitalize()} of {sources} ({check.place}).",
-        f"It follows with {instead}." if instead else "",
-        check.remark,
+    sources, instead = (
+        ", ".join(f"{place_name(place)} {printed}" for place, printed in cells.items())
+        for cells in (check.sources, check.follows_with)
     )
-    return place_name(check.cell), check.printed, recomputed + span, " ".join(filter(None, meaning))
+    meaning = f"{check.kind.capitalize()} of {sources} ({check.place})."
+    meaning += f" It follows with {instead}." if instead else ""
+    return place_name(check.cell), check.printed, recomputed + span, f"{meaning} {check.remark}".strip()
 
 
-def _decimals(printed: str) -> int:
-    return len(printed.partition(".")[2])
-
-
-def mark_words(check: EmphasisCheck) -> tuple[str, ...]:
-    """A cell's marks: its name, printed, recomputed."""
+def _marks(check: EmphasisCheck) -> Words:
     return place_name(check.cell), " ".join(check.printed) or "none", " ".join(check.recomputed) or "none"
 
 
-def _all_marks_follow(checks: Sequence[EmphasisCheck]) -> str:
-    marked = sum(bool(check.printed) for check in checks)
-    rest = f"no other of the {len(checks)} cells has one"
-    return f"All {marked} marked cells have the mark that their caption's rule gives, and {rest}."
-
-
-def _claim(check: ClaimCheck) -> tuple[str, ...]:
-    return check.place, f"“{check.quote}”", check.reading
-
-
-def claim_words(check: ClaimCheck) -> tuple[str, ...]:
-    """A sentence with exceptions: place, words, how it is read, the exceptions, what they mean."""
+def _claim(check: ClaimCheck) -> Words:
+    """Place, words, how it is read, the exceptions, what they mean."""
     listed = "; ".join(
         f"{comparison.text} is within rounding" if comparison.outcome == "within rounding" else f"not {comparison.text}"
         for comparison in check.exceptions
     )
     counted = f"{len(check.exceptions)} of {len(check.comparisons)}: {listed}"
-    return *_claim(check), counted, check.remark
+    return check.place, f"“{check.quote}”", check.reading, counted, check.remark
 
 
 def _scope(check: ValueCheck) -> str:
@@ -109,47 +111,3 @@ def _scope(check: ValueCheck) -> str:
     table, row, column = check.cell.split("/")
     of = {"mean": f"{table}/{column}", "weighted mean": f"{table}/{column}", "repeated value": table}
     return f"{place_name(of.get(check.kind, f'{table}/{row}'))} ({check.kind})"
-
-
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    body = [line(map(escape, row)) for row in rows]
-    return "\n".join((line(headings), line("---" for _ in headings), *body)) if body else "None."
-
-
-def _list(texts: Iterable[str]) -> str:
-    return "\n".join(f"- {escape(text)}" for text in texts)
-
-
-@dataclass(frozen=True)
-class Findings:
-    """Rows of (name, printed, recomputed, meaning), (cell, printed, recomputed), and of a sentence's five words."""
-
-    values: tuple[tuple[str, ...], ...]
-    marks: tuple[tuple[str, ...], ...]
-    claims: tuple[tuple[str, ...], ...]
-    checked: int  # values of the target that derive from others
-
-
-def findings_about(target: str) -> Findings | None:
-    """None where nothing of the target was checked. A value belongs to the table it stands in."""
-    found = _audit()
-    here = [check for check in found.values if check.cell.startswith(f"{target}/")]
-    marks = [check for check in found.emphasis if check.cell.startswith(f"{target}/")]
-    claims = [
-        check
-        for rule, check in zip(rules.claims(), found.claims, strict=True)
-        if target in (rule.table, rule.than_table) and not check.holds
-    ]
-    if not here and not marks and not claims:
-        return None
-    return Findings(
-        values=tuple(value_words(check) for check in here if not check.follows),
-        marks=tuple(mark_words(check) for check in marks if not check.follows),
-        claims=tuple(claim_words(check) for check in claims),
-        checked=len(here),
-    )
-
-
-@cache
-def _audit() -> Audit:
-    return audit(paper_cells())

@@ -1,15 +1,14 @@
-"""How the paper's values derive from each other, what its sentences say of them, and what a check finds, as data.
+"""How the paper's values derive from each other, what its sentences say of them, and what a check finds.
 
-`derivations.json` and `claims.json`; a place of a cell is `table/row/column`, as in `paper_cells()`.
+The first two are data, in `rules.json`; a place of a cell is `table/row/column`, as in `paper_cells()`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -24,14 +23,14 @@ class Derivation(Frozen):
     `rows` gives one) and column.
     """
 
-    kind: str  # a key of intervals.py
+    kind: str  # a formula of numbers.py
     cell: str
     sources: tuple[str, ...]
     rows: dict[str, str] | tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ("",)
     weights: tuple[int, ...] = ()  # of a weighted mean
     factor: str = "1"  # a fraction: from the sources' unit to the printed one
-    dimension: int | None = None  # of the rotary embedding
+    dimension: int = 0  # of the rotary embedding
     place: str  # where the paper says so
     reading: str = ""  # what the paper does not say and is read into it
 
@@ -39,25 +38,45 @@ class Derivation(Frozen):
         """(cell, sources) of every row and column."""
         rows = self.rows if isinstance(self.rows, dict) else {row: row for row in self.rows}
         for row, other in (rows or {"": ""}).items():
-            for column in self.columns or ("",):
+            for column in self.columns:
                 names = {"row": row, "other": other, "column": column}
                 yield self.cell.format(**names), tuple(source.format(**names) for source in self.sources)
 
 
-class Claim(Frozen):
-    """A sentence of the paper as an order of cells; see claims.py for the kinds."""
+class Sentence(Frozen):
+    """A sentence of the paper that compares cells."""
 
     quote: str  # a few words
     place: str
-    kind: str  # a key of claims.py
+    kind: str  # a case of claims.py
+    reading: str  # what is compared
+
+
+class Claim(Sentence):
+    """A sentence as an order of cells."""
+
     table: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     mean: bool = False  # of the columns, in place of each column alone
     than_table: str | None = None  # where the other rows stand, if not in `table`
     than_rows: tuple[str, ...] = ()
-    reading: str  # what is compared
     remark: str = ""  # what it means where it does not hold
+
+
+class Rules(Frozen):
+    """The content of rules.json."""
+
+    derivations: tuple[Derivation, ...]
+    remarks: dict[str, str]  # a word on each value that does not follow, by its cell
+    claims: tuple[Claim, ...]
+    unchecked: tuple[str, ...]  # what cannot be recomputed from what is printed, and why
+
+
+@cache
+def rules() -> Rules:
+    """All that is checked."""
+    return Rules.model_validate_json((Path(__file__).parent / "rules.json").read_bytes())
 
 
 class ValueCheck(Frozen):
@@ -102,25 +121,16 @@ class Comparison(Frozen):
     outcome: Literal["holds", "fails", "within rounding"]
 
 
-class ClaimCheck(Frozen):
+class ClaimCheck(Sentence):
     """A sentence beside the cells it speaks of."""
 
-    quote: str
-    place: str
-    kind: str
-    reading: str
     comparisons: tuple[Comparison, ...]
     remark: str = ""
 
     @property
     def exceptions(self) -> tuple[Comparison, ...]:
-        """Comparisons that do not hold."""
+        """Comparisons that do not hold; of a sentence that holds there are none."""
         return tuple(comparison for comparison in self.comparisons if comparison.outcome != "holds")
-
-    @property
-    def holds(self) -> bool:
-        """Whether all comparisons do."""
-        return not self.exceptions
 
 
 class Audit(Frozen):
@@ -132,32 +142,3 @@ class Audit(Frozen):
     claims: tuple[ClaimCheck, ...]
     relations: tuple[str, ...]
     unchecked: tuple[str, ...]
-
-
-@cache
-def derivations() -> tuple[Derivation, ...]:
-    """All rules of derivation."""
-    return tuple(Derivation.model_validate(rule) for rule in _read("derivations.json")["rules"])
-
-
-@cache
-def derivation_remarks() -> dict[str, str]:
-    """A word on each value that does not follow, by its cell."""
-    remarks: dict[str, str] = _read("derivations.json")["remarks"]
-    return remarks
-
-
-@cache
-def claims() -> tuple[Claim, ...]:
-    """All sentences that can be checked from cells."""
-    return tuple(Claim.model_validate(claim) for claim in _read("claims.json")["claims"])
-
-
-@cache
-def unchecked() -> tuple[str, ...]:
-    """What cannot be recomputed from what is printed, and why."""
-    return tuple(_read("claims.json")["unchecked"])
-
-
-def _read(name: str) -> Any:
-    return json.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
