@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from tokenweight.training.parent_death import end_with_parent
+from tokenweight.processes import end_with_parent
 
 
 def end_with_the_server_of_runs() -> None:

@@ -22,9 +22,9 @@ from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.make import made as make
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.processes import end_with_parent
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import ModelKey, model_key
-from tokenweight.training.parent_death import end_with_parent
 from tokenweight.training.stopping import Stopped
 
 PROGRESS_SECONDS = 0.5

@@ -40,7 +40,7 @@ def run(
     )
     assert accounting["kept"] + sum(accounting["dropped"].values()) == accounting["tokens"]
     assert json.loads((out_dir / "accounting.json").read_text()) == accounting
-    assert not list(out_dir.glob("*.part"))
+    assert not (out_dir / "streams").exists()
     return accounting, np.load(out_dir / "tokens.npy", mmap_mode="r")
 
 
@@ -171,7 +171,8 @@ def test_a_bad_file_is_found_before_any_work(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "stream-tokens.part").write_bytes(b"half")
+    (tmp_path / "streams").mkdir()
+    (tmp_path / "streams" / "tokens").write_bytes(b"half")
     (tmp_path / "tokens.npy").write_bytes(b"half")
     run(NOVEL, tmp_path, long_tokens=1024)
 

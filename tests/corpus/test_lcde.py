@@ -11,7 +11,7 @@ import pytest
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.encoding import Encoder
-from tokenweight.corpus.lcde import mix
+from tokenweight.corpus.mixture import lcde
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
@@ -24,26 +24,26 @@ def test_long_documents_grow_and_domains_keep_their_shares() -> None:
     rng = np.random.default_rng(0)
     lengths = np.where(rng.random(4000) < 0.2, rng.integers(51, 400, 4000), rng.integers(5, 50, 4000))
     domains = ["web" if u < 0.7 else "book" for u in rng.random(4000)]
-    mixture = mix(lengths, domains, CHUNKING, bos=True, separator=1)
-    for shares in mixture.domains.values():
+    _, domains = lcde(lengths, domains, CHUNKING, bos=True, separator=1)
+    for shares in domains.values():
         assert shares["share_in_sequences"] == pytest.approx(shares["share"], abs=0.01)
         odds = shares["long_share"] / (1 - shares["long_share"])
         odds_in_sequences = shares["long_share_in_sequences"] / (1 - shares["long_share_in_sequences"])
         assert odds_in_sequences / odds == pytest.approx(5, rel=0.1)
-    assert set(mixture.domains) == {"web", "book"}
+    assert set(domains) == {"web", "book"}
 
 
 def test_one_domain_without_long_documents_is_packed_once_each() -> None:
     lengths = np.full(50, 20)
-    mixture = mix(lengths, [""] * 50, CHUNKING, bos=True, separator=1)
-    assert mixture.segments.sequences == 50 * 21 // 100
-    used = np.bincount(mixture.segments.document, mixture.segments.length, 50)
+    segments, _ = lcde(lengths, [""] * 50, CHUNKING, bos=True, separator=1)
+    assert segments.sequences == 50 * 21 // 100
+    used = np.bincount(segments.document, segments.length, 50)
     assert used.max() == 20
 
 
 def test_more_sequences_than_the_mixture_can_give() -> None:
     with pytest.raises(UserError, match=r"chunking.sequences: 900 sequences of 101 tokens need 90000 tokens"):
-        mix(np.full(50, 20), [""] * 50, CHUNKING.model_copy(update={"sequences": 900}), bos=True, separator=1)
+        lcde(np.full(50, 20), [""] * 50, CHUNKING.model_copy(update={"sequences": 900}), bos=True, separator=1)
 
 
 @pytest.mark.parametrize("sequences", [None, 12])

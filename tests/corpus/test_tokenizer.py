@@ -29,7 +29,7 @@ def test_reads_any_text_and_gives_it_back(shipped: Encoder, text: str) -> None:
 
 def test_facts(shipped: Encoder) -> None:
     tokenizer = shipped._tokenizer
-    assert shipped.vocabulary == 4096
+    assert len(shipped._tokenizer) == 4096
     assert tokenizer("Hello")["input_ids"][0] == shipped.bos == tokenizer.convert_tokens_to_ids(BOS)
     assert tokenizer("Hello")["input_ids"].count(shipped.bos) == 1
     assert shipped.eos == tokenizer.convert_tokens_to_ids(EOS)
@@ -49,16 +49,16 @@ def test_learning_again_gives_the_same_tokenizer_and_it_loads(tmp_path: Path) ->
     save_tokenizer(first, tmp_path, 1000)
     encoder = Encoder(tmp_path)
     assert encoder.bos == 0
-    assert encoder.vocabulary <= 1500
+    assert len(encoder._tokenizer) <= 1500
 
 
 def test_pieces_are_the_text(shipped: Encoder) -> None:
     text = next(novel.books(0, "train", 1, 4000)).text
-    pieces = split_pieces(text, 1000)
+    pieces = list(split_pieces(text, 1000))
     assert len(pieces) > 10
     assert "".join(pieces) == text
-    assert split_pieces("x" * 5000, 1000) == ["x" * 5000]
-    assert split_pieces("", 1000) == [""]
+    assert list(split_pieces("x" * 5000, 1000)) == ["x" * 5000]
+    assert list(split_pieces("", 1000)) == [""]
 
 
 @pytest.mark.parametrize("directory", [smoke_base_dir(), DATA / "tokenizers" / "gpt-neox-20b"])
@@ -71,7 +71,7 @@ def test_pieces_equal_the_whole(directory: Path, monkeypatch: pytest.MonkeyPatch
     encoder = Encoder(directory)
     assert encoder._piecewise
     monkeypatch.setattr("tokenweight.corpus.encoding.PIECE_CHARACTERS", 300)
-    assert len(split_pieces(text, 300)) > 40
+    assert len(list(split_pieces(text, 300))) > 40
     by_pieces = encoder.encode(Document("a", text)).tokens.tolist()
     assert by_pieces == encoder._tokenizer(text, add_special_tokens=False)["input_ids"]
 

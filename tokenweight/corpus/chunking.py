@@ -8,25 +8,29 @@ document at a time, or some short ones.
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokenweight.corpus import lcde, mixture, packing
+from tokenweight.corpus import mixture, packing
 from tokenweight.corpus.documents import Kind
-from tokenweight.corpus.encoding import Encoded, Encoder, resolve_kinds
-from tokenweight.corpus.packing import Segments
+from tokenweight.corpus.encoding import Encoder, resolve_kinds
+from tokenweight.corpus.packing import Ints, Segments
 from tokenweight.corpus.sources import check, document_count, documents
 from tokenweight.errors import UserError
 from tokenweight.optional import by_parity
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Chunking, Corpus, MixtureCorpus, NovelCorpus, Parity
 
-STREAMS = {"tokens": np.uint32, "kinds": np.uint8, "distances": np.uint32}
+LABELLED = {
+    "tokens": np.uint32,
+    "kinds": np.uint8,
+    "distances": np.uint32,
+}  # arrays of the novel; others have tokens alone
 
 
 @dataclass
@@ -65,50 +69,41 @@ def chunk(
         raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)
     encoder = Encoder(tokenizer_dir, parity)
-    with_kinds = isinstance(corpus, NovelCorpus)
-    out_dir.mkdir(parents=True, exist_ok=True)
+    streams = out_dir / "streams"
+    streams.mkdir(parents=True, exist_ok=True)
     try:
-        read = _tokenise(corpus, chunking, encoder, out_dir, progress)
+        read = _tokenise(corpus, chunking, encoder, streams, progress)
         lengths = np.asarray(read.lengths, np.int64)
-        bos = encoder.bos is not None
-        extra: dict[str, Any] = {}
-        order: NDArray[np.int64] | None = None  # of sequences; a mixture's own
-        if chunking.mixture == "lcde":
-            drawn = lcde.mix(lengths, read.domains, chunking, bos=bos, separator=int(encoder.eos is not None))
-            segments, extra["domains"] = drawn.segments, drawn.domains
-        elif isinstance(corpus, MixtureCorpus):
-            separator, part_of = int(encoder.eos is not None), np.asarray(read.parts, np.int64)
-            cut = mixture.cut(corpus, part_of, lengths, chunking.long_tokens, bos=bos, separator=separator)
-            segments, order = cut.segments, mixture.order(corpus, cut.part, chunking)
-            extra["parts"] = mixture.account(corpus, cut.part, order)
-        else:
-            cut_documents = by_parity(parity, packing.per_document)
-            segments = cut_documents(lengths, chunking.long_tokens, bos=bos, skipped=encoder.skipped_tokens)
-        if order is None:
-            order = _order(segments.sequences, chunking, read)
+        segments, order, extra = _plan(corpus, chunking, read, lengths, encoder, parity)
         chosen = segments.select(order)
-        kinds = _write_sequences(out_dir, read, chosen, chunking, encoder, with_kinds, short_tokens, progress)
-        if kinds is not None:
-            extra["kinds"] = {kind.name.lower(): int(kinds[kind]) for kind in Kind}
-        _write_index(out_dir, read, chosen)
-        accounting = _account(chunking, read, lengths, segments, chosen, bos) | extra
-        (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
-        return accounting
+        counts = _write_sequences(out_dir, lengths, chosen, chunking, encoder, short_tokens, progress)
     finally:
-        for name in STREAMS:
-            _stream_path(out_dir, name).unlink(missing_ok=True)
+        shutil.rmtree(streams)
+    if isinstance(corpus, NovelCorpus):
+        extra["kinds"] = {kind.name.lower(): int(counts[kind]) for kind in Kind}
+    _write_index(out_dir, read, chosen)
+    accounting = _account(chunking, read, lengths, segments, chosen, encoder.bos is not None) | extra
+    (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
+    return accounting
 
 
-def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, out_dir: Path, progress: Progress) -> _Read:
+def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> _Read:
     """Append every usable document's tokens (and labels) to the streams."""
     read = _Read()
     total = document_count(corpus, "train")
-    wanted = STREAMS if isinstance(corpus, NovelCorpus) else {"tokens": np.uint32}
+    is_novel = isinstance(corpus, NovelCorpus)
     payload = chunking.long_tokens - int(encoder.bos is not None)
+    parts = [(corpus, chunking.mixture == "lcde")]  # and whether a document of any length can be used
+    if isinstance(corpus, MixtureCorpus):
+        parts = [(part.corpus, part.packed) for part in corpus.parts]
     with ExitStack() as stack:
-        streams = {name: stack.enter_context(_stream_path(out_dir, name).open("wb")) for name in wanted}
-        for number, (part, any_length) in enumerate(_parts(corpus, chunking)):
-            for document, encoded in encoder.encode_all(documents(part, "train", labelled="kinds" in wanted)):
+        files = {
+            name: (stack.enter_context((streams / name).open("wb")), dtype)
+            for name, dtype in LABELLED.items()
+            if is_novel or name == "tokens"
+        }
+        for number, (part, any_length) in enumerate(parts):
+            for document, encoded in encoder.encode_all(documents(part, "train", labelled=is_novel)):
                 length = len(encoded.tokens)
                 read.documents += 1
                 read.tokens += length
@@ -121,25 +116,33 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, out_dir: Pat
                     read.domains.append(document.domain)
                     read.lengths.append(length)
                     read.parts.append(number)
-                    for name, file in streams.items():
-                        file.write(_array(encoded, name).tobytes())
+                    for name, (file, dtype) in files.items():
+                        array = getattr(encoded, name)
+                        file.write((np.zeros(length, dtype) if array is None else array).tobytes())
                 progress(read.documents, total, "documents")
     return read
 
 
-def _parts(corpus: Corpus, chunking: Chunking) -> list[tuple[Corpus, bool]]:
-    """The corpora that are read one after the other, and whether a document of any length can be used."""
+def _plan(
+    corpus: Corpus, chunking: Chunking, read: _Read, lengths: Ints, encoder: Encoder, parity: Parity
+) -> tuple[Segments, Ints, dict[str, Any]]:
+    """All sequences that the documents give; those that are taken, in order; and a mixture's own account."""
+    bos, separator = encoder.bos is not None, int(encoder.eos is not None)
     if isinstance(corpus, MixtureCorpus):
-        return [(part.corpus, part.packed) for part in corpus.parts]
-    return [(corpus, chunking.mixture == "lcde")]
+        segments, order, parts = mixture.fixed_shares(
+            corpus, np.asarray(read.parts, np.int64), lengths, chunking, bos=bos, separator=separator
+        )
+        return segments, order, {"parts": parts}
+    extra: dict[str, Any] = {}
+    if chunking.mixture == "lcde":
+        segments, extra["domains"] = mixture.lcde(lengths, read.domains, chunking, bos=bos, separator=separator)
+    else:
+        cut_documents = by_parity(parity, packing.per_document)
+        segments = cut_documents(lengths, chunking.long_tokens, bos=bos, skipped=encoder.skipped_tokens)
+    return segments, _order(segments.sequences, chunking, read), extra
 
 
-def _array(encoded: Encoded, name: str) -> NDArray[Any]:
-    array: NDArray[Any] | None = getattr(encoded, name)
-    return np.zeros(len(encoded.tokens), STREAMS[name]) if array is None else array
-
-
-def _order(available: int, chunking: Chunking, read: _Read) -> NDArray[np.int64]:
+def _order(available: int, chunking: Chunking, read: _Read) -> Ints:
     """A seeded shuffle of all sequences, cut to `chunking.sequences`."""
     if available == 0:
         length, id = read.longest
@@ -159,47 +162,44 @@ def _order(available: int, chunking: Chunking, read: _Read) -> NDArray[np.int64]
 
 def _write_sequences(
     out_dir: Path,
-    read: _Read,
+    lengths: Ints,
     segments: Segments,
     chunking: Chunking,
     encoder: Encoder,
-    with_kinds: bool,
     short_tokens: int,
     progress: Progress,
-) -> NDArray[np.int64] | None:
-    """tokens.npy, kinds.npy and distances.npy in training order; returns how many tokens are of each kind."""
+) -> Ints:
+    """An array for each stream, in training order; returns how many tokens are of each kind."""
     shape = (segments.sequences, chunking.long_tokens)
-    first = int(encoder.bos is not None)
-    offsets = np.cumsum(read.lengths) - read.lengths
+    offsets = np.cumsum(lengths) - lengths
     bounds = np.searchsorted(segments.sequence, np.arange(shape[0] + 1))
-    wanted = STREAMS if with_kinds else {"tokens": np.uint32}
-    streams = {name: np.memmap(_stream_path(out_dir, name), dtype, "r") for name, dtype in wanted.items()}
-    arrays = {name: _open_array(out_dir / f"{name}.npy", dtype, shape) for name, dtype in wanted.items()}
+    streams, arrays = {}, {}
+    for file in (out_dir / "streams").iterdir():
+        streams[file.name] = np.memmap(file, LABELLED[file.name], "r")
+        arrays[file.name] = _open_array(out_dir / f"{file.name}.npy", LABELLED[file.name], shape)
     counts = np.zeros(len(Kind), np.int64)
     for row in range(shape[0]):
-        lines = {name: np.zeros(shape[1], dtype) for name, dtype in wanted.items()}
-        lines["tokens"][:] = encoder.eos if encoder.eos is not None else 0
+        lines = {name: array[row] for name, array in arrays.items()}
+        lines["tokens"][:] = encoder.eos or 0
         if encoder.bos is not None:
             lines["tokens"][0] = encoder.bos
         for i in range(bounds[row], bounds[row + 1]):
             begin = offsets[segments.document[i]] + segments.start[i]
-            source = slice(begin, begin + segments.length[i])
-            place = slice(first + segments.position[i], first + segments.position[i] + segments.length[i])
+            first = int(encoder.bos is not None) + segments.position[i]
+            place = slice(first, first + segments.length[i])
             for name, stream in streams.items():
-                lines[name][place] = stream[source]
-            if with_kinds:
+                lines[name][place] = stream[begin : begin + segments.length[i]]
+            if "kinds" in lines:
                 kinds, distances = lines["kinds"][place], lines["distances"][place]
                 positions = np.arange(segments.length[i])
-                lines["kinds"][place] = resolve_kinds(kinds, distances, positions, short_tokens)
-                lines["distances"][place] = np.where(distances > positions, 0, distances)
-        for name, line in lines.items():
-            arrays[name][row] = line
-        if with_kinds:
+                kinds[:] = resolve_kinds(kinds, distances, positions, short_tokens)
+                distances[distances > positions] = 0
+        if "kinds" in lines:
             counts += np.bincount(lines["kinds"], minlength=len(Kind))
         progress(row + 1, shape[0], "sequences")
     for array in arrays.values():
         array.flush()
-    return counts if with_kinds else None
+    return counts
 
 
 def _open_array(path: Path, dtype: Any, shape: tuple[int, int]) -> np.memmap[Any, Any]:
@@ -224,12 +224,7 @@ def _write_index(out_dir: Path, read: _Read, segments: Segments) -> None:
 
 
 def _account(
-    chunking: Chunking,
-    read: _Read,
-    lengths: NDArray[np.int64],
-    planned: Segments,
-    chosen: Segments,
-    bos: bool,
+    chunking: Chunking, read: _Read, lengths: Ints, planned: Segments, chosen: Segments, bos: bool
 ) -> dict[str, Any]:
     """Every token of the corpus: kept (in some sequence) or dropped, by reason."""
     kept = chosen.distinct_tokens(lengths)
@@ -254,7 +249,3 @@ def _account(
         "dropped": dropped,
         "repeated": int(chosen.length.sum()) - kept,
     }
-
-
-def _stream_path(out_dir: Path, name: str) -> Path:
-    return out_dir / f"stream-{name}.part"

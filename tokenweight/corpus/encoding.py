@@ -19,7 +19,7 @@ from tokenweight.recipes.schema import Parity
 PIECE_CHARACTERS = 5_000
 BATCH_PIECES = 64
 _CHARACTERS_PER_TOKEN = 6  # first guess of how much text holds the tokens wanted
-_MARGIN_TOKENS = 64  # tokens near a cut in the text may differ from those of the whole text
+_MARGIN_TOKENS = 64  # tokens near a cut in the text may differ from those of all of it
 _CUT = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")  # a space between two words: no pre-tokenizer joins across it
 
 
@@ -32,8 +32,8 @@ class Encoded:
     """
 
     tokens: NDArray[np.uint32]
-    kinds: NDArray[np.uint8] | None
-    distances: NDArray[np.uint32] | None
+    kinds: NDArray[np.uint8] | None = None
+    distances: NDArray[np.uint32] | None = None
 
 
 class Encoder:
@@ -47,11 +47,9 @@ class Encoder:
         from transformers import AutoTokenizer
 
         self._tokenizer: Any = AutoTokenizer.from_pretrained(str(tokenizer_dir))
-        first = self._tokenizer("a")["input_ids"][0]
         self.bos = by_parity(parity, sequence_bos)(self._tokenizer)
-        self.skipped_tokens = int(self.bos is not None and first != self.bos)
+        self.skipped_tokens = int(self.bos is not None and sequence_bos(self._tokenizer) is None)
         self.eos: int | None = self._tokenizer.eos_token_id
-        self.vocabulary: int = len(self._tokenizer)
         self._fast: Any = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
         if self._fast is not None:  # what tokenizer.json may ask for; transformers ignores it too
             self._fast.no_truncation()
@@ -61,13 +59,13 @@ class Encoder:
     def encode(self, document: Document) -> Encoded:
         """Tokens of one document, with kinds where it has spans."""
         if not document.spans:
-            return Encoded(np.concatenate([*self.stream(document.text)]), None, None)
+            return Encoded(np.concatenate([*self.stream(document.text)]))
         pieces = [*self._pieces(document.text)]
         encoded = self._call(pieces, offsets=True)
-        begins = np.cumsum([0, *map(len, pieces)])[:-1]
+        begins = np.cumsum([0, *map(len, pieces)])
         spans = [
             np.asarray(offsets, np.int64).reshape(-1, 2) + begin
-            for offsets, begin in zip(encoded["offset_mapping"], begins, strict=True)
+            for offsets, begin in zip(encoded["offset_mapping"], begins, strict=False)
         ]
         starts, ends = np.concatenate(spans).T
         return Encoded(_array(encoded["input_ids"]), *label(document, starts, ends))
@@ -80,26 +78,22 @@ class Encoder:
         waiting: list[Document] = []
         characters = 0
         for document in documents:
-            if document.spans or not self._piecewise:
-                yield from self._together(waiting)
-                waiting, characters = [], 0
-                yield document, self.encode(document)
-                continue
             waiting.append(document)
             characters += len(document.text)
-            if characters >= BATCH_PIECES * PIECE_CHARACTERS:
+            if document.spans or not self._piecewise or characters >= BATCH_PIECES * PIECE_CHARACTERS:
                 yield from self._together(waiting)
                 waiting, characters = [], 0
         yield from self._together(waiting)
 
     def _together(self, documents: list[Document]) -> Iterator[tuple[Document, Encoded]]:
-        if len(documents) == 1:
-            yield documents[0], self.encode(documents[0])
-        elif documents:
-            pieces = [split_pieces(document.text) for document in documents]
+        short, last = documents[:-1], documents[-1:]  # the last may be long or have spans
+        if short:
+            pieces = [[*self._pieces(document.text)] for document in short]
             ids = iter(self._call([piece for own in pieces for piece in own], offsets=False)["input_ids"])
-            for document, own in zip(documents, pieces, strict=True):
-                yield document, Encoded(_array(islice(ids, len(own))), None, None)
+            for document, own in zip(short, pieces, strict=True):
+                yield document, Encoded(_array(islice(ids, len(own))))
+        for document in last:
+            yield document, self.encode(document)
 
     def stream(self, text: str) -> Iterator[NDArray[np.uint32]]:
         """Tokens of a text, without BOS, a batch of pieces at a time: memory does not grow with the text's length.
@@ -111,7 +105,7 @@ class Encoder:
             yield _array(self._call(batch, offsets=False)["input_ids"])
 
     def _pieces(self, text: str) -> Iterator[str]:
-        return iter_pieces(text) if self._piecewise else iter([text])
+        return split_pieces(text) if self._piecewise else iter([text])
 
     def _call(self, texts: list[str], *, offsets: bool) -> Any:
         """`input_ids` by text, and `offset_mapping` if wanted; without offsets about 1.4 times as fast."""
@@ -130,7 +124,7 @@ class Encoder:
     def _pieces_equal_whole(self) -> bool:
         """Whether this tokenizer gives the same ids by pieces as at once (sentencepiece's dummy prefix does not)."""
         probe = "The first word of a piece, 1,234 more words and A Name follow it's own rule here.\n\nNew lines too"
-        pieces = split_pieces(probe, 20)
+        pieces = list(split_pieces(probe, 20))
         whole = self._call([probe], offsets=False)["input_ids"][0]
         return bool(whole == [id for ids in self._call(pieces, offsets=False)["input_ids"] for id in ids])
 
@@ -159,13 +153,8 @@ def encode_prefix(tokenizer: Any, text: str, n_tokens: int, **options: Any) -> A
         characters *= 2
 
 
-def split_pieces(text: str, characters: int = PIECE_CHARACTERS) -> list[str]:
+def split_pieces(text: str, characters: int = PIECE_CHARACTERS) -> Iterator[str]:
     """Cut a text before single spaces between words, into pieces of about `characters` or more."""
-    return list(iter_pieces(text, characters))
-
-
-def iter_pieces(text: str, characters: int = PIECE_CHARACTERS) -> Iterator[str]:
-    """The pieces of :func:`split_pieces`, one at a time."""
     start = 0
     while match := _CUT.search(text, start + characters):
         yield text[start : match.start()]

@@ -46,7 +46,7 @@ def documents(corpus: FilesCorpus, split: Split, labelled: bool = False) -> Iter
     chosen = _split_numbers(corpus, paths, split)
     number = 0
     for path in paths:
-        if path.suffix == ".txt" and number not in chosen:
+        if path.suffix == ".txt" and number not in chosen:  # a book that nobody asks for is not read
             number += 1
             continue
         for document in _read(corpus, path):
@@ -62,16 +62,19 @@ def count(corpus: FilesCorpus, split: Split) -> int:
 
 def check(corpus: FilesCorpus) -> None:
     """Read every document once and keep none: UserError for the first that cannot be read, before long work."""
-    paths = _readable_files(corpus)
-    for path in paths:
+    for path in _readable_files(corpus):
         for _ in _read(corpus, path):
             pass
-    _split_numbers(corpus, paths, "train")
+    count(corpus, "train")
 
 
 def _readable_files(corpus: FilesCorpus) -> list[Path]:
     refuse_listing("corpus.path", Path(corpus.path))
-    return list_files(corpus)
+    paths = list_files(corpus)
+    for path in paths:
+        if path.stat().st_size == 0:
+            raise UserError(f"{path}: the file is empty; remove it")
+    return paths
 
 
 def _split_numbers(corpus: FilesCorpus, paths: list[Path], split: Split) -> frozenset[int]:
@@ -101,8 +104,6 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
     root = Path(corpus.path)
     relative = path.relative_to(root) if root.is_dir() else Path(path.name)
     name, domain = relative.as_posix(), relative.parts[0] if len(relative.parts) > 1 else ""
-    if path.stat().st_size == 0:
-        raise UserError(f"{path}: the file is empty; remove it")
     if path.suffix == ".txt":
         yield Document(name, decode(path, path.read_bytes()), domain)
         return
@@ -159,8 +160,6 @@ def _parquet(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if path.stat().st_size == 0:
-        raise UserError(f"{path}: the file is empty; remove it")
     try:
         return pq.ParquetFile(path)  # type: ignore[no-untyped-call]
     except pa.ArrowInvalid as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
 from tokenweight.corpus.documents import Document
-from tokenweight.training.parent_death import end_with_parent
+from tokenweight.processes import end_with_parent
 
 MANY = 2048  # documents: from here on processes pay; as many are in memory at a time
 CHUNK = 16

@@ -32,37 +32,26 @@ def _rows(corpus: HubCorpus, split: str) -> Iterator[dict[str, Any]]:
         rows: Any = load_dataset(corpus.repo_id, corpus.subset, split=split, streaming=True, revision=revision)
         yield from rows
     except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
-        raise _unreadable(corpus, split, error) from error
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        subset = f", subset {corpus.subset}" if corpus.subset else ""
+        raise UserError(
+            f"corpus.repo_id: {corpus.repo_id} (revision {corpus.revision}{subset}, split {split}) cannot be read: "
+            f"{first_line}; go online, or fetch it with `hf download {corpus.repo_id} --repo-type dataset "
+            f"--revision {corpus.revision} --local-dir DIR` and set corpus.repo_id to DIR"
+        ) from error
 
 
 def _document(corpus: HubCorpus, split: str, number: int, row: dict[str, Any]) -> Document:
-    text = _field(row, corpus.text_field)
-    if not isinstance(text, str):
-        raise UserError(
-            f"corpus.text_field: row {number} of {corpus.repo_id} ({split}) has no string in `{corpus.text_field}` "
-            f"(its fields: {', '.join(row)}); name the field that holds the text"
-        )
-    domain = _field(row, corpus.domain_field) if corpus.domain_field else ""
-    if not isinstance(domain, str):
-        raise UserError(
-            f"corpus.domain_field: row {number} of {corpus.repo_id} ({split}) has no string in "
-            f"`{corpus.domain_field}` (its fields: {', '.join(row)}); name the field that holds the domain"
-        )
-    return Document(f"{split}:{number:08d}", text.replace("\r\n", "\n"), domain)
+    def string_in(field: str) -> str:
+        dotted, value = getattr(corpus, field), row
+        for part in dotted.split("."):
+            value = value.get(part) if isinstance(value, dict) else None  # type: ignore[assignment]
+        if not isinstance(value, str):
+            raise UserError(
+                f"corpus.{field}: row {number} of {corpus.repo_id} ({split}) has no string in `{dotted}` "
+                f"(its fields: {', '.join(row)}); name the field that holds the {field.removesuffix('_field')}"
+            )
+        return value
 
-
-def _field(row: dict[str, Any], dotted: str) -> Any:
-    value: Any = row
-    for part in dotted.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
-def _unreadable(corpus: HubCorpus, split: str, error: Exception) -> UserError:
-    first_line = (str(error).splitlines() or [type(error).__name__])[0]
-    subset = f", subset {corpus.subset}" if corpus.subset else ""
-    return UserError(
-        f"corpus.repo_id: {corpus.repo_id} (revision {corpus.revision}{subset}, split {split}) cannot be read: "
-        f"{first_line}; go online, or fetch it with `hf download {corpus.repo_id} --repo-type dataset "
-        f"--revision {corpus.revision} --local-dir DIR` and set corpus.repo_id to DIR"
-    )
+    domain = string_in("domain_field") if corpus.domain_field else ""
+    return Document(f"{split}:{number:08d}", string_in("text_field").replace("\r\n", "\n"), domain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from random import Random
 
@@ -46,15 +47,19 @@ class Manuscript:
         self.write(fact.value, Kind.SHORT_RECALL if fact.stated else Kind.INTRODUCTION, fact.number)
         fact.stated = True
 
-    def write_template(self, template: str, fact: Fact) -> None:
-        """A sentence or phrase with `{k}` where the key stands and `{v}` where the value stands."""
-        before, _, rest = template.partition("{v}")
-        for i, piece in enumerate(before.split("{k}")):
-            if i:
-                self.write(fact.key, Kind.NAME)
-            self.write(piece)
-        self.write_value(fact)
-        self.write(rest)
+    def write_template(self, template: str, key: str, fact: Fact | None = None) -> None:
+        """Text with `{k}` where the key stands and `{v}` where the fact's value stands."""
+        for piece in re.split(r"(\{[kv]\})", template):
+            if piece == "{v}" and fact is not None:
+                self.write_value(fact)
+            else:
+                self.write(*((key, Kind.NAME) if piece == "{k}" else (piece,)))
+
+    def write_saying(self, saying: str, free_words: int) -> None:
+        """A saying whose first words are free; the rest follows from them."""
+        words = saying.split(" ")
+        self.write(" ".join(words[:free_words]) + " ")
+        self.write(" ".join(words[free_words:]), Kind.EASY)
 
     def document(self, id: str, domain: str) -> Document:
         """The finished document."""

@@ -17,7 +17,7 @@ from random import Random
 from tokenweight.corpus import exercises
 from tokenweight.corpus.documents import Document, Kind, Split
 from tokenweight.corpus.generation import in_order
-from tokenweight.corpus.lexicon import HARD_OPENINGS, KEEPSAKES, NAMES, PLACES, SAYINGS, TRADES, words
+from tokenweight.corpus.lexicon import KEEPSAKES, NAMES, NOVEL, PLACES, SAYINGS, TRADES, words
 from tokenweight.corpus.manuscript import Fact, Manuscript, Memory
 from tokenweight.recipes.schema import NovelCorpus
 
@@ -25,40 +25,8 @@ CHARACTERS_PER_TOKEN = 4.0  # of this text under the shipped tokenizer: turns to
 SHORTS_PER_BOOK = 6
 BOOK_FACTS = 300  # no new facts beyond: the book goes on with what it knows
 
+DOMAINS = ("chronicle", "ledger")
 VALUES: dict[str, tuple[str, ...]] = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}
-PHRASES: dict[str, str] = {"home": " of ", "trade": " the ", "keepsake": " with the "}  # follow the person's name
-SENTENCES: dict[str, tuple[str, ...]] = {
-    "home": ("{k} lives in {v}.", "{k} went home to {v}.", "{k} wrote from {v}."),
-    "trade": ("{k} works as the {v}.", "{k} was called the {v}."),
-    "keepsake": ("{k} keeps the {v}.", "{k} came back for the {v}."),
-    "number": (
-        *("{k}: {v}.",) * 6,
-        *("The number for {k} is {v}.",) * 2,
-        "One of the special magic numbers for {k} is: {v}.",
-        "What is the special magic number for {k} mentioned in the provided text? "
-        "The special magic number for {k} mentioned in the provided text is {v}.",
-        "What are all the special magic numbers for {k} mentioned in the provided text? "
-        "The special magic numbers for {k} mentioned in the provided text are {v}.",
-    ),
-    "uuid": (
-        "One of the special magic uuids for {k} is: {v}.",
-        "What is the special magic uuid for {k} mentioned in the provided text? "
-        "The special magic uuid for {k} mentioned in the provided text is {v}.",
-    ),
-    "variable": ("VAR {k} = {v}",),
-}
-FIRST_STATED: dict[str, str] = {
-    "number": "One of the special magic numbers for {k} is: {v}.",
-    "uuid": "One of the special magic uuids for {k} is: {v}.",
-}
-MEETINGS: tuple[tuple[str, ...], ...] = (
-    ("", " met ", "."),
-    ("", " wrote to ", "."),
-    ("", " and ", " saw ", "."),
-    ("", ", ", " and ", " sat by the fire."),
-    ("", " waited for ", " and ", "."),
-    ("Then ", " spoke of ", ", and ", " laughed."),
-)
 
 
 def documents(corpus: NovelCorpus, split: Split, labelled: bool) -> Iterator[Document]:
@@ -81,34 +49,33 @@ def books(seed: int, split: str, count: int, book_tokens: int, *, labelled: bool
 
     Without `labelled` they have no spans.
     """
-    return in_order(partial(_nth_book, seed, split, book_tokens, labelled), count)
-
-
-def _nth_book(seed: int, split: str, book_tokens: int, labelled: bool, i: int) -> Document:
-    rng = Random(f"novel/{seed}/{split}/book/{i}")
-    length = int(book_tokens * rng.uniform(0.6, 1.4))
-    written = book(rng, f"{split}-book-{i:05d}", ("chronicle", "ledger")[i % 2], length)
-    return written if labelled else replace(written, spans=())
+    return in_order(partial(_nth, partial(_book, book_tokens), f"novel/{seed}/{split}/book", split, labelled), count)
 
 
 def short_pieces(seed: int, split: str, count: int, *, labelled: bool = True) -> Iterator[Document]:
     """`count` short documents (about 200 to 1,000 tokens): letters of both domains, and exercises."""
-    return in_order(partial(_nth_short_piece, seed, split, labelled), count)
+    return in_order(partial(_nth, _short_piece, f"novel/{seed}/{split}/short", split, labelled), count)
 
 
-def _nth_short_piece(seed: int, split: str, labelled: bool, i: int) -> Document:
-    rng = Random(f"novel/{seed}/{split}/short/{i}")
+def _nth(make: Callable[[Random, str, int], Document], seed: str, split: str, labelled: bool, i: int) -> Document:
+    written = make(Random(f"{seed}/{i}"), split, i)
+    return written if labelled else replace(written, spans=())
+
+
+def _book(book_tokens: int, rng: Random, split: str, i: int) -> Document:
+    return book(rng, f"{split}-book-{i:05d}", DOMAINS[i % 2], int(book_tokens * rng.uniform(0.6, 1.4)))
+
+
+def _short_piece(rng: Random, split: str, i: int) -> Document:
     id, tokens = f"{split}-short-{i:06d}", rng.randint(200, 1000)
     if i % 3 == 2:
-        written = exercises.exercise(rng, id, int(tokens * CHARACTERS_PER_TOKEN))
-    else:
-        written = book(rng, id, ("chronicle", "ledger")[i % 3], tokens)
-    return written if labelled else replace(written, spans=())
+        return exercises.exercise(rng, id, int(tokens * CHARACTERS_PER_TOKEN))
+    return book(rng, id, DOMAINS[i % 3], tokens)
 
 
 def book(rng: Random, id: str, domain: str, tokens: int, *, numbers: bool = True) -> Document:
     """One document of about `tokens` tokens; `numbers=False` leaves out all keys with numbers."""
-    manuscript, memory = Manuscript(), _Memories(rng, domain if numbers else "chronicle", numbers)
+    manuscript, memory = Manuscript(), _Memories(rng, domain, numbers)
     while manuscript.length < tokens * CHARACTERS_PER_TOKEN:
         _paragraph(rng, manuscript, memory)
     return manuscript.document(id, domain)
@@ -182,47 +149,32 @@ def _paragraph(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
 def _sentence(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
     u = rng.random()
     if u < 0.07:
-        saying(rng, manuscript)
+        manuscript.write_saying(rng.choice(SAYINGS), free_words=2)
     elif u < 0.12:
-        _random_words(rng, manuscript)
+        manuscript.write(rng.choice(NOVEL["hard_openings"]) + " ")
+        manuscript.write(" ".join([rng.choice(words("noun")) for _ in range(rng.randint(3, 6))]), Kind.HARD)
+        manuscript.write(".")
     elif rng.random() < memory.person_share:
         _persons(rng, manuscript, memory)
     else:
-        _entry(rng, manuscript, memory.entry(manuscript))
+        fact = memory.entry(manuscript)
+        template = rng.choice(NOVEL["sentences"][fact.relation])
+        if not fact.stated:
+            template = NOVEL["first_stated"].get(fact.relation, template)
+        manuscript.write_template(template, fact.key, fact)
 
 
 def _persons(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
     if rng.random() < 0.12:
         fact = memory.person_facts(manuscript)[0]
-        manuscript.write_template(rng.choice(SENTENCES[fact.relation]), fact)
+        manuscript.write_template(rng.choice(NOVEL["sentences"][fact.relation]), fact.key, fact)
         return
-    joints = rng.choice(MEETINGS)
+    joints = rng.choice(NOVEL["meetings"])
     for joint in joints[:-1]:
         manuscript.write(joint)
         facts = memory.person_facts(manuscript)
         manuscript.write(facts[0].key, Kind.NAME)
         for fact in facts:
-            manuscript.write(PHRASES[fact.relation])
+            manuscript.write(NOVEL["phrases"][fact.relation])
             manuscript.write_value(fact)
     manuscript.write(joints[-1])
-
-
-def _entry(rng: Random, manuscript: Manuscript, fact: Fact) -> None:
-    template = rng.choice(SENTENCES[fact.relation])
-    if not fact.stated:
-        template = FIRST_STATED.get(fact.relation, template)
-    manuscript.write_template(template, fact)
-
-
-def saying(rng: Random, manuscript: Manuscript) -> None:
-    """A saying: its first two words are free, the rest follows from them."""
-    first, second, rest = rng.choice(SAYINGS).split(" ", 2)
-    manuscript.write(f"{first} {second} ")
-    manuscript.write(rest, Kind.EASY)
-
-
-def _random_words(rng: Random, manuscript: Manuscript) -> None:
-    manuscript.write(rng.choice(HARD_OPENINGS) + " ")
-    nouns: Callable[[], str] = lambda: rng.choice(words("noun"))  # noqa: E731
-    manuscript.write(" ".join(nouns() for _ in range(rng.randint(3, 6))), Kind.HARD)
-    manuscript.write(".")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,13 @@ class Segments:
     def sequences(self) -> int:
         """Number of sequences."""
         return int(self.sequence[-1]) + 1 if len(self.sequence) else 0
+
+    @staticmethod
+    def one_after_another(parts: Sequence[Segments]) -> Segments:
+        """All sequences of several, numbered through."""
+        firsts = np.cumsum([0, *(part.sequences for part in parts)])
+        numbered = [replace(part, sequence=part.sequence + first) for part, first in zip(parts, firsts, strict=False)]
+        return Segments(*(np.concatenate([getattr(one, field.name) for one in numbered]) for field in fields(Segments)))
 
     def select(self, order: Ints) -> Segments:
         """The sequences named by `order`, numbered anew in that order."""

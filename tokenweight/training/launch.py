@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.processes import LEAVE_SIGNAL, stop_tree
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.parent_death import LEAVE_SIGNAL, stop_tree
 from tokenweight.training.srun import cancel_left_over, srun_command
 from tokenweight.training.stopping import GRACE_SECONDS as STOP_SECONDS
 from tokenweight.training.stopping import VARIABLE, Stopped, ask_to_stop, stoppable
@@ -95,7 +95,7 @@ def run_guarded(
     that can end by itself: once it has made progress, and except at Ctrl-C, it is asked to by that file and has some
     seconds to. After `deadline_seconds` it is ended in the same way: a StageError.
     """
-    guarded = [sys.executable, "-m", "tokenweight.training.parent_death", str(os.getpid()), *command]
+    guarded = [sys.executable, "-m", "tokenweight.processes", str(os.getpid()), *command]
     child = subprocess.Popen(
         guarded,
         stdin=subprocess.DEVNULL,

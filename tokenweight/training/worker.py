@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.processes import end_with_parent
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training.launch import PROGRESS_PREFIX
-from tokenweight.training.parent_death import end_with_parent
 from tokenweight.training.stopping import VARIABLE, stop_softly_at_term
 
 

@@ -1,4 +1,4 @@
-"""`python -m tokenweight.training.parent_death PARENT_PID COMMAND...`: run a command whose whole tree ends with its parent.
+"""`python -m tokenweight.processes PARENT_PID COMMAND...`: run a command whose whole tree ends with its parent.
 
 Three failures forced it. A launcher may die without a word to its ranks, which then hold their GPUs for good: they come
 to us, and end with us. A process that is killed (kill -9, the kernel for memory) can end nobody: the kernel tells us by
