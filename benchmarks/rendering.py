@@ -30,7 +30,8 @@ import pyarrow.parquet as pq
 from tokenweight.pipeline.experiment import PAPER_LENGTHS
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS, RULER_TASK_COUNT
-from tokenweight.reports.targets import at_lengths, get_target
+from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets.resolve import at_lengths
 
 LENGTHS_TOKENS = (8192, 16384, 24576, 32768)
 MMLU_SUBJECTS, MMLU_QUESTIONS = 57, 14_042

@@ -19,7 +19,7 @@ from tokenweight.reports.notes import FEW_SAMPLES, Notes, few_samples, flag_note
 from tokenweight.reports.paper.numbers import paper_number
 from tokenweight.reports.runs import RunUnits, estimate_all, is_filled, phrase_tokens, read_all
 from tokenweight.reports.statistics import pearson, spearman
-from tokenweight.reports.targets.phrase import columns_of
+from tokenweight.reports.targets.columns import phrase_columns
 
 Estimates = dict[str, dict[str, Estimate]]  # row -> column -> estimate
 
@@ -31,7 +31,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     """
     experiment = manifest.experiment
     if any(isinstance(column.measure, PhraseToken) for column in experiment.columns):
-        columns = columns_of(phrase_tokens(manifest, store_root))
+        columns = phrase_columns(phrase_tokens(manifest, store_root))
         manifest = manifest.model_copy(update={"experiment": experiment.model_copy(update={"columns": columns})})
     units = read_all(manifest, store_root)
     return _assemble(manifest, estimate_all(units, manifest), units)

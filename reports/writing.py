@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tokenweight.files import write_files
-from tokenweight.recipes.cited import chosen_names
+from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports import delimited, latex, macros, markdown
 from tokenweight.reports.model import Report, Style
 from tokenweight.reports.styles import styled

@@ -13,11 +13,12 @@ from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
 from tokenweight.planning.plan import schedule, shortened
-from tokenweight.recipes.cited import chosen_names
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import ModelOptions
+from tokenweight.recipes.recipe import chosen_names
 from tokenweight.recipes.schema import Backend
-from tokenweight.reports.targets.user import models_experiment, resolve_user
+from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.typed import models_experiment
 
 OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")
 DEFAULT = OFFERED[:-1]  # pmi reads whole documents twice, for no table: on request
@@ -79,11 +80,12 @@ def plan_models(
         raise UserError(f"--tensor-parallel {how.tensor_parallel}: belongs to --backend vllm; leave it out")
     labelled = _labelled(models)
     user = models_experiment(
-        [model.name for model in models], benchmarks, labels=list(labelled), lengths_tokens=lengths_tokens,
+        {label: model.name for label, model in labelled.items()}, benchmarks, lengths_tokens=lengths_tokens,
         limit=how.limit if limit is None else limit, backend=how.backend,
     )  # fmt: skip
     bases = {model.name: model.base for model in models}
-    return plan_experiment(resolve_user(user, how.scale, inputs, bases=bases), store)
+    (resolved,), _ = find_experiments([user], how.scale, inputs, bases=bases)
+    return plan_experiment(resolved, store)
 
 
 def lacks_anything(planned: PlannedExperiment, store: Store) -> bool:

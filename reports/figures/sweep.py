@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.pipeline.manifest import Manifest
-from tokenweight.recipes.cited import shown
+from tokenweight.recipes.recipe import shown
 from tokenweight.reports.figures.points import Point, curve, drawing, points, whisker
 from tokenweight.reports.figures.style import COLOURS, OURS, Drawing, grid, look, plain, wrapped
 from tokenweight.reports.model import Report

@@ -1,58 +1,47 @@
-"""Each table and figure of the paper as data: which recipes are its rows, which measures its columns at given lengths."""
+"""Each table and figure of the paper as data: a YAML file here, of the form that a user's own has."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.experiment import PAPER_LENGTHS, Column, Experiment, Lengths
-from tokenweight.reports.targets import ablations, main_results, phrase, planted, pmi, ruler_tasks
-from tokenweight.reports.targets.columns import perplexity_lengths, tokens_label
+from tokenweight.reports.targets.schema import ExperimentSpec
+from tokenweight.reports.targets.yaml_file import read_experiment
 
-_TARGETS: tuple[tuple[Experiment, Callable[[Lengths], tuple[Column, ...]]], ...] = (
-    (phrase.TABLE_1, lambda _: phrase.COLUMNS),
-    (main_results.TABLE_3, main_results.table_3_columns),
-    (ablations.TABLE_4, ablations.with_average),
-    (ablations.TABLE_5, ablations.with_differences),
-    (ablations.TABLE_7, ablations.with_averages),
-    (main_results.TABLE_8, main_results.table_8_columns),
-    (main_results.TABLE_9, perplexity_lengths),
-    (main_results.TABLE_10, main_results.table_10_columns),
-    (ablations.TABLE_11, ablations.with_differences),
-    (ablations.FIGURE_1, ablations.only_differences),
-    (ablations.FIGURE_2, ablations.only_differences),
-    (pmi.FIGURE_3, lambda _: pmi.PMI_COLUMNS),
-    (ablations.FIGURE_4, ablations.only_differences),
-    (ablations.FIGURE_5, ablations.only_differences),
-    (planted.PLANTED, planted.columns),
-    (ruler_tasks.RULER_TASKS, ruler_tasks.columns),
-)
 ALL = "paper"  # the name that stands for every target of the paper
-_COLUMNS = {experiment.name: columns for experiment, columns in _TARGETS}
-TARGETS: dict[str, Experiment] = {experiment.name: experiment for experiment, _ in _TARGETS}  # columns: at_lengths
+_NAMES = (
+    "table-1", "table-3", "table-4", "table-5", "table-7", "table-8", "table-9", "table-10", "table-11",
+    "figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "planted", "ruler-tasks",
+)  # fmt: skip
 
 
-def at_lengths(name: str, lengths: Lengths) -> Experiment:
-    """The target with its columns and labels at a run's lengths, beside which stand those of the paper's."""
-    target = get_target(name)
-    papers = target.paper_lengths_tokens
-    paper_labels = {
-        column.paper: column.label for column in _COLUMNS[name](PAPER_LENGTHS.model_copy(update={"ruler": papers}))
-    }
-    columns = tuple(
-        replace(column, paper_label=paper_labels.get(column.paper) if column.paper else None)
-        for column in _COLUMNS[name](lengths)
-    )
-    rows = tuple(
-        replace(row, label=_scaled(row.label, lengths.ruler), paper_label=_scaled(row.label, papers))
-        for row in target.rows
-    )
-    return target.model_copy(update={"columns": columns, "rows": rows})
+class _Targets(Mapping[str, ExperimentSpec]):
+    """By name, each read when it is first looked at."""
+
+    def __getitem__(self, name: str) -> ExperimentSpec:
+        if name not in _NAMES:
+            raise KeyError(name)
+        return _read(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_NAMES)
+
+    def __len__(self) -> int:
+        return len(_NAMES)
 
 
-def get_target(name: str) -> Experiment:
-    """The target of that name, with labels for any lengths and without columns; UserError for an unknown one."""
+@cache
+def _read(name: str) -> ExperimentSpec:
+    return read_experiment(str(Path(__file__).parent / f"{name}.yaml")).spec
+
+
+TARGETS: Mapping[str, ExperimentSpec] = _Targets()
+
+
+def get_target(name: str) -> ExperimentSpec:
+    """The target of that name; UserError for an unknown one."""
     if name == "table-6":
         raise UserError(
             "target 'table-6': is measured on GPUs, not run from recipes; run benchmarks/training_cost.py --out FILE.json, "
@@ -63,8 +52,3 @@ def get_target(name: str) -> Experiment:
             f"target {name!r}: unknown; choose one of {', '.join(TARGETS)}, or {ALL} for all, or give a file like my.yaml"
         )
     return TARGETS[name]
-
-
-def _scaled(label: str, lengths_tokens: tuple[int, ...]) -> str:
-    short, long = tokens_label(lengths_tokens[0]), tokens_label(lengths_tokens[-1])
-    return label.replace("{short}", short).replace("{long}", long)

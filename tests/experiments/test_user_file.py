@@ -8,9 +8,9 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.experiment import ResolvedExperiment
 from tokenweight.planning.experiments import plan_experiment
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.experiments import ResolvedExperiment
 from tokenweight.reports.targets.find import find_experiments
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))

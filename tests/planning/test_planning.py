@@ -14,7 +14,8 @@ from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
-from tokenweight.recipes.schema import Execution, Recipe
+from tokenweight.recipes.recipe import Recipe
+from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import plan_texts
 from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.stages import Score, Train

@@ -12,7 +12,7 @@ from tokenweight.planning.graph import Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import ALL, TARGETS, find
-from tokenweight.reports.targets.find import resolve_target, targets_of
+from tokenweight.reports.targets.find import find_experiments, targets_of
 from tokenweight.tasks.experiments import plan_texts
 
 
@@ -138,7 +138,8 @@ def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
 
 def test_tables_say_which_models_stand_for_the_papers() -> None:
     def said(name: str, scale: Scale) -> tuple[str, ...]:
-        return resolve_target(name, scale, Inputs()).notes
+        (resolved,), _ = find_experiments([name], scale)
+        return resolved.notes
 
     for scale in ("smoke", "mini"):
         assert said("table-7", scale) == (

@@ -4,7 +4,8 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import SCALES, Inputs, load, names
-from tokenweight.recipes.schema import HubBase, HubCorpus, PretrainBase, Recipe, Scale
+from tokenweight.recipes.recipe import Recipe
+from tokenweight.recipes.schema import HubBase, HubCorpus, PretrainBase, Scale
 
 
 def recipe(name: str, scale: Scale = "paper") -> Recipe:

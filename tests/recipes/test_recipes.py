@@ -4,7 +4,7 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
-from tokenweight.recipes.cited import resolved
+from tokenweight.recipes.recipe import resolved
 from tokenweight.recipes.schema import FilesCorpus, LocalBase, PretrainBase, Scale
 
 GOLDEN = Path(__file__).parent / "golden-keys.txt"

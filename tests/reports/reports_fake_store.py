@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS
-from tokenweight.reports.targets import at_lengths, get_target
+from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets.resolve import at_lengths
 
 LENGTHS = (1024, 2048, 3072, 4096)
 RULER_TASKS = tuple(f"task_{i:02d}" for i in range(13))

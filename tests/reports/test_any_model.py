@@ -11,10 +11,10 @@ import pytest
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import UnitEntry
 from tokenweight.pipeline.measures import SampleMean
-from tokenweight.recipes.user import Benchmark
 from tokenweight.reports.agreement import disagreement
 from tokenweight.reports.measuring import estimate_from_units
-from tokenweight.reports.targets.default_columns import columns_of
+from tokenweight.reports.targets.columns import usual_columns
+from tokenweight.reports.targets.schema import Benchmark
 from tokenweight.reports.units import UnitResult
 
 AT = Lengths(ruler=(8192, 16_384), perplexity=(4096,))
@@ -49,6 +49,6 @@ def test_other_samples_may_stand_together_other_protocols_not() -> None:
 
 @pytest.mark.parametrize("benchmark", get_args(Benchmark))
 def test_only_the_columns_of_what_was_run(benchmark: str) -> None:
-    columns = columns_of([benchmark], AT, brief=False)
+    columns = usual_columns([benchmark], AT, brief=False)
     assert {getattr(column.measure, "benchmark", benchmark) for column in columns} == {benchmark}
     assert all(column.paper is None for column in columns)

@@ -19,7 +19,7 @@ from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.model import CellDifference, Report
 from tokenweight.reports.targets import TARGETS
-from tokenweight.reports.targets.default_columns import columns_of
+from tokenweight.reports.targets.columns import usual_columns
 from tokenweight.reports.units import read_unit
 
 
@@ -133,7 +133,7 @@ def test_other_samples_are_not_tested(store: FakeStore, changed: dict[str, Any])
         name="evaluation",
         title="Two models",
         rows=tuple(Row(row, row, f"evaluate/{row}") for row in ("a", "b")),
-        columns=columns_of(["mmlu"], AT, brief=False),
+        columns=usual_columns(["mmlu"], AT, brief=False),
         baseline="a",
         same_questions=False,
     )

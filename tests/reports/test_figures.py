@@ -24,7 +24,7 @@ from tokenweight.reports.figures.training import read_steps
 from tokenweight.reports.figures.writing import figures_of, write_figures
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.default_columns import columns_of
+from tokenweight.reports.targets.columns import usual_columns
 from tokenweight.reports.write_results import write_results
 
 STEPS = 5
@@ -226,7 +226,7 @@ def test_labels_are_shown_literally(tmp_path: Path) -> None:
             if benchmark == "ruler":
                 one.add(f"m{number}", f"ruler/{task}/{length}", [0.0, 1.0, 0.5])
         store.entries[label] = one.entries[f"m{number}"]
-    columns = columns_of(["ruler"], AT, brief=False)
+    columns = usual_columns(["ruler"], AT, brief=False)
     shown = tuple(Row(label, label, f"r/{number}") for number, label in enumerate(labels))
     experiment = Experiment(name="evaluation", title="Two", rows=shown, columns=columns, baseline=labels[0])
     rows = [RowEntry(row=row.key, recipe=row.recipe, units=tuple(store.entries[row.key])) for row in shown]

@@ -10,7 +10,7 @@ from reports_browser import BROWSER, Page
 from reports_fake_store import RULER_TASKS, FakeStore
 
 from tokenweight.recipes import load
-from tokenweight.recipes.cited import resolved
+from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html.data import NotRun, RecipeShown, Section
 from tokenweight.reports.html.page import render

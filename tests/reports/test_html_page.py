@@ -18,7 +18,7 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import RowEntry
 from tokenweight.planning.experiments import plan_experiment
 from tokenweight.recipes import Inputs, load
-from tokenweight.recipes.cited import resolved
+from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import samples as samples_module
 from tokenweight.reports.html.data import NotRun, RecipeShown, Section
@@ -26,7 +26,7 @@ from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.write_page import show_config_command, write_html
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
-from tokenweight.reports.targets.find import resolve_target
+from tokenweight.reports.targets.find import find_experiments
 
 COMMAND = "tokenweight reproduce table-3 --scale smoke"
 HOSTILE = "</script><script>alert(1)</script><!-- \" ' & <b> `x` ${y} {{ 7*7 }}\u202eevil\u202c\x00\x1b\u2028\ud800 \\"
@@ -393,7 +393,8 @@ def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:
     for number in range(12):
         (books / f"{number}.txt").write_text("word " * 20)
     inputs = Inputs(corpus=str(books), settings=(f"evaluation.mmlu.data={tmp_path}",))
-    manifest = plan_experiment(resolve_target("table-9", "mini", inputs), Store(tmp_path / "store")).manifest
+    ((resolved,), _) = find_experiments(["table-9"], "mini", inputs)
+    manifest = plan_experiment(resolved, Store(tmp_path / "store")).manifest
     assert str(tmp_path) not in manifest.model_dump_json()
     settings = manifest.recipes["table-3/uniform"]
     assert ("corpus.path", "my books", "given by you") in settings

@@ -15,7 +15,7 @@ from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.build import build_report
 from tokenweight.reports.paper.numbers import paper_table
-from tokenweight.reports.targets.phrase import token_label
+from tokenweight.reports.targets.columns import token_label
 from tokenweight.reports.writing import write_report
 
 TASKS = {"long-context-loss": "long_nll", "short-context-loss": "short_nll", "absolute-difference": "difference"}

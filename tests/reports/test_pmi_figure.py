@@ -32,7 +32,7 @@ from tokenweight.reports.pmi import (
     selected,
     statistic,
 )
-from tokenweight.reports.targets import at_lengths
+from tokenweight.reports.targets.resolve import at_lengths
 from tokenweight.reports.units import read_unit
 
 TARGET = at_lengths("figure-3", AT)

@@ -19,7 +19,8 @@ from tokenweight.reports.comparisons import Measured, judge
 from tokenweight.reports.display import finding_texts
 from tokenweight.reports.estimates import Estimate, Reason, mean_of_seeds
 from tokenweight.reports.model import FindingResult, Report
-from tokenweight.reports.targets import at_lengths, get_target
+from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets.resolve import at_lengths
 
 TARGET = get_target("planted")
 DISTANCES = (1024, 2048)
@@ -154,7 +155,8 @@ def test_the_verdict_needs_every_seed_and_the_test(found: FindingResult, verdict
 
 
 def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
-    assert judge(Measured(get_target("table-9"), {}, [0, 1])) == ()  # without any columns
+    target = at_lengths("table-9", Lengths(ruler=(1024,))).model_copy(update={"columns": ()})
+    assert judge(Measured(target, {}, [0, 1])) == ()
 
 
 def test_one_seed_shows_no_finding(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment, plan_experiment
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.cited import chosen_names
-from tokenweight.recipes.user import SWEPT_ON, Member, members
-from tokenweight.reports.targets.user import resolve_user, sweep_experiment
+from tokenweight.recipes.recipe import Recipe, chosen_names
+from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.schema import SWEPT_ON
+from tokenweight.reports.targets.typed import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts
 
 SPARSE = "table-3/frozen-sparse"
@@ -26,13 +27,17 @@ def swept(
     explicit: tuple[str, ...] = (),
     inputs: Inputs = NOTHING,
     name: str | None = None,
-) -> tuple[Member, ...]:
-    return members(sweep_experiment(recipes, over, explicit, ("perplexity",), name), "smoke", inputs, 1)
+) -> dict[str, Recipe]:
+    """The recipes of a sweep's rows, by the rows' keys."""
+    sweep = sweep_experiment(recipes, over, explicit, ("perplexity",), name)
+    ((resolved,), _) = find_experiments([sweep], "smoke", inputs)
+    return {row: loaded.recipe for (row, _), loaded in resolved.recipes.items()}
 
 
 def planned(root: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> PlannedExperiment:
     user = sweep_experiment(recipes, over, (), ("perplexity",), None)
-    return plan_experiment(resolve_user(user, "smoke", NOTHING), Store(root))
+    ((resolved,), _) = find_experiments([user], "smoke")
+    return plan_experiment(resolved, Store(root))
 
 
 def put(store: Store, plan: PlannedExperiment, label: str) -> None:
@@ -48,36 +53,33 @@ def put(store: Store, plan: PlannedExperiment, label: str) -> None:
 def test_members_are_the_product_the_first_field_slowest() -> None:
     sweep = swept("weighting.kappa=0.1,0.2", "seed=0,1")
     user = sweep_experiment([SPARSE], ["weighting.kappa=0.1,0.2", "seed=0,1"], (), (), None)
-    assert [m.key for m in sweep] == [
-        "kappa=0.1 seed=0", "kappa=0.1 seed=1", "kappa=0.2 seed=0", "kappa=0.2 seed=1",
-    ]  # fmt: skip
-    assert [m.recipes[0].recipe.weighting.kappa for m in sweep] == [0.1, 0.1, 0.2, 0.2]
-    assert [m.recipes[0].recipe.seed for m in sweep] == [0, 1, 0, 1]
-    assert len({m.recipes[0].recipe.name for m in sweep}) == 4
+    assert list(sweep) == ["kappa=0.1 seed=0", "kappa=0.1 seed=1", "kappa=0.2 seed=0", "kappa=0.2 seed=1"]
+    assert [recipe.weighting.kappa for recipe in sweep.values()] == [0.1, 0.1, 0.2, 0.2]
+    assert [recipe.seed for recipe in sweep.values()] == [0, 1, 0, 1]
+    assert len({recipe.name for recipe in sweep.values()}) == 4
     assert user.name == "sweep-table-3-frozen-sparse-kappa-seed"
-    assert list(sweep[0].values) == ["weighting.kappa", "seed"]
 
 
 def test_a_value_given_twice_is_one_member() -> None:
-    assert [m.key for m in swept("weighting.kappa=0.2,0.20,1.0,1")] == ["kappa=0.2", "kappa=1"]
+    assert list(swept("weighting.kappa=0.2,0.20,1.0,1")) == ["kappa=0.2", "kappa=1"]
 
 
 def test_lists_are_values_and_texts_need_no_quotes() -> None:
     lengths = swept("evaluation.ruler.lengths_tokens=[1024,2048],[4096]")
-    assert [m.recipes[0].recipe.evaluation.ruler.lengths_tokens for m in lengths] == [(1024, 2048), (4096,)]
+    assert [recipe.evaluation.ruler.lengths_tokens for recipe in lengths.values()] == [(1024, 2048), (4096,)]
     scores = swept("weighting.score=abs_pmi,ppmi")
-    assert [m.recipes[0].recipe.weighting.score for m in scores] == ["abs_pmi", "ppmi"]
-    assert [m.key for m in swept("scorer.kind=frozen,unfrozen")] == ["scorer=frozen", "scorer=unfrozen"]
+    assert [recipe.weighting.score for recipe in scores.values()] == ["abs_pmi", "ppmi"]
+    assert list(swept("scorer.kind=frozen,unfrozen")) == ["scorer=frozen", "scorer=unfrozen"]
 
 
 def test_members_one_by_one_and_several_recipes() -> None:
     explicit = swept(explicit=("weighting.kappa=0.2 training.steps=4", "weighting.kappa=0.4"))
-    assert [m.key for m in explicit] == ["kappa=0.2 steps=4", "kappa=0.4"]
+    assert list(explicit) == ["kappa=0.2 steps=4", "kappa=0.4"]
     both = swept("seed=0,1", recipes=("table-3/uniform", SPARSE), inputs=Inputs(settings=("training.steps=2",)))
-    assert [m.recipes[0].recipe.name for m in both] == [
+    assert [recipe.name for recipe in both.values()] == [
         "table-3/uniform seed=0", "table-3/uniform seed=1", f"{SPARSE} seed=0", f"{SPARSE} seed=1",
     ]  # fmt: skip
-    assert {m.recipes[0].recipe.training.steps for m in both if m.recipes[0].recipe.training} == {2}
+    assert {recipe.training.steps for recipe in both.values() if recipe.training} == {2}
 
 
 def test_a_setting_need_not_be_known_to_every_recipe() -> None:

@@ -14,12 +14,13 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.experiment import Experiment, Figure, Lengths, Row
 from tokenweight.pipeline.manifest import Manifest, with_failures
 from tokenweight.planning.experiments import failures, plan_experiment
-from tokenweight.recipes import Inputs
-from tokenweight.recipes.user import members
 from tokenweight.reports.figures import sweep as figure
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
-from tokenweight.reports.targets.user import labels_of, resolve_user, sweep_experiment
+from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.members import members
+from tokenweight.reports.targets.resolve import labels_of
+from tokenweight.reports.targets.typed import sweep_experiment
 from tokenweight.reports.write_results import write_results
 
 SPARSE = "table-3/frozen-sparse"
@@ -30,7 +31,8 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     user = sweep_experiment(
         [SPARSE, "table-3/unfrozen-sparse"], ["weighting.kappa=0.4,1"], [], ("mmlu", "perplexity"), "kappas"
     )
-    plan = plan_experiment(resolve_user(user, "smoke", Inputs()), store)
+    ((resolved,), _) = find_experiments([user], "smoke")
+    plan = plan_experiment(resolved, store)
     failed = failures(plan, {f"{SPARSE} kappa=0.4": "its disk is full"})
     report, files = write_results(with_failures(plan.manifest, failed), store.root, tmp_path / "out", figures=False)
     assert sorted(files) == ["csv", "json", "macros", "manifest", "md", "tex"]
@@ -49,8 +51,7 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
 
 def test_labels_follow_the_fields() -> None:
     def labels(over: list[str], explicit: list[str]) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
-        rows = members(sweep_experiment([SPARSE], over, explicit, ("mmlu",), None), "smoke", Inputs(), 1)
-        stub, labels = labels_of(rows)
+        stub, labels = labels_of(members(sweep_experiment([SPARSE], over, explicit, ("mmlu",), None)))
         return stub, list(labels.values())
 
     assert labels(["weighting.score=ppmi,npmi"], []) == (("score",), [("", "score = ppmi"), ("", "score = npmi")])

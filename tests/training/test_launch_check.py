@@ -9,8 +9,7 @@ from importlib import metadata
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.execution import execution_for, planned_execution
-from tokenweight.recipes.launch_check import check_launch
+from tokenweight.recipes.execution import check_launch, execution_for, planned_execution
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, validate_deepspeed_config
 from tokenweight.training.launch import launch_command
@@ -47,12 +46,12 @@ def test_a_deepspeed_that_is_missing_or_old_is_told_with_the_way_out(monkeypatch
     def version(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("tokenweight.recipes.launch_check.metadata.version", version)
+    monkeypatch.setattr("tokenweight.recipes.execution.metadata.version", version)
     with pytest.raises(
         UserError, match=re.escape("not installed") + ".*" + re.escape("pip install 'deepspeed>=0.19.2'")
     ):
         check_launch(execution(deepspeed_stage=3))
-    monkeypatch.setattr("tokenweight.recipes.launch_check.metadata.version", lambda name: "0.16.3")
+    monkeypatch.setattr("tokenweight.recipes.execution.metadata.version", lambda name: "0.16.3")
     with pytest.raises(UserError, match=re.escape("0.16.3 is installed, 0.19.2 or later is needed")):
         check_launch(execution(deepspeed_stage=2))
 
@@ -63,7 +62,7 @@ def test_a_plan_asks_for_no_package(monkeypatch):
     def version(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("tokenweight.recipes.launch_check.metadata.version", version)
+    monkeypatch.setattr("tokenweight.recipes.execution.metadata.version", version)
     assert planned_execution("paper", processes=2).deepspeed_stage == 3
     with pytest.raises(UserError, match="deepspeed: not installed"):
         execution_for("paper", processes=2)

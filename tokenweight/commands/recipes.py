@@ -25,7 +25,7 @@ def show_config(
 ) -> None:
     """A recipe with the origin of each value."""
     from tokenweight.recipes import load
-    from tokenweight.recipes.cited import resolved
+    from tokenweight.recipes.recipe import resolved
 
     loaded = load(recipe, scale, inputs)
     rows = list(resolved(loaded.recipe, loaded.settings))

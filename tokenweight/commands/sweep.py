@@ -56,9 +56,10 @@ def sweep(
     from tokenweight.planning.experiments import plan_experiment
     from tokenweight.planning.plan import check_before_running
     from tokenweight.planning.view import PlanView, TargetPart, print_plan
-    from tokenweight.recipes.cited import chosen_names
-    from tokenweight.recipes.user import SWEPT_ON
-    from tokenweight.reports.targets.user import resolve_user, sweep_experiment
+    from tokenweight.recipes.recipe import chosen_names
+    from tokenweight.reports.targets.find import find_experiments
+    from tokenweight.reports.targets.schema import SWEPT_ON
+    from tokenweight.reports.targets.typed import sweep_experiment
     from tokenweight.tasks.experiments import write_tables
 
     if dry_run and report_only:
@@ -66,7 +67,8 @@ def sweep(
     place = open_store(options.store)
     benchmarks = chosen_names("--measures", measures, MEASURES) if measures else SWEPT_ON
     user = sweep_experiment(recipes, over, members, benchmarks, name)
-    planned = plan_experiment(resolve_user(user, scale, inputs), place)
+    (resolved,), _ = find_experiments([user], scale, inputs)
+    planned = plan_experiment(resolved, place)
     planned_there = partial(planned_execution, planned.like, execution, **choices)
     if report_only:
         show(*write_tables(planned, place, results_directory(options.out), options.figures))

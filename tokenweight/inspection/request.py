@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tokenweight.corpus.files import decode
 from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
 from tokenweight.errors import UserError
-from tokenweight.recipes.cited import one_line
+from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import ScoreName, Weighting
 
 Postprocessing = Literal["dense", "sparse", "raw", "uniform"]

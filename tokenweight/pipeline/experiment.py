@@ -6,12 +6,14 @@ scale's lengths: nothing here calls anything.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import dataclasses
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tokenweight.pipeline.measures import Measure
+from tokenweight.recipes import Inputs, ResolvedRecipe
 
 Extreme = Literal["largest", "smallest"]
 _STRICT = ConfigDict(extra="forbid")
@@ -110,15 +112,19 @@ class Figure(Frozen):
     columns: tuple[str, ...] = ()  # sweep: keys of those shown, a panel each
 
 
-class Experiment(Frozen):
-    """A table or figure. A column that is a mean of other means comes after them."""
+RowT = TypeVar("RowT")
+ColumnT = TypeVar("ColumnT")
+
+
+class Described(Frozen, Generic[RowT, ColumnT]):
+    """What a table or figure says, in a file or resolved at a scale."""
 
     name: str  # e.g. table-3, also the table's name in the paper's data, and of files
-    title: str
+    title: str = ""
     paper_place: str = ""  # e.g. "Table 3"; "" for what the paper does not have
-    rows: tuple[Row, ...] = Field(min_length=1)
-    columns: tuple[Column, ...] = ()
-    stub: tuple[str, ...] = ("Model",)
+    rows: tuple[RowT, ...] = Field(min_length=1)
+    columns: tuple[ColumnT, ...] = ()
+    stub: tuple[str, ...] = ("Model",)  # headings of the label columns
     emphasis: Emphasis = Emphasis()
     baseline: str | None = None  # row that the others are compared with; difference columns: with the row's reference
     divergences: tuple[str, ...] = ()  # from the paper, true at every scale
@@ -130,15 +136,39 @@ class Experiment(Frozen):
     figure: Figure | None = None
     compares_corpora: bool = False  # whether one corpus in place of all would leave nothing to compare
     own_text: bool = False  # whether the user has to give a text; without it "paper" leaves it out
-    same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
 
-    @property
-    def recipes(self) -> tuple[str, ...]:
-        """Names of all recipes that the rows show, each once."""
-        return tuple(dict.fromkeys(row.recipe for row in self.rows))
+
+class Experiment(Described[Row, Column]):
+    """A table or figure. A column that is a mean of other means comes after them."""
+
+    same_questions: bool = True  # False: rows of a column may answer other samples, as models of other tokenizers do
 
     @property
     def benchmarks(self) -> frozenset[str]:
         """The benchmarks that the columns are measured on."""
         read = (getattr(column.measure, "benchmark", None) for column in self.columns)
         return frozenset(benchmark for benchmark in read if benchmark)
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedExperiment:
+    """What a plan and a report are made from."""
+
+    experiment: Experiment
+    scale: str
+    recipes: dict[tuple[str, int], ResolvedRecipe]  # by row and seed
+    inputs: Inputs
+    lengths: Lengths
+    about: str  # what the scale's numbers are
+    command: str  # that makes it
+    notes: tuple[str, ...] = ()  # where this run departs from the paper
+
+    @property
+    def seeds(self) -> list[int]:
+        """Ascending."""
+        return sorted({seed for _, seed in self.recipes})
+
+    @property
+    def loaded(self) -> list[ResolvedRecipe]:
+        """Each recipe once, in the order of seeds and rows."""
+        return list({loaded.recipe.name: loaded for loaded in self.recipes.values()}.values())

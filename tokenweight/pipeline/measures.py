@@ -1,7 +1,6 @@
 """What a column shows, as data: each measure says how per-sample scores become one number.
 
-Scores are shares in 0..1 (perplexity: NLL in nats per token); all measures but UnitMean, Perplexity, Pmi and PhraseToken are times
-100.
+Scores are shares in 0..1 (perplexity: NLL in nats per token); all but UnitMean, Perplexity, Pmi and PhraseToken are times 100.
 """
 
 from __future__ import annotations
@@ -18,10 +17,7 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, config=_STRICT)
 class SampleMean:
-    """Micro-average: mean over all samples of a benchmark.
-
-    MMLU (14,042 questions) and BBH (6,511), as lm-eval weights its groups by size.
-    """
+    """Micro-average: mean over all samples, as lm-eval weights its groups by size (MMLU 14,042 questions, BBH 6,511)."""
 
     benchmark: str
     tolerant: bool = False  # BBH: the score after tolerant extraction
@@ -32,10 +28,9 @@ class SampleMean:
 class TaskMean:
     """Macro-average: mean over tasks of each task's mean over samples.
 
-    RULER at one length (mean of 13 recalls), LongBench and its categories (plain mean over tasks; the
-    paper's Uniform row recomputes to 44.37 so, a mean of the six categories would give 45.0).
-    `side` keeps the samples at most (short) or above (long) the LongBench `border`, counted in `unit`; a task without a
-    sample on that side is left out of that side's mean, and named.
+    RULER at one length (mean of 13 recalls), LongBench and its categories (the paper's Uniform row recomputes to 44.37 so, a
+    mean of the six categories would give 45.0). `side` keeps the samples at most (short) or above (long) the LongBench
+    `border`, counted in `unit`; a task without a sample there is left out of the mean, and named.
     """
 
     benchmark: str
@@ -86,8 +81,8 @@ class Pmi:
 class PhraseToken:
     """The loss of one token of the phrase, in nats, in the row's own unit (Table 1); `index` counts from 0.
 
-    `tokens` are the texts of all, as the first record has them. Which they are no plan knows: an experiment has one such
-    column, without tokens, that a report makes into one for each.
+    `tokens` are the texts of all. Which they are only a record knows: an experiment has one such column, without tokens,
+    that a report makes into one for each.
     """
 
     index: int = 0

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.experiment import Row
+from tokenweight.pipeline.experiment import ResolvedExperiment, Row
 from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, UnitEntry
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import PlanEntry, schedule, shortened
-from tokenweight.recipes.cited import resolved as settings_of
-from tokenweight.recipes.experiments import ResolvedExperiment, without_places
 from tokenweight.recipes.inputs import last_part
+from tokenweight.recipes.recipe import resolved as settings_of
 from tokenweight.recipes.schema import Scale
 
 SHARED = "what members share"  # a run that is no recipe's
@@ -62,18 +63,15 @@ class PlannedExperiment:
 
     def shared_to_make(self, store: Store) -> list[Artifact]:
         """What several runs need and the store lacks: texts, prompts, base, scores."""
-        counts: dict[Artifact, int] = {}
-        for run in self.runs:
-            for step in self.to_make(run, store):
-                counts[step.artifact] = counts.get(step.artifact, 0) + 1
-        return [node for node in self.graph.artifacts if counts.get(node, 0) > 1]
+        counts = Counter(step.artifact for run in self.runs for step in self.to_make(run, store))
+        return [node for node in self.graph.artifacts if counts[node] > 1]
 
 
 def plan_experiment(resolved: ResolvedExperiment, store: Store) -> PlannedExperiment:
     """The artifacts of all rows, each once. UserError for models and data that do not fit."""
     measured = resolved.experiment.benchmarks
     graph = Planner(store).graph(resolved.loaded, [name for name in BENCHMARKS if name in measured])
-    return PlannedExperiment(resolved, graph, manifest_of(resolved, graph))
+    return PlannedExperiment(resolved, graph, _manifest(resolved, graph))
 
 
 def plan_experiments(
@@ -89,12 +87,26 @@ def plan_experiments(
     return planned, left_out
 
 
-def manifest_of(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
+def failures(planned: PlannedExperiment, failed: Mapping[str, str]) -> dict[str, str]:
+    """Why recipes failed, by name, from why runs did: those that are the same run too."""
+    return {recipe: why for run, why in failed.items() for recipe in planned.runs.get(run, [run])}
+
+
+def _manifest(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
     """Which artifacts stand behind each row and seed."""
     experiment, inputs = resolved.experiment, resolved.inputs
-    given = inputs.model_dump(exclude={"settings"}, exclude_none=True) | {
-        f"set {k}": v for k, v in inputs.assignments().items()
-    }
+    given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
+    given |= {f"set {key}": value for key, value in inputs.assignments().items()}
+    settings = {}
+    alike: dict[tuple[str, ...], dict[str, str]] = {}  # rows of different recipes that are the same run
+    for row in experiment.rows:
+        loaded = resolved.recipes[row.key, resolved.seeds[0]]
+        settings[row.recipe] = tuple(
+            (key, _without_places(value), origin) for key, value, origin in settings_of(loaded.recipe, loaded.settings)
+        )
+        run = tuple(node.fingerprint for node in graph.evaluations.get(loaded.recipe.name, ()))
+        parts = (part for part in (row.group, row.label) if part not in ("", "-"))
+        alike.setdefault(run, {})[row.recipe] = ", ".join(parts)
     return Manifest(
         experiment=experiment,
         scale=resolved.scale,
@@ -102,69 +114,49 @@ def manifest_of(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
         about=resolved.about,
         command=resolved.command,
         inputs={name: last_part(value) for name, value in given.items()},
-        recipes={
-            row.recipe: tuple(
-                (key, without_places(value), origin)
-                for loaded in [resolved.recipes[row.key, resolved.seeds[0]]]
-                for key, value, origin in settings_of(loaded.recipe, loaded.settings)
-            )
-            for row in experiment.rows
-        },
+        recipes=settings,
         rows=tuple(
             _row(row, seed, resolved.recipes[row.key, seed].recipe.name, graph)
             for seed in resolved.seeds
             for row in experiment.rows
         ),
-        divergences=(*resolved.notes, *_same_runs(resolved, graph)),
-    )
-
-
-def unit_entry(node: Artifact) -> UnitEntry:
-    """An evaluation's artifact as a manifest names it."""
-    stage = node.stage
-    if not isinstance(stage, Evaluate):
-        raise TypeError(f"{node.address} is not an evaluation")
-    return UnitEntry(
-        unit=stage.unit.id,
-        benchmark=stage.unit.benchmark,
-        task=stage.unit.task,
-        length_tokens=stage.unit.length_tokens,
-        address=node.address,
-        fingerprint=node.fingerprint,
-        n_expected=stage.evaluation.ruler.samples if stage.unit.benchmark == "ruler" else None,
+        divergences=(
+            *resolved.notes,
+            *(
+                f"The same run, made once: {' and '.join(o.values())}."
+                for run, o in alike.items()
+                if run and len(o) > 1
+            ),
+        ),
     )
 
 
 def _row(row: Row, seed: int, recipe: str, graph: Graph) -> RowEntry:
-    units = (unit_entry(node) for node in graph.evaluations.get(recipe, ()))
-    node = graph.trained.get(recipe)
-    return RowEntry(
-        row=row.key,
-        recipe=row.recipe,
-        seed=seed,
-        units=tuple(unit for unit in units if row.unit in (None, unit.unit)),
-        train=StageEntry(address=node.address, fingerprint=node.fingerprint) if node else None,
-    )
-
-
-def _same_runs(resolved: ResolvedExperiment, graph: Graph) -> list[str]:
-    """Rows of different recipes that are the same run, a line each."""
-    alike: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in resolved.experiment.rows:
-        nodes = graph.evaluations.get(resolved.recipes[row.key, 0].recipe.name, ())
-        alike.setdefault(tuple(node.fingerprint for node in nodes), {})[row.recipe] = ", ".join(
-            part for part in (row.group, row.label) if part not in ("", "-")
+    units = [
+        UnitEntry(
+            unit=stage.unit.id,
+            benchmark=stage.unit.benchmark,
+            task=stage.unit.task,
+            length_tokens=stage.unit.length_tokens,
+            address=node.address,
+            fingerprint=node.fingerprint,
+            n_expected=stage.evaluation.ruler.samples if stage.unit.benchmark == "ruler" else None,
         )
-    return [
-        f"The same run, made once: {' and '.join(rows.values())}."
-        for nodes, rows in alike.items()
-        if nodes and len(rows) > 1
+        for node in graph.evaluations.get(recipe, ())
+        if isinstance(stage := node.stage, Evaluate) and row.unit in (None, stage.unit.id)
     ]
+    node = graph.trained.get(recipe)
+    train = StageEntry(address=node.address, fingerprint=node.fingerprint) if node else None
+    return RowEntry(row=row.key, recipe=row.recipe, seed=seed, units=tuple(units), train=train)
 
 
-def failures(planned: PlannedExperiment, failed: Mapping[str, str]) -> dict[str, str]:
-    """Why recipes failed, by name, from why runs did: those that are the same run too."""
-    return {recipe: why for run, why in failed.items() for recipe in planned.runs.get(run, [run])}
+def _without_places(value: Any) -> Any:
+    """A setting as others may see it: of absolute paths the last part."""
+    if isinstance(value, dict):
+        return {key: _without_places(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_places(part) for part in value]
+    return last_part(value) if isinstance(value, str) else value
 
 
 @dataclass

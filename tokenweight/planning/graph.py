@@ -37,7 +37,8 @@ from tokenweight.pipeline.stage import (
     replaced,
     with_ancestors,
 )
-from tokenweight.recipes import Loaded
+from tokenweight.recipes import ResolvedRecipe
+from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import (
     Base,
     Chunking,
@@ -50,7 +51,6 @@ from tokenweight.recipes.schema import (
     Parity,
     PretrainBase,
     RandomBase,
-    Recipe,
     Scorer,
     ShippedBase,
     Weighting,
@@ -124,7 +124,7 @@ class Planner:
         self._references: dict[tuple[Path, ...], str] = {}
         self._missing: list[str] = []
 
-    def graph(self, recipes: Iterable[Loaded], benchmarks: Iterable[str]) -> Graph:
+    def graph(self, recipes: Iterable[ResolvedRecipe], benchmarks: Iterable[str]) -> Graph:
         """Artifacts that evaluating `recipes` on `benchmarks` needs; a benchmark's units follow the recipe's context."""
         graph = Graph(missing=self._missing)
         chosen = tuple(benchmarks)

@@ -17,7 +17,7 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.listing import refuse_listing
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph
-from tokenweight.recipes.launch_check import check_batch
+from tokenweight.recipes.execution import check_batch
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete
 from tokenweight.training.stages import Pretrain, Train

@@ -6,16 +6,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.cited import Settings, build
 from tokenweight.recipes.inputs import Inputs, apply
+from tokenweight.recipes.recipe import Recipe, Settings, build
 from tokenweight.recipes.scales import names, scaled
-from tokenweight.recipes.schema import SCALES, Recipe, Scale
+from tokenweight.recipes.schema import SCALES, Scale
 
-__all__ = ["SCALES", "Inputs", "Loaded", "check_settings", "load", "load_all", "load_each", "names", "scaled", "seeded"]
+__all__ = [
+    "SCALES",
+    "Inputs",
+    "ResolvedRecipe",
+    "check_settings",
+    "load",
+    "load_all",
+    "load_as",
+    "names",
+    "scaled",
+    "seeded",
+]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class ResolvedRecipe:
     """A recipe and the origin of its values."""
 
     recipe: Recipe
@@ -28,40 +39,37 @@ def seeded(name: str, seed: int) -> str:
     return f"{name}/seed-{seed}" if seed else name
 
 
-def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Loaded:
+def load(name: str, scale: Scale, inputs: Inputs | None = None) -> ResolvedRecipe:
     """One recipe by name; raises UserError as `load_all` does."""
     return load_all([name], scale, inputs)[0]
 
 
-def load_all(wanted: list[str], scale: Scale, inputs: Inputs | None = None) -> list[Loaded]:
+def load_all(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None) -> list[ResolvedRecipe]:
     """Recipes by name; raises UserError for an unknown name or scale, and for a setting that none of them knows.
 
     A name may end in /seed-K: the recipe on other training sequences in another order, with other random ties.
     """
-    loaded = load_each(wanted, scale, inputs)
+    if scale not in SCALES:
+        raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
+    inputs = inputs or Inputs()
+    loaded = [load_as(name, scaled(name, scale), scale, inputs) for name in wanted]
     check_settings(loaded, inputs)
     return loaded
 
 
-def load_each(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None) -> list[Loaded]:
-    """As `load_all`, for a caller that judges the settings over more recipes than these, by `check_settings`."""
-    if scale not in SCALES:
-        raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
-    inputs = inputs or Inputs()
-    loaded = []
-    for name in wanted:
-        settings, known = apply(inputs, scaled(name, scale), scale)
-        loaded.append(Loaded(build(name, scale, settings), settings, frozenset(known)))
-    return loaded
+def load_as(name: str, settings: Settings, scale: Scale, inputs: Inputs) -> ResolvedRecipe:
+    """A recipe of settings with a user's inputs in place; the user's settings are judged by `check_settings`."""
+    settings, known = apply(inputs, settings, scale)
+    return ResolvedRecipe(build(name, scale, settings), settings, frozenset(known))
 
 
-def check_settings(loaded: list[Loaded], inputs: Inputs | None) -> None:
+def check_settings(loaded: list[ResolvedRecipe], inputs: Inputs) -> None:
     """Raise UserError for a setting of the user's that none of the recipes knows."""
-    given = set(inputs.assignments()) if inputs else set()
-    unknown = sorted(given.difference(*(one.known for one in loaded)))
+    unknown = sorted(set(inputs.assignments()).difference(*(one.known for one in loaded)))
     if unknown and loaded:
         recipes, last = [one.recipe.name for one in loaded], loaded[-1].recipe
+        plain = last.name.partition(" ")[0]  # a row's recipe has the row's name behind
         raise UserError(
             f"--set {unknown[0]}: no such setting in {', '.join(recipes) if len(recipes) < 3 else 'these recipes'}; "
-            f"`tokenweight show-config {last.name} --scale {last.scale}` lists them"
+            f"`tokenweight show-config {plain} --scale {last.scale}` lists them"
         )

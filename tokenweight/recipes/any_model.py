@@ -9,16 +9,17 @@ from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
-from tokenweight.recipes import Loaded, scaled
-from tokenweight.recipes.cited import Settings, build, cite, replace
+from tokenweight.recipes import ResolvedRecipe, load_as, scaled
 from tokenweight.recipes.inputs import Inputs, apply
+from tokenweight.recipes.recipe import Settings, cite, replace
 from tokenweight.recipes.schema import Backend, HubBase, LocalBase, Scale
 
-SAMPLES = (
-    "evaluation.ruler.samples", "evaluation.longbench.samples", "evaluation.mmlu.samples", "evaluation.bbh.samples",
-    "evaluation.perplexity.documents", "evaluation.pmi.documents",
-)  # fmt: skip
-CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+_SAMPLES = {
+    **dict.fromkeys(("ruler", "longbench", "mmlu", "bbh"), "samples"),
+    "perplexity": "documents",
+    "pmi": "documents",
+}
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
 LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
 
@@ -34,7 +35,7 @@ def evaluation_recipe(
     lengths_tokens: tuple[int, ...] = (),
     limit: int | Mapping[str, int] | None = None,
     backend: Backend = "hf",
-) -> Loaded:
+) -> ResolvedRecipe:
     """The recipe `evaluate/<label>`, that evaluates `base` on `benchmarks` and does nothing else.
 
     `base` may be what --base takes; `context_tokens` takes the place of what its config.json says.
@@ -53,25 +54,37 @@ def evaluation_recipe(
     else:
         settings = replace(settings, cite("the model", {"base": base.model_dump()}))
         context = base.context_tokens
-    inputs = inputs.model_copy(update={"tokenizer": None})
-    longest = max((*lengths_tokens, *(n for key in LENGTHS.values() for n in settings[key].value)))
-    read = min(context, longest)
+    usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in LENGTHS.items()}
+    read = min(context, max(*lengths_tokens, *usual["ruler"], *usual["perplexity"]))
     changes: Settings = {}
     if settings["base.kind"].value != "pretrain":  # of which it is what it was trained on
-        changes = cite("the model", {"base.context_tokens": read})
+        changes |= cite("the model", {"base.context_tokens": read})
     for benchmark, key in LENGTHS.items():
-        lengths = lengths_tokens or tuple(n for n in settings[key].value if n <= context)
-        if benchmark in benchmarks:
-            _check_lengths(label, benchmark, lengths, settings[key].value, context)
+        lengths = lengths_tokens or tuple(n for n in usual[benchmark] if n <= context)
+        if benchmark in benchmarks and not lengths:
+            raise UserError(
+                f"--model {label}: reads {context} tokens, fewer than {benchmark}'s {', '.join(map(str, usual[benchmark]))}; "
+                f"give lengths with --lengths, or choose --benchmarks without {benchmark}"
+            )
+        if benchmark in benchmarks and lengths[-1] > context:
+            raise UserError(
+                f"--lengths {lengths[-1]}: {label} reads {context} tokens; give lengths up to that "
+                "(or --context, where config.json is wrong)"
+            )
         changes |= cite("the model's context, or given by you", {key: lengths})
-    if limit is not None:
-        changes |= cite("--limit", {key: _least(most, settings.get(key)) for key, most in _limits(limit).items()})
+    for benchmark, field in _SAMPLES.items():
+        most = limit.get(benchmark) if isinstance(limit, Mapping) else limit
+        if most is not None:
+            key = f"evaluation.{benchmark}.{field}"
+            own = settings[key].value if key in settings else None
+            changes |= cite("--limit", {key: most if own is None else min(most, own)})
     if backend != "hf":
         changes |= cite("--backend", {"evaluation.backend": backend})
-    settings, known = apply(inputs, replace(settings, changes), scale)
-    if unknown := sorted(set(inputs.assignments()) - known):
+    inputs = inputs.model_copy(update={"tokenizer": None})
+    loaded = load_as(f"evaluate/{label}", replace(settings, changes), scale, inputs)
+    if unknown := sorted(set(inputs.assignments()) - loaded.known):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
-    recipe = build(f"evaluate/{label}", scale, settings)
+    recipe = loaded.recipe
     if recipe.evaluation.backend != backend:
         raise UserError(f"--set evaluation.backend: give --backend {recipe.evaluation.backend} here")
     if "pmi" in benchmarks and read <= recipe.evaluation.pmi.short_tokens:
@@ -81,7 +94,7 @@ def evaluation_recipe(
             f"{recipe.evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
             f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
         )
-    return Loaded(recipe, settings, frozenset(known))
+    return loaded
 
 
 def _context_tokens(name: str, settings: Settings) -> int:
@@ -95,34 +108,7 @@ def _context_tokens(name: str, settings: Settings) -> int:
     config: dict[str, Any] = json.loads(
         (shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path).read_text()
     )
-    for field in CONTEXT_FIELDS:
+    for field in _CONTEXT_FIELDS:
         if isinstance(config.get(field), int) and config[field] > 0:
             return int(config[field])
     raise UserError(f"base {name}: config.json does not say how long its input may be; give `context`")
-
-
-def _limits(limit: int | Mapping[str, int]) -> dict[str, int]:
-    """The most samples by the setting that says so."""
-    if isinstance(limit, int):
-        return dict.fromkeys(SAMPLES, limit)
-    return {key: most for key in SAMPLES if (most := limit.get(key.split(".")[1])) is not None}
-
-
-def _least(limit: int, cited: object) -> int:
-    known = getattr(cited, "value", None)
-    return min(limit, known) if isinstance(known, int) else limit
-
-
-def _check_lengths(
-    label: str, benchmark: str, lengths: tuple[int, ...], usual: tuple[int, ...], context_tokens: int
-) -> None:
-    if not lengths:
-        raise UserError(
-            f"--model {label}: reads {context_tokens} tokens, fewer than {benchmark}'s {', '.join(map(str, usual))}; "
-            f"give lengths with --lengths, or choose --benchmarks without {benchmark}"
-        )
-    if lengths[-1] > context_tokens:
-        raise UserError(
-            f"--lengths {lengths[-1]}: {label} reads {context_tokens} tokens; give lengths up to that "
-            "(or --context, where config.json is wrong)"
-        )

@@ -1,17 +1,26 @@
-"""How each scale runs where nothing else is said. Never part of a fingerprint."""
+"""How each scale runs where nothing else is said, and whether an execution can be launched: never part of a fingerprint.
+
+What needs the model or the data is checked by tokenweight.training.run.
+"""
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Iterable
+from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
+from packaging.version import Version
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.cited import assignments, one_line, parse
-from tokenweight.recipes.launch_check import check_combination, check_installed
+from tokenweight.recipes.recipe import assignments, one_line, parse
 from tokenweight.recipes.scales import of_scale
-from tokenweight.recipes.schema import Execution, Scale
+from tokenweight.recipes.schema import Execution, Scale, Training
+
+LEAST_DEEPSPEED = "0.19.2"  # before it, bf16 engines round the rotary frequencies
 
 
 def default_execution(scale: Scale) -> Execution:
@@ -49,3 +58,61 @@ def planned_execution(scale: Scale, settings: Iterable[str] = (), **given: Any) 
         raise UserError(f"execution.{one_line(error)}; `--execution` takes the fields of Execution") from None
     check_combination(execution)
     return execution
+
+
+def check_launch(execution: Execution) -> None:
+    """Raise UserError where an execution cannot be launched here: see `check_combination` and `check_installed`."""
+    check_combination(execution)
+    check_installed(execution)
+
+
+def check_combination(execution: Execution) -> None:
+    """Raise UserError where launcher, nodes, processes and DeepSpeed stage do not go together, wherever it is to run."""
+    for field in ("nodes", "sequence_parallel"):
+        count = getattr(execution, field)
+        if execution.processes % count:
+            raise UserError(
+                f"execution.{field}: {count} does not divide execution.processes ({execution.processes}); change one"
+            )
+    if execution.launcher == "inline" and (execution.processes > 1 or execution.deepspeed_stage):
+        raise UserError("execution.launcher: 'inline' is one process without DeepSpeed; set it to 'torchrun'")
+    if execution.launcher != "srun" and execution.nodes > 1:
+        raise UserError("execution.nodes: several nodes are for launcher 'srun'; set execution.launcher to it")
+    if execution.launcher != "srun" and execution.srun_options is not None:
+        raise UserError("execution.srun_options: these are for launcher 'srun'; leave them out")
+    try:
+        shlex.split(execution.srun_options or "")
+    except ValueError:
+        raise UserError(f"execution.srun_options: {execution.srun_options!r} has an open quote; close it") from None
+
+
+def check_installed(execution: Execution) -> None:
+    """Raise UserError where something that an execution needs is missing here or too old."""
+    if "wandb" in execution.report_to and find_spec("wandb") is None:
+        raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
+    if execution.launcher == "srun" and shutil.which("srun") is None:
+        raise UserError("execution.launcher: srun is not found here; run on a machine of the cluster or choose another")
+    if execution.deepspeed_stage:
+        check_deepspeed_version()
+
+
+def check_deepspeed_version() -> None:
+    """Raise UserError unless a DeepSpeed is installed that trains right."""
+    way = f"pip install 'deepspeed>={LEAST_DEEPSPEED}'"
+    try:
+        found = metadata.version("deepspeed")
+    except metadata.PackageNotFoundError:
+        raise UserError(f"deepspeed: not installed, and a ZeRO stage needs it; {way}") from None
+    if Version(found) < Version(LEAST_DEEPSPEED):
+        raise UserError(f"deepspeed: {found} is installed, {LEAST_DEEPSPEED} or later is needed; {way}")
+
+
+def check_batch(training: Training, execution: Execution, field: str = "training") -> None:
+    """Raise UserError unless an optimizer step has the same whole number of passes in every process."""
+    per_pass = execution.sequences_per_pass
+    if training.sequences_per_step % per_pass:
+        raise UserError(
+            f"{field}.sequences_per_step: {training.sequences_per_step} is not a multiple of processes times "
+            f"micro_batch_sequences{' over sequence_parallel' if execution.sequence_parallel > 1 else ''} ({per_pass}); "
+            "change one of them, e.g. by --execution micro_batch_sequences=1"
+        )

@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.pipeline.listing import SUFFIX
-from tokenweight.recipes.cited import Settings, assignments, cite, override, replace
+from tokenweight.recipes.recipe import Settings, assignments, cite, nested, override, replace
 from tokenweight.recipes.scales import of_scale
 from tokenweight.recipes.schema import Frozen, Scale
 
-_GIVEN = "given by you"
+_STEPS = ("training.steps", "training.sequences_per_step")
 
 
 class Inputs(Frozen):
     """A user's own data, models and settings, in place of a recipe's; None keeps the recipe's own."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
 
     corpus: str | None = Field(
         default=None,
@@ -28,36 +30,24 @@ class Inputs(Frozen):
     base: str | None = Field(
         default=None,
         description='Checkpoint directory; ORG/NAME@COMMIT of the hub; "pretrain": a model that the pipeline '
-        'trains; "random:CONFIG": random weights. '
-        "Default: the scale's own model",
+        'trains; "random:CONFIG": random weights. Default: the scale\'s own model',
     )
-    tokenizer: str | None = Field(
-        default=None, description="Directory with tokenizer.json, for a base that is pretrain or random"
-    )
-    mmlu: str | None = Field(
-        default=None,
-        description='Directory with dev/ and test/, or "hub"; to plan or report, also a list of its digests. '
-        "Default: the scale's own",
-    )
-    bbh: str | None = Field(
-        default=None, description='Directory of the official JSON files, or "hub". Default: the scale\'s own'
-    )
-    longbench: str | None = Field(
-        default=None, description='Directory of the official JSONL files, or "hub". Default: the scale\'s own'
-    )
-    haystack: str | None = Field(
-        default=None,
-        description="RULER's haystack: directory of .txt files, or JSON with `text`. Default: the scale's own",
-    )
-    squad: str | None = Field(
-        default=None, description="RULER's questions: SQuAD's dev-v2.0 JSON. Default: the scale's own"
-    )
-    hotpotqa: str | None = Field(
-        default=None, description="RULER's questions: HotpotQA's dev-distractor JSON. Default: the scale's own"
-    )
-    settings: tuple[str, ...] = Field(
-        default=(), description="key=value of a recipe field, for example training.steps=12; repeat for more"
-    )
+    tokenizer: str | None = None
+    """Directory with tokenizer.json, for a base that is pretrain or random"""
+    mmlu: str | None = None
+    """Directory with dev/ and test/, or "hub"; to plan or report, also a list of its digests. Default: the scale's own"""
+    bbh: str | None = None
+    """Directory of the official JSON files, or "hub". Default: the scale's own"""
+    longbench: str | None = None
+    """Directory of the official JSONL files, or "hub". Default: the scale's own"""
+    haystack: str | None = None
+    """RULER's haystack: directory of .txt files, or JSON with `text`. Default: the scale's own"""
+    squad: str | None = None
+    """RULER's questions: SQuAD's dev-v2.0 JSON. Default: the scale's own"""
+    hotpotqa: str | None = None
+    """RULER's questions: HotpotQA's dev-distractor JSON. Default: the scale's own"""
+    settings: tuple[str, ...] = ()
+    """key=value of a recipe field, for example training.steps=12; repeat for more"""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -70,7 +60,7 @@ class Inputs(Frozen):
         return assignments("--set", self.settings)
 
 
-def told(inputs: Inputs) -> tuple[str, ...]:
+def given_options(inputs: Inputs) -> tuple[str, ...]:
     """For below a table: what the user gave in place of the recipes' own; of an absolute path only its last part."""
     given = inputs.model_dump(exclude_none=True, exclude={"settings"})
     options = [
@@ -89,102 +79,76 @@ def last_part(value: str) -> str:
 
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, set[str]]:
     """`settings` with the user's inputs in place, and which of the user's keys this recipe knows."""
-    changes: Settings = {}
+    changes: dict[str, Any] = {}
     if inputs.corpus:
         path = _existing("--corpus", inputs.corpus)
-        keys = ["evaluation.perplexity.corpus", *(["corpus"] if "training.steps" in settings else [])]
-        changes |= cite(_GIVEN, {key: _read_from(path, _subtree(settings, key)) for key in keys})
-        for key in ("base.corpus", "scorer.model.corpus"):  # of models that the pipeline pre-trains on files
-            trained_on = _subtree(settings, key)
-            if trained_on.get("kind") in ("files", "mixture"):
-                changes |= cite(_GIVEN, {key: _read_from(path, trained_on)})
+        for key in ("evaluation.perplexity.corpus", "corpus", "base.corpus", "scorer.model.corpus"):
+            known = nested(settings, f"{key}.")
+            of_the_recipe = key == "evaluation.perplexity.corpus" or (key == "corpus" and "training.steps" in settings)
+            if of_the_recipe or known.get("kind") in ("files", "mixture"):  # of models that are pre-trained on files
+                changes[key] = _read_from(path, known)
     if inputs.base:
-        changes |= cite(_GIVEN, {"base": _base(inputs, settings, scale)})
+        changes["base"] = _base(inputs, settings, scale)
     elif inputs.tokenizer:
         raise UserError("--tokenizer: belongs to a base that the pipeline makes; add --base pretrain or random:CONFIG")
     for field in ("mmlu", "bbh", "longbench"):
         if value := getattr(inputs, field):
-            path = value if value == "hub" else _existing(f"--{field}", value)
-            changes |= cite(_GIVEN, {f"evaluation.{field}.data": path})
+            changes[f"evaluation.{field}.data"] = value if value == "hub" else _existing(f"--{field}", value)
     for field in ("haystack", "squad", "hotpotqa"):
         if value := getattr(inputs, field):
-            changes |= cite(_GIVEN, {f"evaluation.ruler.{field}": _existing(f"--{field}", value)})
-    settings, known = override(replace(settings, changes), inputs.assignments())
-    return _enough_sequences(settings, known), known
+            changes[f"evaluation.ruler.{field}"] = _existing(f"--{field}", value)
+    settings, given = override(replace(settings, cite("given by you", changes)), inputs.assignments())
+    if given & set(_STEPS) and "chunking.sequences" in settings.keys() - given:  # go on chunking what the steps read
+        steps, batch = (settings[key].value if key in settings else None for key in _STEPS)
+        if (
+            isinstance(steps, int) and isinstance(batch, int) and min(steps, batch) > 0
+        ):  # else the schema says what is wrong
+            settings = replace(settings, cite("what the steps read", {"chunking.sequences": steps * batch}))
+    return settings, given
 
 
-def _enough_sequences(settings: Settings, given: set[str]) -> Settings:
-    """A recipe that chunks what its steps read goes on doing so when the steps are changed."""
-    steps, batch = settings.get("training.steps"), settings.get("training.sequences_per_step")
-    if "chunking.sequences" not in settings or "chunking.sequences" in given or not steps or not batch:
-        return settings
-    if not given & {"training.steps", "training.sequences_per_step"}:
-        return settings
-    if not all(isinstance(value, int) and value > 0 for value in (steps.value, batch.value)):
-        return settings  # the schema names what is wrong
-    return replace(settings, cite("what the steps read", {"chunking.sequences": steps.value * batch.value}))
-
-
-def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, object]:
-    if inputs.base == "pretrain":
+def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, Any]:
+    base = inputs.base or ""
+    kind, _, config = base.partition(":")
+    tokenizer = _existing("--tokenizer", inputs.tokenizer) if inputs.tokenizer else None
+    if kind not in ("pretrain", "random") and tokenizer:
+        raise UserError("--tokenizer: a checkpoint directory has its own; leave it out")
+    if tokenizer and not (Path(tokenizer) / "tokenizer.json").is_file():
+        raise UserError(f"--tokenizer {inputs.tokenizer}: no tokenizer.json there; give a directory that has one")
+    if base == "pretrain":
         if scale == "paper":
             raise UserError("--base pretrain: the paper extends a published model; choose scale smoke or mini")
-        known = (
-            _subtree(settings, "base") if settings["base.kind"].value == "pretrain" else of_scale("smoke")["pretrain"]
-        )
-        corpus = known.get("corpus", _subtree(settings, "evaluation.perplexity.corpus"))
+        is_one = settings["base.kind"].value == "pretrain"
+        known = nested(settings, "base.") if is_one else of_scale("smoke")["pretrain"]
+        corpus = known.get("corpus", nested(settings, "evaluation.perplexity.corpus."))
         if inputs.corpus:
-            corpus = _read_from(_existing("--corpus", inputs.corpus), corpus)  # type: ignore[arg-type]
-        tokenizer = _tokenizer(inputs) if inputs.tokenizer else known.get("tokenizer")
-        return {**known, "corpus": corpus, "tokenizer": tokenizer}
-    context_tokens = settings["base.context_tokens"].value
-    if inputs.base == "random" or (inputs.base or "").startswith("random:"):
-        config = (inputs.base or "").partition(":")[2]
+            corpus = _read_from(_existing("--corpus", inputs.corpus), corpus)
+        return {**known, "corpus": corpus, "tokenizer": tokenizer or known.get("tokenizer")}
+    context = {"context_tokens": settings["base.context_tokens"].value}
+    if kind == "random":
         if not config:
             raise UserError(f"--base random: of which model? Write random:{SHIPPED_CONFIGS[0]} or random:CONFIG.JSON")
         config = config if config in SHIPPED_CONFIGS else _existing("--base random:", config)
-        return {"kind": "random", "config": config, "tokenizer": _tokenizer(inputs), "context_tokens": context_tokens}
-    if inputs.tokenizer:
-        raise UserError("--tokenizer: a checkpoint directory has its own; leave it out")
-    repo_id, at, revision = (inputs.base or "").rpartition("@")
-    if at and not Path(inputs.base or "").exists():
-        return {"kind": "hub", "repo_id": repo_id, "revision": revision, "context_tokens": context_tokens}
-    path = _existing("--base", inputs.base or "")
+        return {"kind": "random", "config": config, "tokenizer": tokenizer, **context}
+    repo_id, at, revision = base.rpartition("@")
+    if at and not Path(base).exists():
+        return {"kind": "hub", "repo_id": repo_id, "revision": revision, **context}
+    path = _existing("--base", base)
     if not (Path(path) / "config.json").is_file():
-        raise UserError(f"--base {inputs.base}: no config.json there; give a checkpoint directory of transformers")
-    return {"kind": "local", "path": path, "context_tokens": context_tokens}
+        raise UserError(f"--base {base}: no config.json there; give a checkpoint directory of transformers")
+    return {"kind": "local", "path": path, **context}
 
 
-def _read_from(path: str, known: dict[str, object]) -> dict[str, object]:
+def _read_from(path: str, known: dict[str, Any]) -> dict[str, Any]:
     """A directory of files in place of a corpus; of a mixture in place of its files, and only of them."""
     if known.get("kind") == "mixture":
-        parts: tuple[dict[str, Any], ...] = known["parts"]  # type: ignore[assignment]
-        own = tuple(
+        own = [
             {**part, "corpus": _read_from(path, part["corpus"])} if part["corpus"]["kind"] == "files" else part
-            for part in parts
-        )
+            for part in known["parts"]
+        ]
         return {**known, "parts": own}
     settings = known if known.get("kind") == "files" else {"kind": "files"}
     return {**settings, "path": path}
-
-
-def _tokenizer(inputs: Inputs) -> str | None:
-    tokenizer = _existing("--tokenizer", inputs.tokenizer) if inputs.tokenizer else None
-    if tokenizer and not (Path(tokenizer) / "tokenizer.json").is_file():
-        raise UserError(f"--tokenizer {inputs.tokenizer}: no tokenizer.json there; give a directory that has one")
-    return tokenizer
-
-
-def _subtree(settings: Settings, key: str) -> dict[str, object]:
-    tree: dict[str, object] = {}
-    for name, cited in settings.items():
-        if name.startswith(f"{key}."):
-            *parents, leaf = name.removeprefix(f"{key}.").split(".")
-            place = tree
-            for parent in parents:
-                place = place.setdefault(parent, {})  # type: ignore[assignment]
-            place[leaf] = cited.value
-    return tree
 
 
 def _existing(option: str, path: str) -> str:

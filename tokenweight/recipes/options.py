@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tokenweight.flat import Part
 from tokenweight.recipes.inputs import Inputs
@@ -56,45 +56,39 @@ RESULTS = Path("results")
 class RunOptions(Frozen):
     """Where a run of experiments works, and how far it goes."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
+
     store: StoreOption = STORE
     out: OutOption = RESULTS
-    pool: str | None = Field(
-        default=None,
-        description="Work pool of a Prefect server in which each model is a flow run. Default: all run in this run",
-    )
-    at_once: int = Field(
-        default=4, ge=1, le=200, description="Number of models that run in the pool at the same time"
-    )  # more queued runs starve a queue of Prefect's
-    seconds: float | None = Field(
-        default=None,
-        gt=0,
-        description="Seconds after which the run stops in good order, to be resumed. Default: it runs to its end",
-    )
-    records: Path | None = Field(
-        default=None,
-        description="Archive, .tar.xz, that the store's records are packed into every minute and at the end",
-    )
+    pool: str | None = None
+    """Work pool of a Prefect server in which each model is a flow run. Default: all run in this run"""
+    at_once: int = Field(default=4, ge=1, le=200)  # more queued runs starve a queue of Prefect's
+    """Number of models that run in the pool at the same time"""
+    seconds: float | None = Field(default=None, gt=0)
+    """Seconds after which the run stops in good order, to be resumed. Default: it runs to its end"""
+    records: Path | None = None
+    """Archive, .tar.xz, that the store's records are packed into every minute and at the end"""
     figures: FiguresOption = True
 
 
 class ModelOptions(Frozen):
     """How models are evaluated as they are."""
 
-    scale: AnyModelScale = Field(default="paper", description="paper: the complete protocol; smoke: shipped miniatures")
-    revision: str | None = Field(default=None, description="Revision of a hub id. Default: its main branch")
-    limit: int | None = Field(default=None, ge=1, description="Largest number of samples of each task. Default: all")
-    context_tokens: int | None = Field(
-        default=None, ge=2, description="Longest input in tokens. Default: what the model's config.json says"
-    )
-    device: Literal["auto", "cpu", "cuda"] | None = Field(
-        default=None, description="Where models run. Default: cuda, at scale smoke auto"
-    )
-    processes: int | None = Field(
-        default=None,
-        ge=1,
-        description="Number of processes that share the evaluation. Default: one for each visible GPU",
-    )
-    backend: Backend = Field(
-        default="hf", description="vllm: where it is installed (docs/evaluation.md); it has no perplexity and no pmi"
-    )
-    tensor_parallel: int = Field(default=1, ge=1, description="Number of GPUs that share one model, with backend vllm")
+    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
+
+    scale: AnyModelScale = "paper"
+    """paper: the complete protocol; smoke: shipped miniatures"""
+    revision: str | None = None
+    """Revision of a hub id. Default: its main branch"""
+    limit: int | None = Field(default=None, ge=1)
+    """Largest number of samples of each task. Default: all"""
+    context_tokens: int | None = Field(default=None, ge=2)
+    """Longest input in tokens. Default: what the model's config.json says"""
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    """Where models run. Default: cuda, at scale smoke auto"""
+    processes: int | None = Field(default=None, ge=1)
+    """Number of processes that share the evaluation. Default: one for each visible GPU"""
+    backend: Backend = "hf"
+    """vllm: where it is installed (docs/evaluation.md); it has no perplexity and no pmi"""
+    tensor_parallel: int = Field(default=1, ge=1)
+    """Number of GPUs that share one model, with backend vllm"""

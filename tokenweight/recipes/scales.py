@@ -8,17 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.cited import Settings, cite, replace
+from tokenweight.recipes.recipe import Settings, cite, replace
 from tokenweight.recipes.schema import Scale
+
+
+def read_yaml(text: str) -> Any:
+    """Values of YAML 1.2: 1e-5 is a number, off is a word. Raises ruamel's errors."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).load(text)
 
 
 @cache
 def of_scale(scale: Scale) -> dict[str, Any]:
     """What a scale says: `parts` of recipes, its `execution`, and `about` its numbers."""
-    from ruamel.yaml import YAML
-
-    text = (Path(__file__).parent / f"{scale}.yaml").read_text(encoding="utf-8")
-    content: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    content: dict[str, Any] = read_yaml((Path(__file__).parent / f"{scale}.yaml").read_text(encoding="utf-8"))
     return content
 
 

@@ -1,53 +1,210 @@
 """What a recipe is made of: frozen models that hold every value that changes a result.
 
-Values that change only how a result is computed (devices, launchers, micro-batches) are
-in :class:`Execution` and never enter a fingerprint (architecture: identity and reuse).
+Values that change only how a result is computed (devices, launchers, micro-batches) are in :class:`Execution`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, PositiveFloat, PositiveInt, TypeAdapter, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from tokenweight.recipes.sources import PHI_ROTATED_SHARE as PHI_ROTATED_SHARE
-from tokenweight.recipes.sources import Architecture as Architecture
-from tokenweight.recipes.sources import Base as Base
-from tokenweight.recipes.sources import Chunking as Chunking
-from tokenweight.recipes.sources import Corpus as Corpus
-from tokenweight.recipes.sources import EchoCorpus as EchoCorpus
-from tokenweight.recipes.sources import FilesCorpus as FilesCorpus
-from tokenweight.recipes.sources import Frozen as Frozen
-from tokenweight.recipes.sources import HubBase as HubBase
-from tokenweight.recipes.sources import HubCorpus as HubCorpus
-from tokenweight.recipes.sources import LocalBase as LocalBase
-from tokenweight.recipes.sources import MixtureCorpus as MixtureCorpus
-from tokenweight.recipes.sources import MixturePart as MixturePart
-from tokenweight.recipes.sources import NovelCorpus as NovelCorpus
-from tokenweight.recipes.sources import PretrainBase as PretrainBase
-from tokenweight.recipes.sources import RandomBase as RandomBase
-from tokenweight.recipes.sources import ShippedBase as ShippedBase
-from tokenweight.recipes.sources import Source as Source
-from tokenweight.recipes.sources import Training as Training
 from tokenweight.weighting.settings import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
 Scale = Literal["smoke", "mini", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Parity = Literal["paper", "authors"]
+Backend = Literal["hf", "vllm"]
+Precision = Literal["fp32", "bf16"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
+AtLeastOne = Annotated[int, Field(ge=1)]
+PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 32 of 80
 
 
-# --- The method --------------------------------------------------------------------------------
+class Frozen(BaseModel):
+    """A record of values: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+
+
+class NovelCorpus(Frozen):
+    """The synthetic novel: seeded text in which the kind of each token is known."""
+
+    kind: Literal["novel"] = "novel"
+    seed: int = 0
+    documents: PositiveInt = 64
+    document_tokens: PositiveInt = 20_000  # length aimed at; documents vary around it
+    validation_documents: PositiveInt = 8
+
+
+class FilesCorpus(Frozen):
+    """A directory of .txt, .jsonl or .parquet files (field `text`); its content is its identity."""
+
+    kind: Literal["files"] = "files"
+    path: str
+    validation_documents: PositiveInt = 8  # the last in the order of a seeded shuffle
+
+
+class HubCorpus(Frozen):
+    """A data set of the Hugging Face hub, read as parquet or JSON at a pinned revision."""
+
+    kind: Literal["hub"] = "hub"
+    repo_id: str
+    revision: str
+    subset: str | None = None
+    train_split: str = "train"
+    validation_split: str | None = "validation"
+    text_field: str = "text"
+    domain_field: str | None = None  # dotted path, e.g. meta.redpajama_set_name (LCDE keeps domain shares)
+
+
+class EchoCorpus(Frozen):
+    """Random passages, each said again and again: text that only looking back explains."""
+
+    kind: Literal["echo"] = "echo"
+    seed: int = 0
+    documents: PositiveInt = 64
+    document_tokens: PositiveInt = 1000  # length aimed at
+    validation_documents: PositiveInt = 8
+
+
+class MixturePart(Frozen):
+    """One corpus of a mixture and its share of the sequences; `packed`: documents end to end, end-of-text between."""
+
+    corpus: Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus, Field(discriminator="kind")]
+    share: float = Field(gt=0, lt=1)
+    packed: bool = False  # False: each document on its own, a short remainder left out
+
+
+class MixtureCorpus(Frozen):
+    """Several corpora in fixed shares of the sequences, shuffled together; validation documents are those of all."""
+
+    kind: Literal["mixture"] = "mixture"
+    parts: tuple[MixturePart, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _whole(self) -> MixtureCorpus:
+        total = sum(part.share for part in self.parts)
+        if abs(total - 1) > 1e-9:
+            raise ValueError(f"parts: their shares add up to {total:g}, not to 1")
+        return self
+
+
+Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus | MixtureCorpus, Field(discriminator="kind")]
+
+
+class Chunking(Frozen):
+    """How documents become training sequences (Section 4, Datasets)."""
+
+    long_tokens: PositiveInt
+    mixture: Literal["per_document", "lcde"] = "per_document"
+    long_document_tokens: PositiveInt = 8192  # LCDE: longer documents are upsampled
+    long_document_factor: PositiveInt = 5  # LCDE: how many times as often they are drawn
+    sequences: PositiveInt | None = None  # stop after so many; None keeps all
+    seed: int = 0
+
+
+class Architecture(Frozen):
+    """A Llama or Phi of our own (transformers' configuration), for models that the pipeline trains itself."""
+
+    family: Literal["llama", "phi"] = "llama"
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    layers: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    rope_theta: PositiveFloat = 10_000.0
+    tie_embeddings: bool = True
+
+    @model_validator(mode="after")
+    def _rotated(self) -> Architecture:
+        if self.family == "phi" and int(PHI_ROTATED_SHARE * self.hidden_size / self.heads) % 2:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} with {self.heads} heads: a Phi rotates {PHI_ROTATED_SHARE} of a head, "
+                "which must be even; take heads of 80, as Phi-2's"
+            )
+        return self
+
+
+class Training(Frozen):
+    """The optimisation of Appendix B (or of a pre-training run); schedule: linear warm-up, then constant."""
+
+    steps: PositiveInt
+    sequences_per_step: PositiveInt
+    learning_rate: PositiveFloat
+    warmup_steps: int = Field(ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: float = Field(default=0.01, ge=0)
+    gradient_clip: PositiveFloat = 1.0
+    precision: Precision = "bf16"
+    final_learning_rate_share: float = Field(default=1.0, ge=0, le=1)  # <1: linear decay to this share
+
+
+class HubBase(Frozen):
+    """A causal language model of the hub at a pinned revision."""
+
+    kind: Literal["hub"] = "hub"
+    repo_id: str
+    revision: str
+    context_tokens: PositiveInt
+
+
+class ShippedBase(Frozen):
+    """The tiny Llama in tokenweight/assets, trained on the synthetic novel by scripts/make_smoke_base.py."""
+
+    kind: Literal["shipped"] = "shipped"
+    context_tokens: PositiveInt = 1024
+
+
+class LocalBase(Frozen):
+    """A checkpoint directory that transformers can load; its content is its identity."""
+
+    kind: Literal["local"] = "local"
+    path: str
+    context_tokens: PositiveInt
+
+
+class PretrainBase(Frozen):
+    """A base trained by the pipeline itself (stage `pretrain`) on short sequences of a corpus."""
+
+    kind: Literal["pretrain"] = "pretrain"
+    tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
+    architecture: Architecture
+    corpus: Corpus
+    context_tokens: PositiveInt
+    training: Training
+    seed: int = 0
+
+
+class RandomBase(Frozen):
+    """Random weights in a real configuration, for benchmarks; drawn where the model is loaded: under ZeRO-3 never whole."""
+
+    kind: Literal["random"] = "random"
+    config: str  # llama3-8b, llama3.2-1b, phi-2, or a config.json of transformers; its content is its identity
+    layers: PositiveInt | None = None  # None: as many as the configuration has
+    tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
+    context_tokens: PositiveInt
+    seed: int = 0
+
+
+Base = Annotated[HubBase | ShippedBase | LocalBase | PretrainBase | RandomBase, Field(discriminator="kind")]
+
+
+def check_stride(short_tokens: int, stride_tokens: int) -> None:
+    """Raise ValueError unless windows overlap."""
+    if stride_tokens >= short_tokens:
+        raise ValueError(f"stride_tokens ({stride_tokens}) must be smaller than short_tokens ({short_tokens})")
 
 
 class Scorer(Frozen):
     """The short-context model theta' (Section 3.1, choice of base model) and its windows.
 
     frozen: `model`, or where that is None the recipe's own base before extension, scored once beforehand.
-    unfrozen: the model in training itself, on short windows. With `precision` "fp8" the linear layers of its blocks
-    multiply in float8 while it scores (not while it trains); a run is refused where that changes which tokens score
-    highest (tokenweight.fp8, an optional room).
+    unfrozen: the model in training itself, on short windows; with `precision` "fp8" its blocks' linear layers multiply in
+    float8 while it scores. A run is refused where that changes which tokens score highest (tokenweight.fp8).
     """
 
     kind: Literal["frozen", "unfrozen"]
@@ -58,10 +215,7 @@ class Scorer(Frozen):
 
     @model_validator(mode="after")
     def _windows(self) -> Scorer:
-        if self.stride_tokens >= self.short_tokens:
-            raise ValueError(
-                f"stride_tokens ({self.stride_tokens}) must be smaller than short_tokens ({self.short_tokens})"
-            )
+        check_stride(self.short_tokens, self.stride_tokens)
         if self.kind == "unfrozen" and self.model is not None:
             raise ValueError("an unfrozen scorer is the model itself: leave `model` out")
         if self.kind == "frozen" and self.precision != "training":
@@ -81,9 +235,6 @@ class Extension(Frozen):
         if (self.rope_theta is not None) != (self.method == "abf"):
             raise ValueError("rope_theta belongs to method 'abf' and only to it")
         return self
-
-
-# --- Evaluation --------------------------------------------------------------------------------
 
 
 class Ruler(Frozen):
@@ -138,7 +289,7 @@ class Pmi(Frozen):
     """Distribution of the PMI (Figure 3) over the whole validation documents of `perplexity.corpus`.
 
     Chunks are as long as the model's context; windows are those of training. `scorer` unfrozen: the model itself reads
-    the windows; frozen: `scorer_model`, or where that is None the recipe's own base before extension.
+    them; frozen: `scorer_model`, or where that is None the recipe's own base before extension.
     """
 
     short_tokens: PositiveInt
@@ -150,10 +301,7 @@ class Pmi(Frozen):
 
     @model_validator(mode="after")
     def _windows(self) -> Pmi:
-        if self.stride_tokens >= self.short_tokens:
-            raise ValueError(
-                f"stride_tokens ({self.stride_tokens}) must be smaller than short_tokens ({self.short_tokens})"
-            )
+        check_stride(self.short_tokens, self.stride_tokens)
         if self.scorer == "unfrozen" and self.scorer_model is not None:
             raise ValueError("an unfrozen scorer is the model itself: leave `scorer_model` out")
         return self
@@ -173,20 +321,13 @@ class Phrase(Frozen):
 
 
 class Planted(Frozen):
-    """The synthetic novel as a judge of scores and models (not in the paper): unseen sequences of known kinds.
-
-    They are as long as the model's context; the recipe's base, un-extended, scores them on these windows.
-    """
+    """The synthetic novel as a judge (not in the paper): unseen sequences, which the base scores on these windows."""
 
     corpus: NovelCorpus
     sequences: PositiveInt
     short_tokens: PositiveInt
     stride_tokens: PositiveInt
-    precision: Literal["fp32", "bf16"] = "bf16"  # of the scorer
-
-
-Backend = Literal["hf", "vllm"]
-Precision = Literal["fp32", "bf16"]
+    precision: Precision = "bf16"  # of the scorer
 
 
 class Evaluation(Frozen):
@@ -203,121 +344,50 @@ class Evaluation(Frozen):
     phrase: Phrase
     planted: Planted
 
-    @classmethod
-    def part(cls, values: dict[str, Any]) -> Evaluation:
-        """From the dump of one that holds some benchmarks alone; reading another is an AttributeError."""
-        types: dict[str, Any] = {name: info.annotation for name, info in cls.model_fields.items()}
-        known = {name: TypeAdapter(types[name]).validate_python(value) for name, value in values.items()}
-        return cls.model_construct(**known)
-
-
-# --- Recipe and execution ----------------------------------------------------------------------
-
-
-class Recipe(Frozen):
-    """One model's full description: base, extension, data, weighting, training, evaluation.
-
-    `extension` None keeps the base's context; `training` None evaluates without continued pre-training.
-    `parity` "authors" follows the authors' public code where it leaves the paper's text and could matter: chunks
-    (a token lost between two), NLLs (through bf16), the unfrozen first window (one column more), the choice of the
-    top kappa (count, ties, filling), and the frozen scorer's RoPE type. reports/divergences.md has the table, the optional
-    room tokenweight.authors_compat the code.
-    """
-
-    name: str  # e.g. table-3/frozen-sparse
-    scale: Scale
-    base: Base
-    extension: Extension | None = None
-    corpus: Corpus | None = None
-    chunking: Chunking | None = None
-    weighting: Weighting = Weighting()
-    scorer: Scorer | None = None
-    training: Training | None = None
-    evaluation: Evaluation
-    seed: int = 0
-    parity: Parity = "paper"
-
-    @property
-    def context_tokens(self) -> int:
-        """Longest input of the finished model, in tokens."""
-        return self.extension.long_tokens if self.extension else self.base.context_tokens
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Recipe:
-        if self.training and not (self.corpus and self.chunking):
-            raise ValueError("training needs corpus and chunking")
-        if (self.weighting.postprocessing != "uniform") != (self.scorer is not None):
-            raise ValueError("a scorer is needed exactly where weighting is not uniform")
-        if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
-            raise ValueError(
-                f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "
-                f"({self.chunking.long_tokens})"
-            )
-        if self.chunking and self.chunking.long_tokens > self.context_tokens:
-            raise ValueError(
-                f"chunking.long_tokens ({self.chunking.long_tokens}) exceeds the model's context ({self.context_tokens})"
-            )
-        return self
-
 
 class Execution(Frozen):
     """How stages run here: never part of a fingerprint. A user's choices among these fields replace the scale's own."""
 
-    launcher: Literal["inline", "torchrun", "srun"] = Field(
-        default="inline", description="How training runs: in this process, by torchrun on one node, by srun on several"
-    )
-    processes: int = Field(
-        default=1, ge=1, description="Number of training processes on all nodes together, one for each GPU"
-    )
-    nodes: int = Field(
-        default=1, ge=1, description="Number of nodes, each with the same number of processes; with srun"
-    )
-    srun_options: str | None = Field(
-        default=None, description="With srun: its options, for example --partition=gpu --gres=gpu:8"
-    )
-    deadline_seconds: float | None = Field(
-        default=None, gt=0, description="Seconds after which a stage is ended; its checkpoint stays"
-    )
-    sequence_parallel: int = Field(
-        default=1, ge=1, description="Number of processes that share each training sequence, in equal parts"
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where models run; auto: on a GPU where there is one"
-    )
-    gpus: Annotated[int, Field(ge=1)] | Literal["all"] = Field(
-        default=1,
-        description="Number of GPUs that a run takes, more where a stage needs them; all: as many as are free",
-    )
-    slots: int | None = Field(
-        default=None, ge=1, description="Number of stages at a time on a CPU; None: two where there are two cores"
-    )
-    slots_per_gpu: int = Field(
-        default=1, ge=1, description="Number of worker processes that share each GPU, for small models"
-    )
-    micro_batch_sequences: int = Field(
-        default=1, ge=1, description="Sequences of one forward pass of a training process"
-    )
-    eval_batch_sequences: int | None = Field(
-        default=None,
-        ge=1,
-        description="Sequences of the longest input that are evaluated together; None: what the GPU holds, 8 on a CPU",
-    )
-    save_every_steps: int = Field(default=40, ge=1, description="Training steps from one checkpoint to the next")
-    deepspeed_stage: Literal[0, 2, 3] = Field(default=0, description="Level of ZeRO; 0: none")
-    convert_checkpoints: bool = Field(
-        default=False,
-        description="Resume from the checkpoint of an interrupted run that was split otherwise, equal up to rounding",
-    )
-    checkpointing: Checkpointing = Field(
-        default="none", description="Which activations are computed again in the backward pass, to save memory"
-    )
-    fused: bool = Field(default=False, description="Compile the elementwise parts of Llama layers")
-    report_to: tuple[Literal["tensorboard", "wandb"], ...] = Field(
-        default=("tensorboard",), description="Where training metrics go beside metrics.jsonl"
-    )
-    tensor_parallel: int = Field(
-        default=1, ge=1, description="Number of GPUs that share one model in evaluation, with backend vllm"
-    )
+    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
+
+    launcher: Literal["inline", "torchrun", "srun"] = "inline"
+    """How training runs: in this process, by torchrun on one node, by srun on several"""
+    processes: AtLeastOne = 1
+    """Number of training processes on all nodes together, one for each GPU"""
+    nodes: AtLeastOne = 1
+    """Number of nodes, each with the same number of processes; with srun"""
+    srun_options: str | None = None
+    """With srun: its options, for example --partition=gpu --gres=gpu:8"""
+    deadline_seconds: float | None = Field(default=None, gt=0)
+    """Seconds after which a stage is ended; its checkpoint stays"""
+    sequence_parallel: AtLeastOne = 1
+    """Number of processes that share each training sequence, in equal parts"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models run; auto: on a GPU where there is one"""
+    gpus: AtLeastOne | Literal["all"] = 1
+    """Number of GPUs that a run takes, more where a stage needs them; all: as many as are free"""
+    slots: int | None = Field(default=None, ge=1)
+    """Number of stages at a time on a CPU; None: two where there are two cores"""
+    slots_per_gpu: AtLeastOne = 1
+    """Number of worker processes that share each GPU, for small models"""
+    micro_batch_sequences: AtLeastOne = 1
+    """Sequences of one forward pass of a training process"""
+    eval_batch_sequences: int | None = Field(default=None, ge=1)
+    """Sequences of the longest input that are evaluated together; None: what the GPU holds, 8 on a CPU"""
+    save_every_steps: AtLeastOne = 40
+    """Training steps from one checkpoint to the next"""
+    deepspeed_stage: Literal[0, 2, 3] = 0
+    """Level of ZeRO; 0: none"""
+    convert_checkpoints: bool = False
+    """Resume from the checkpoint of an interrupted run that was split otherwise, equal up to rounding"""
+    checkpointing: Checkpointing = "none"
+    """Which activations are computed again in the backward pass, to save memory"""
+    fused: bool = False
+    """Compile the elementwise parts of Llama layers"""
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)
+    """Where training metrics go beside metrics.jsonl"""
+    tensor_parallel: AtLeastOne = 1
+    """Number of GPUs that share one model in evaluation, with backend vllm"""
 
     @property
     def processes_per_node(self) -> int:

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.cited import one_line
-from tokenweight.recipes.launch_check import check_deepspeed_version
+from tokenweight.recipes.execution import check_deepspeed_version
+from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import Execution, Training
 
 # Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.

@@ -11,7 +11,7 @@ from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
 from tokenweight.optional import optional_room
 from tokenweight.progress import Progress
-from tokenweight.recipes.launch_check import check_batch, check_launch
+from tokenweight.recipes.execution import check_batch, check_launch
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.checkpoints import (
     FOLDER,

@@ -16,7 +16,7 @@ from tokenweight.context.extend import load_config
 from tokenweight.errors import StageError, UserError
 from tokenweight.optional import by_parity
 from tokenweight.progress import Progress
-from tokenweight.recipes.launch_check import check_launch
+from tokenweight.recipes.execution import check_launch
 from tokenweight.recipes.schema import Execution, Parity, Scorer
 from tokenweight.training.activations import attention_kernels
 from tokenweight.training.fused import fused_elementwise

@@ -1,4 +1,4 @@
-"""Settings that remember where each value comes from; a recipe is built from them.
+"""A recipe, and the settings that it is built from, which remember where each value comes from.
 
 A recipe is written as a flat table of dotted keys, each value with its place in the paper (or the reason
 for it). A scale replaces single keys of the paper's table, so that a reader sees what differs.
@@ -11,10 +11,68 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.schema import Recipe, Scale
+from tokenweight.recipes.schema import (
+    Base,
+    Chunking,
+    Corpus,
+    Evaluation,
+    Extension,
+    Frozen,
+    Parity,
+    Scale,
+    Scorer,
+    Training,
+)
+from tokenweight.weighting.settings import Weighting
+
+
+class Recipe(Frozen):
+    """One model's full description: base, extension, data, weighting, training, evaluation.
+
+    `extension` None keeps the base's context; `training` None evaluates without continued pre-training.
+    `parity` "authors" follows the authors' public code where it leaves the paper's text and could matter: chunks
+    (a token lost between two), NLLs (through bf16), the unfrozen first window (one column more), the choice of the
+    top kappa (count, ties, filling), and the frozen scorer's RoPE type. reports/divergences.md has the table, the optional
+    room tokenweight.authors_compat the code.
+    """
+
+    name: str  # e.g. table-3/frozen-sparse
+    scale: Scale
+    base: Base
+    extension: Extension | None = None
+    corpus: Corpus | None = None
+    chunking: Chunking | None = None
+    weighting: Weighting = Weighting()
+    scorer: Scorer | None = None
+    training: Training | None = None
+    evaluation: Evaluation
+    seed: int = 0
+    parity: Parity = "paper"
+
+    @property
+    def context_tokens(self) -> int:
+        """Longest input of the finished model, in tokens."""
+        return self.extension.long_tokens if self.extension else self.base.context_tokens
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Recipe:
+        if self.training and not (self.corpus and self.chunking):
+            raise ValueError("training needs corpus and chunking")
+        if (self.weighting.postprocessing != "uniform") != (self.scorer is not None):
+            raise ValueError("a scorer is needed exactly where weighting is not uniform")
+        if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
+            raise ValueError(
+                f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "
+                f"({self.chunking.long_tokens})"
+            )
+        if self.chunking and self.chunking.long_tokens > self.context_tokens:
+            raise ValueError(
+                f"chunking.long_tokens ({self.chunking.long_tokens}) exceeds the model's context ({self.context_tokens})"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -43,17 +101,23 @@ def replace(settings: Settings, *changes: Settings) -> Settings:
     return result
 
 
+def nested(settings: Settings, below: str = "") -> dict[str, Any]:
+    """The values of keys that begin with `below`, as nested dictionaries."""
+    tree: dict[str, Any] = {}
+    for key, cited in settings.items():
+        if key.startswith(below):
+            *parents, leaf = key.removeprefix(below).split(".")
+            place = tree
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            place[leaf] = cited.value
+    return tree
+
+
 def build(name: str, scale: Scale, settings: Settings) -> Recipe:
     """The recipe that the settings describe; raises UserError naming the field that does not fit."""
-    nested: dict[str, Any] = {"name": name, "scale": scale}
-    for key, cited in settings.items():
-        *parents, leaf = key.split(".")
-        place = nested
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = cited.value
     try:
-        return Recipe.model_validate(nested)
+        return Recipe.model_validate({"name": name, "scale": scale, **nested(settings)})
     except ValidationError as error:
         raise UserError(f"recipe {name} ({scale}): {one_line(error)}") from None
 
@@ -91,31 +155,23 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> tuple[Settin
 
 
 def _knows(settings: Settings, key: str) -> bool:
+    """Whether the recipe has the key: it is mentioned, or a field of what is mentioned that has a default."""
     if key in settings or any(existing.startswith(f"{key}.") for existing in settings):
         return True
     if key in ("weighting.kappa", "weighting.lambda"):  # each belongs to one postprocessing, whose recipes name it
         return False
-    if key == "scorer.precision" and settings.get("scorer.kind", _FROZEN).value != "unfrozen":  # a frozen one has none
-        return False
+    if key == "scorer.precision" and ("scorer.kind" not in settings or settings["scorer.kind"].value != "unfrozen"):
+        return False  # a frozen one has none
     parent, _, leaf = key.rpartition(".")
-    if any(existing.startswith(f"{parent}.") for existing in settings) if parent else False:
-        return leaf in _schema_fields(settings, parent)
-    return not parent and leaf in Recipe.model_fields
-
-
-_FROZEN = Cited("frozen", "")
-
-
-def _schema_fields(settings: Settings, parent: str) -> set[str]:
-    """Fields that the model at `parent` has beside those the settings mention (they have defaults)."""
-    probe = build("probe", "smoke", settings)
-    place: Any = probe
+    if not parent:
+        return leaf in Recipe.model_fields
+    if not any(existing.startswith(f"{parent}.") for existing in settings):
+        return False
+    place: Any = build("probe", "smoke", settings)
     for part in parent.split("."):
         place = getattr(place, part, None)
-    if place is None:
-        return set()
-    fields = type(place).model_fields
-    return {info.alias or name for name, info in fields.items()}
+    fields = type(place).model_fields if place is not None else {}
+    return leaf in {info.alias or name for name, info in fields.items()}
 
 
 def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:

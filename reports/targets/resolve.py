@@ -1,0 +1,229 @@
+"""An experiment at a scale: labels by what is set or swept, columns at the scale's lengths, notes of what departs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from tokenweight.errors import UserError
+from tokenweight.pipeline.experiment import (
+    PAPER_LENGTHS,
+    Column,
+    Described,
+    Experiment,
+    Figure,
+    Lengths,
+    ResolvedExperiment,
+    Row,
+)
+from tokenweight.recipes import Inputs, ResolvedRecipe, load_all
+from tokenweight.recipes.inputs import given_options, last_part
+from tokenweight.recipes.recipe import Recipe, shown
+from tokenweight.recipes.scales import of_scale
+from tokenweight.recipes.schema import HubBase, PretrainBase
+from tokenweight.reports.targets import TARGETS, get_target
+from tokenweight.reports.targets.columns import columns_at, headlines, notes_of, tokens_label, usual_columns
+from tokenweight.reports.targets.members import RECIPE, Bases, Member, load_members, members, short_names
+from tokenweight.reports.targets.schema import ExperimentSpec
+
+_SYMBOLS = {"kappa": "κ", "lambda": "λ", "learning_rate": "learning rate", RECIPE: "recipe"}
+_PHI2_ID = "microsoft/phi-2"
+
+
+def resolve(
+    spec: ExperimentSpec,
+    scale: str,
+    inputs: Inputs,
+    seeds: int | None = None,
+    bases: Bases | None = None,
+    command: str = "",
+) -> ResolvedExperiment:
+    """The experiment at a scale, each row with seeds 0 to `seeds` - 1 (None: as many as it says); --set is not judged here.
+
+    `bases`: models that were looked at already. Raises UserError where a row is no valid recipe.
+    """
+    if spec.compares_corpora and inputs.corpus:
+        raise UserError(
+            f"{spec.name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
+            "leave --corpus out"
+        )
+    like, found = spec.scale_like(scale), members(spec)
+    recipes = load_members(spec, found, scale, inputs, seeds or spec.seeds, bases or {})
+    lengths = _lengths_of([loaded.recipe for loaded in recipes.values()])
+    kind = "target" if spec.name in TARGETS else "own" if spec.recipes else "models"
+    about = [of_scale(like)["about"][kind]]
+    if spec.limit:
+        about.append(f"Limited to {spec.limit} of each task's samples: not the whole protocol.")
+    if spec.backend != "hf":
+        about.append(f"Backend {spec.backend}.")
+    known = {m.row.recipe: recipes[m.key, 0] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
+    return ResolvedExperiment(
+        _at_lengths(spec, found, lengths),
+        scale,
+        recipes,
+        inputs,
+        lengths,
+        about=" ".join(about),
+        command=spec.command or f"tokenweight reproduce {command or spec.name} --scale {scale}",
+        notes=(
+            *given_options(inputs),
+            *_what_is_set(spec, scale),
+            *_swept(found),
+            *(_model(m, recipes[m.key, 0].recipe) for m in found if m.row.recipe is None),
+            *_departures(known),
+        ),
+    )
+
+
+def at_lengths(name: str, lengths: Lengths) -> Experiment:
+    """The target with its columns and labels at a run's lengths, beside which stand those of the paper's."""
+    target = get_target(name)
+    return _at_lengths(target, members(target), lengths)
+
+
+def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:
+    """Headings of the label columns, and group and label of each row by its key.
+
+    Of a sweep the slowest setting is the group where there are several and every row has them all.
+    """
+    if any(m.row.label or m.row.group or not m.values for m in rows):
+        labels = {m.key: (m.row.group, m.row.label or m.key.removeprefix(f"{m.row.group} ")) for m in rows}
+        return (("Group", "Model") if any(group for group, _ in labels.values()) else ("Model",)), labels
+    symbols, whole = _fields(rows)
+
+    def text_of(member: Member, fields: Iterable[str]) -> str:
+        texts = {field: shown(member.values[field]) for field in fields}
+        return ", ".join(text if field == RECIPE else f"{symbols[field]} = {text}" for field, text in texts.items())
+
+    first, *others = symbols
+    if not whole or not others:
+        return (symbols[first] if whole else "member",), {m.key: ("", text_of(m, m.values)) for m in rows}
+    stub = (symbols[first], ", ".join(symbols[field] for field in others))
+    return stub, {m.key: (text_of(m, [first]), text_of(m, others)) for m in rows}
+
+
+def _at_lengths(spec: ExperimentSpec, found: Sequence[Member], lengths: Lengths) -> Experiment:
+    as_they_are, other_bases = not spec.recipes, any(row.base for row in spec.rows)
+    papers = PAPER_LENGTHS.model_copy(update={"ruler": spec.paper_lengths_tokens})
+    if spec.columns:
+        columns, notes = columns_at(spec.columns, lengths), notes_of(spec.notes_of)
+        labels_there = {column.paper: column.label for column in columns_at(spec.columns, papers) if column.paper}
+        columns = tuple(replace(c, paper_label=labels_there.get(c.paper) if c.paper else None) for c in columns)
+    else:
+        columns = usual_columns(spec.measured_on, lengths, brief=not as_they_are)
+        notes = notes_of(spec.measured_on, other_tokenizers=as_they_are)
+    stub, labels = labels_of(found)
+    rows = []
+    for m in found:
+        group, label = labels[m.key]
+        looks = {name: getattr(m.row, name) for name in ("rule_below", "fills", "reference", "shown", "unit")}
+        paper_label = _scaled(label, papers) if spec.columns else ""
+        rows.append(Row(m.key, _scaled(label, lengths), m.recipe, group, **looks, paper_label=paper_label))
+    alike = {name: getattr(spec, name) for name in Described.model_fields if name not in ("rows", "columns")}
+    changes = {
+        "title": spec.title or _title(found),
+        "stub": spec.stub or stub,
+        "baseline": _baseline(spec, found, labels),
+        "divergences": (*notes, *spec.divergences),
+        "figure": spec.figure or _figure(found, columns, spec.measured_on),
+    }
+    same_questions = not (as_they_are or other_bases)
+    return Experiment(**{**alike, **changes}, rows=tuple(rows), columns=columns, same_questions=same_questions)
+
+
+def _scaled(label: str, lengths: Lengths) -> str:
+    short, long = tokens_label(lengths.ruler[0]), tokens_label(lengths.ruler[-1])
+    return label.replace("{short}", short).replace("{long}", long)
+
+
+def _fields(rows: Sequence[Member]) -> tuple[dict[str, str], bool]:
+    """What is swept, each as a reader of the paper knows it (κ, λ), and whether every row has them all."""
+    fields = dict.fromkeys(field for m in rows for field in m.values)
+    symbols = {field: _SYMBOLS.get(name, name) for field, name in short_names(fields).items()}
+    return symbols, all(set(m.values) == set(fields) for m in rows)
+
+
+def _title(rows: Sequence[Member]) -> str:
+    recipes = list(dict.fromkeys(m.row.recipe for m in rows if m.row.recipe))
+    if not recipes:
+        return f"Under the paper's evaluation: {', '.join(m.key for m in rows)}"
+    symbols, _ = _fields(rows)
+    over = f" over {' and '.join(symbols.values())}" if symbols else ""
+    what = "Sweep" if symbols else "Models"
+    return f"{what} of {recipes[0]}{over}" if len(recipes) == 1 else f"{what}{over or f' of {len(recipes)} recipes'}"
+
+
+def _baseline(spec: ExperimentSpec, rows: Sequence[Member], labels: Mapping[str, tuple[str, str]]) -> str | None:
+    if spec.baseline is None:
+        return rows[0].key if len(rows) > 1 and not spec.columns else None
+    names = {name: m.key for m in rows for name in (m.key, labels[m.key][1], " ".join(filter(None, labels[m.key])))}
+    if spec.baseline not in names:
+        raise UserError(f"baseline: {spec.baseline!r} is no row; they are {', '.join(m.key for m in rows)}")
+    return names[spec.baseline]
+
+
+def _figure(rows: Sequence[Member], columns: tuple[Column, ...], measured: Sequence[str]) -> Figure | None:
+    symbols, whole = _fields(rows)
+    if not symbols:
+        return Figure(kind="pmi") if "pmi" in measured else None
+    values = {m.key: {symbols[f]: m.values[f] for f in symbols} if whole else {"member": m.key} for m in rows}
+    return Figure(kind="sweep", values=values, columns=headlines(columns, measured))
+
+
+def _what_is_set(spec: ExperimentSpec, scale: str) -> tuple[str, ...]:
+    """What the file puts in place of the recipes' own for all rows."""
+    given = {name: last_part(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
+    given |= {key: shown(value) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
+    return (f"Set for all rows: {', '.join(f'{key} {value}' for key, value in given.items())}.",) if given else ()
+
+
+def _swept(rows: Sequence[Member]) -> list[str]:
+    values: dict[str, dict[str, None]] = {}
+    for member in rows:
+        for field, value in member.values.items():
+            values.setdefault(field, {})[shown(value)] = None
+    symbols, _ = _fields(rows)
+    swept = [f"{symbols[field]} ({field}): {', '.join(found)}" for field, found in values.items()]
+    return [f"Swept: {'; '.join(swept)}."] if swept else []
+
+
+def _model(member: Member, recipe: Recipe) -> str:
+    """Which model a row shows that has no recipe."""
+    base = recipe.base
+    of_hub = f"{base.repo_id} at {base.revision}" if isinstance(base, HubBase) else ""
+    which = of_hub or last_part(member.row.base or base.kind)
+    return f"{member.key}: {which}; read with inputs of up to {recipe.context_tokens} tokens."
+
+
+def _lengths_of(recipes: Sequence[Recipe]) -> Lengths:
+    """The lengths of all recipes together: of models of different contexts those that any of them is measured at."""
+    evaluations = [recipe.evaluation for recipe in recipes]
+    first, longest = evaluations[0], max(recipe.context_tokens for recipe in recipes)
+    short = first.planted.short_tokens
+    return Lengths(
+        ruler=tuple(sorted({n for evaluation in evaluations for n in evaluation.ruler.lengths_tokens})),
+        perplexity=tuple(sorted({n for evaluation in evaluations for n in evaluation.perplexity.lengths_tokens})),
+        planted=(*range(short, longest, short), longest),  # multiples of the short context, up to the long one
+        longbench_split=first.longbench.split_tokens,
+        longbench_unit=first.longbench.length_unit,
+    )
+
+
+def _departures(recipes: Mapping[str, ResolvedRecipe]) -> tuple[str, ...]:
+    """Where models stand for others than those that the paper's own recipes name, a sentence each; recipes by their names."""
+    found: dict[str, None] = {}
+    scorers: dict[str, None] = {}
+    for paper, loaded in zip(load_all(list(recipes), "paper"), recipes.values(), strict=True):
+        ours, theirs = loaded.recipe, paper.recipe
+        of_phi = isinstance(theirs.base, HubBase) and theirs.base.repo_id == _PHI2_ID
+        if of_phi and isinstance(ours.base, PretrainBase):
+            found["In place of Phi-2 stands a small model of its architecture, pre-trained by the pipeline."] = None
+        factors = [one.extension.long_tokens / one.base.context_tokens for one in (ours, theirs) if one.extension]
+        if len(set(factors)) == 2:
+            found[f"The context is extended by a factor of {factors[0]:g}; the paper's by {factors[1]:g}."] = None
+        pretrained = ours.scorer and isinstance(ours.scorer.model, PretrainBase)
+        if pretrained and theirs.scorer and isinstance(theirs.scorer.model, HubBase):
+            scorers[theirs.scorer.model.repo_id.rpartition("/")[2]] = None
+    if scorers:
+        found[f"In place of the scorers {', '.join(scorers)} stand small models, pre-trained by the pipeline."] = None
+    return tuple(found)

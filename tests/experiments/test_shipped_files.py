@@ -1,0 +1,59 @@
+"""The paper's targets and recipes are YAML files: each reads, says what it is called, and travels with the package."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tokenweight.pipeline.experiment import Lengths
+from tokenweight.recipes import SCALES, names
+from tokenweight.recipes.scales import of_scale, read_yaml
+from tokenweight.recipes.schema import Execution
+from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets.columns import usual_columns
+from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.schema import Benchmark
+
+ROOT = Path(__file__).parents[2]
+AT = Lengths(ruler=(1024, 4096), perplexity=(1024,), planted=(1024, 4096), longbench_split=1024)
+
+
+def test_each_file_is_a_target_and_each_target_a_file() -> None:
+    files = {file.stem for file in (ROOT / "reports" / "targets").glob("*.yaml")}
+    assert files - {"columns"} == set(TARGETS)
+    for name, target in TARGETS.items():
+        assert target.name == name
+        assert set(target.recipes) <= set(names())
+        experiment = at_lengths(name, AT)
+        keys = [column.key for column in experiment.columns]
+        assert len(set(keys)) == len(keys) > 0
+        assert experiment.stub
+    with pytest.raises(KeyError):
+        TARGETS["table-2"]
+
+
+def test_what_tables_show_of_a_benchmark_is_measured_on_it() -> None:
+    known = read_yaml((ROOT / "reports" / "targets" / "columns.yaml").read_text())["benchmarks"]
+    assert set(known) == set(get_args(Benchmark))
+    for benchmark in known:
+        assert usual_columns([benchmark], AT, brief=True)
+
+
+def test_a_scale_replaces_parts_that_the_paper_has() -> None:
+    papers = of_scale("paper")["parts"]
+    lists = [entries for entries in papers.values() if isinstance(entries, list)]
+    used = {part for entries in lists for part in entries if isinstance(part, str)}
+    assert {part for part in papers if "/" not in part} == {part for part in used if "/" not in part}
+    for scale in SCALES:
+        content = of_scale(scale)
+        assert set(content["parts"]) <= set(papers)
+        assert set(content["about"]) == {"target", "own", "models"}
+        Execution.model_validate(content["execution"])
+
+
+def test_the_package_carries_them() -> None:
+    data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert "*.yaml" in data["*"]
