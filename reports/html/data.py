@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +18,15 @@ from tokenweight.reports.display import (
     value_text,
 )
 from tokenweight.reports.html.artifacts import Artifacts, mapping
-from tokenweight.reports.html.samples import Samples, choose_samples
+from tokenweight.reports.html.samples import choose_samples
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
-EMPTY = ("not_in_paper", "left_out")  # cells that open nothing
+EMPTY = ("not_in_paper", "left_out")  # cells that the paper, or the style, leaves empty: they open nothing
 
 
 @dataclass(frozen=True)
 class RecipeShown:
-    """Settings of a recipe with values and origins, and the command that prints them."""
+    """Settings of a recipe as (name, value, origin), and the command that prints them."""
 
     settings: Sequence[tuple[str, Any, str]]
     command: str
@@ -41,15 +42,15 @@ class Section:
     divergences: tuple[str, ...] = ()  # those of the report's notes that say where it departs from the paper
     figures: Sequence[str] = ()  # SVG
 
+    @property
+    def anchor(self) -> str:
+        """Its id on the page."""
+        return re.sub(r"[^A-Za-z0-9-]", "-", self.report.target)
 
-@dataclass(frozen=True)
-class NotRun:
-    """A target of which there is nothing to show."""
-
-    target: str
-    title: str
-    paper_place: str
-    command: str
+    @property
+    def about(self) -> list[str]:
+        """The report's notes about the whole table, without its divergences."""
+        return [note.text for note in self.report.notes if note.mark is None and note.text not in self.divergences]
 
 
 class Parts:
@@ -69,55 +70,51 @@ class Parts:
 
 
 def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, Any]:
-    """All data of a page. Cells are numbered as :func:`opening_cells` gives them, through all sections."""
+    """All data of a page. Cells that open a panel are numbered row by row, through all sections."""
     opening = [
         (number, section.report, *place)
         for number, section in enumerate(sections)
-        for place in opening_cells(section.report)
+        for place in section.report.places
+        if place[-1].status not in EMPTY
     ]
     units = dict.fromkeys(address for *_, cell in opening for address in cell.addresses)
-    known = [address for address in units if artifacts.add(address)]
-    samples = choose_samples(known, artifacts)
+    samples = choose_samples([address for address in units if artifacts.add(address)], artifacts)
     numbers = {address: number for number, address in enumerate(artifacts.records)}
-    parts = Parts()
+    parts, settings = Parts(), Parts()
     recipes = {name: recipe for section in sections for name, recipe in section.recipes.items()}
     return {
         "commands": [section.command for section in sections],
         "cells": [_cell(*place, numbers) for place in opening],
         "artifacts": [
-            _artifact(address, record, artifacts, numbers, parts, samples)
+            _artifact(address, record, artifacts, numbers, parts) | {"samples": samples.by_unit.get(address, [])}
             for address, record in artifacts.records.items()
         ],
         "prompts": samples.prompts,
         "samplesLeftOut": samples.left_out,
-        **_recipes(recipes),
+        "recipes": {
+            name: {
+                "command": recipe.command,
+                "settings": [settings.number([key, value, origin]) for key, value, origin in recipe.settings],
+            }
+            for name, recipe in recipes.items()
+        },
+        "settings": settings.values,
         "parts": parts.values,
     }
-
-
-def opening_cells(report: Report) -> Iterable[tuple[ReportRow, ReportColumn, Cell]]:
-    """Cells that open a panel: all but those that the paper, or the style, leaves empty."""
-    return ((row, column, cell) for row, column, cell in report.places if cell.status not in EMPTY)
 
 
 def _cell(
     section: int, report: Report, row: ReportRow, column: ReportColumn, cell: Cell, numbers: Mapping[str, int]
 ) -> dict[str, Any]:
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
-    difference = cell.difference
     facts = {
         "95 % interval": interval_text(cell, column),
         "Samples": n_text(cell).removeprefix("n "),
         "Status": cell.status,
         "The paper": _paper(cell, column),
         "Ours less the paper's": less_paper_text(cell, column),
+        **dict(_difference(cell, column)),
     }
-    if difference:
-        facts[f"Difference to {difference.baseline_label}"] = difference_text(cell, column).replace(", p ", ", p\u00a0")
-        if difference.p is not None:
-            facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
-        if difference.reason:
-            facts["Test"] = difference.reason
     return {
         "section": section,
         "row": row.name,
@@ -137,16 +134,22 @@ def _paper(cell: Cell, column: ReportColumn) -> str:
     return cell.paper.printed + where if cell.paper else ""
 
 
+def _difference(cell: Cell, column: ReportColumn) -> Iterator[tuple[str, str]]:
+    difference = cell.difference
+    if difference is None:
+        return
+    yield f"Difference to {difference.baseline_label}", difference_text(cell, column).replace(", p ", ", p\u00a0")
+    if difference.reason:
+        yield "Test", difference.reason
+    elif difference.p is not None:
+        yield "Test", f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
+
+
 def _artifact(
-    address: str,
-    record: Mapping[str, Any],
-    artifacts: Artifacts,
-    numbers: Mapping[str, int],
-    parts: Parts,
-    samples: Samples,
+    address: str, record: Mapping[str, Any], artifacts: Artifacts, numbers: Mapping[str, int], parts: Parts
 ) -> dict[str, Any]:
     config = mapping(record.get("config"))
-    inputs = {name: (artifacts.address_of(str(value)), value) for name, value in mapping(record.get("inputs")).items()}
+    inputs = {name: (artifacts.address_of(value), value) for name, value in mapping(record.get("inputs")).items()}
     return {
         "address": address,
         "stage": record.get("stage"),
@@ -163,17 +166,4 @@ def _artifact(
         "memory": parts.number(record.get("peak_memory_bytes")),
         "started": record.get("started"),
         "seconds": record.get("wall_seconds"),
-        "samples": samples.by_unit.get(address, []),
     }
-
-
-def _recipes(recipes: Mapping[str, RecipeShown]) -> dict[str, Any]:
-    settings = Parts()
-    listed = {
-        name: {
-            "command": recipe.command,
-            "settings": [settings.number([key, value, origin]) for key, value, origin in recipe.settings],
-        }
-        for name, recipe in recipes.items()
-    }
-    return {"recipes": listed, "settings": settings.values}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +21,11 @@ PAGE_CHARACTERS = 2_000_000  # of samples on a page; a unit's second sample is t
 _PROMPT = (600, 600)  # characters of its beginning and end
 _OUTPUT = (400, 200)
 _SHORT = (300, 0)  # filtered output and reference
-_COLUMNS = (
+_COLUMNS = [
     "doc_id", "prompt_sha256", "n_prompt_tokens", "truncated", "output", "filtered", "reference", "metric", "score",
-)  # fmt: skip
+]  # fmt: skip
 
 Excerpt = list[str | int]
-Prompt = tuple[str, int, str]  # address of the prepared prompts, doc_id, SHA-256 of the text
 
 
 @dataclass
@@ -38,34 +37,36 @@ class Samples:
     left_out: int = 0
 
 
-def choose_samples(addresses: Iterable[str], artifacts: Artifacts) -> Samples:
+def choose_samples(addresses: Sequence[str], artifacts: Artifacts) -> Samples:
     """Of each unit the first sample with the lowest score and the first with the highest; one where all are equal."""
     with ThreadPoolExecutor() as pool:
-        units = list(addresses)
-        read = pool.map(_extremes, (artifacts.root / address for address in units))
-        rows = {address: chosen for address, chosen in zip(units, read, strict=True) if chosen}
+        read = pool.map(_extremes, (artifacts.root / address for address in addresses))
+        rows = {address: chosen for address, chosen in zip(addresses, read, strict=True) if chosen}
     prepared = {address: _prepared(address, artifacts) for address in rows}
-    prompts = _read_prompts(rows, prepared, artifacts.root)
-    samples, numbers, spent = Samples(), dict[Prompt, int](), 0
-    ranked = [
-        (address, row) for rank in range(2) for address, chosen in rows.items() for row in chosen[rank : rank + 1]
-    ]
-    for address, row in ranked:
-        place = (prepared[address] or "", row["doc"], row["sha256"])
-        prompt = prompts.get(place)
-        cost = _characters(row["output"]) + _characters(row["filtered"]) + _characters(row["reference"])
-        if prompt and place not in numbers:
-            cost += _characters(prompt)
-        if spent + cost > PAGE_CHARACTERS:
-            samples.left_out += 1
-            continue
-        spent += cost
-        if prompt:
-            if place not in numbers:
-                numbers[place] = len(samples.prompts)
-                samples.prompts.append(prompt)
-            row["prompt"] = numbers[place]
-        samples.by_unit.setdefault(address, []).append(row)
+    wanted: dict[str, set[int]] = {}
+    for address, chosen in rows.items():
+        if source := prepared[address]:
+            wanted.setdefault(source, set()).update(row["doc"] for row in chosen)
+    prompts = {source: _read_prompts(artifacts.root / source, docs) for source, docs in wanted.items()}
+    samples, numbers, spent = Samples(), dict[tuple[str, int], int](), 0
+    for rank in range(2):
+        for address, chosen in rows.items():
+            for row in chosen[rank : rank + 1]:
+                place = (prepared[address] or "", row["doc"])
+                digest, prompt = prompts.get(place[0], {}).get(place[1], ("", []))
+                asked = prompt if digest == row["sha256"] else []
+                cost = _characters(row["output"]) + _characters(row["filtered"]) + _characters(row["reference"])
+                cost += 0 if place in numbers else _characters(asked)
+                if spent + cost > PAGE_CHARACTERS:
+                    samples.left_out += 1
+                    continue
+                spent += cost
+                if asked:
+                    if place not in numbers:
+                        numbers[place] = len(samples.prompts)
+                        samples.prompts.append(asked)
+                    row["prompt"] = numbers[place]
+                samples.by_unit.setdefault(address, []).append(row)
     return samples
 
 
@@ -78,59 +79,49 @@ def _extremes(directory: Path) -> list[dict[str, Any]]:
     try:
         # As a memory map: opening a path takes longer than reading so small a file.
         with pa.memory_map(str(directory / "rows.parquet")) as source:
-            table = pq.ParquetFile(source).read(columns=list(_COLUMNS), use_threads=False)
+            table = pq.ParquetFile(source).read(columns=_COLUMNS, use_threads=False)
+        table = table.take(np.argsort(table["doc_id"].to_numpy(), kind="stable"))
         scores = table["score"].cast(pa.float64()).to_numpy()
         if not len(table) or not np.all(np.isfinite(scores)):
             return []
-        table = table.take(order := np.argsort(table["doc_id"].to_numpy(), kind="stable"))
-        scores = scores[order]
-        lowest, highest = int(np.argmin(scores)), int(np.argmax(scores))
-        rows = table.take(list(dict.fromkeys((lowest, highest)))).to_pylist()
-        return [_shown(row) for row in rows if row["reference"] != "[]"]
+        rows = table.take(list(dict.fromkeys((int(np.argmin(scores)), int(np.argmax(scores)))))).to_pylist()
+        return [
+            {
+                "doc": int(row["doc_id"]),
+                "score": float(row["score"]),
+                "metric": str(row["metric"]),
+                "tokens": row["n_prompt_tokens"],
+                "truncated": bool(row["truncated"]),
+                "sha256": str(row["prompt_sha256"]),
+                "output": excerpt(str(row["output"]), *_OUTPUT),
+                "filtered": excerpt(str(row["filtered"]), *_SHORT),
+                "reference": excerpt(str(row["reference"]), *_SHORT),
+            }
+            for row in rows
+            if row["reference"] != "[]"
+        ]
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
         return []
-
-
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "doc": int(row["doc_id"]),
-        "score": float(row["score"]),
-        "metric": str(row["metric"]),
-        "tokens": row["n_prompt_tokens"],
-        "truncated": bool(row["truncated"]),
-        "sha256": str(row["prompt_sha256"]),
-        "output": excerpt(str(row["output"]), *_OUTPUT),
-        "filtered": excerpt(str(row["filtered"]), *_SHORT),
-        "reference": excerpt(str(row["reference"]), *_SHORT),
-    }
 
 
 def _prepared(address: str, artifacts: Artifacts) -> str | None:
     """Address of the artifact that holds the unit's prompts, where the store has it."""
     fingerprint = mapping(artifacts.records[address].get("inputs")).get("prepared")
-    return artifacts.address_of(str(fingerprint)) if fingerprint else None
+    return artifacts.address_of(fingerprint) if fingerprint else None
 
 
-def _read_prompts(
-    rows: Mapping[str, list[dict[str, Any]]], prepared: Mapping[str, str | None], root: Path
-) -> dict[Prompt, Excerpt]:
-    """Prompts that chosen samples may have been asked; every file is read once, to the last prompt that is needed."""
-    wanted: dict[str, set[int]] = {}
-    for address, chosen in rows.items():
-        if source := prepared[address]:
-            wanted.setdefault(source, set()).update(row["doc"] for row in chosen)
+def _read_prompts(prepared: Path, docs: set[int]) -> dict[int, tuple[str, Excerpt]]:
+    """(SHA-256, excerpt) of prompts by doc_id, as far as they can be read; the file is read to the last of `docs`."""
     found = {}
-    for source, doc_ids in wanted.items():
-        try:
-            with (root / source / "prompts.jsonl").open("rb") as lines:
-                for number, line in enumerate(lines):
-                    if number in doc_ids:  # prompts lie in the order of their doc_id
-                        entry = json.loads(line)
-                        text = entry["prompt"]
-                        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-                        found[source, number, digest] = excerpt(text, *_PROMPT)
-                    if number >= max(doc_ids):
-                        break
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue
+    try:
+        with (prepared / "prompts.jsonl").open("rb") as lines:
+            for doc, line in enumerate(lines):  # they lie in the order of their doc_id
+                if doc in docs:
+                    text = json.loads(line)["prompt"]
+                    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+                    found[doc] = digest, excerpt(text, *_PROMPT)
+                if doc >= max(docs):
+                    break
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass
     return found

@@ -6,19 +6,17 @@ import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import drawn
-from tokenweight.reports.html.data import NotRun, RecipeShown, Section
+from tokenweight.reports.html.data import RecipeShown, Section
 from tokenweight.reports.html.page import render
 from tokenweight.reports.model import Report
 from tokenweight.reports.styles import styled
 from tokenweight.reports.write_results import holds_anything
 
-_TABLE_6 = NotRun("table-6", "Run time of each weighting", "Table 6", "tokenweight runtimes FILE.json")
+_RUNTIMES = "tokenweight runtimes FILE.json"  # makes Table 6
 
 
 def write_html(
@@ -35,27 +33,27 @@ def write_html(
     Table 6 comes from. Raises UserError where the file cannot be written.
     """
     sections: list[Section] = []
-    not_run: list[NotRun] = []
+    not_run: dict[str, str] = {}
     for manifest in manifests:
         report = styled(build_report(manifest, store_root), "both")
         if len(manifests) == 1 or holds_anything(report):
             svg = [files["svg"].decode() for _, files, _ in drawn(report, manifest, store_root)] if figures else []
-            sections.append(_section(manifest, report, svg))
+            recipes = {
+                name: RecipeShown(settings, show_config_command(manifest, name))
+                for name, settings in manifest.recipes.items()
+            }
+            divergences = (*manifest.experiment.divergences, *manifest.divergences)
+            sections.append(Section(report, manifest.full_command, recipes, divergences, svg))
         else:
-            not_run.append(NotRun(manifest.name, report.title, report.paper_place, manifest.full_command))
+            not_run[f"{report.paper_place or report.target}: {report.title}"] = manifest.full_command
     if written is not None:
-        sections += _written(written, {manifest.name for manifest in manifests})
-        if all(section.report.target != _TABLE_6.target for section in sections):
-            not_run.append(_TABLE_6)
+        names = {manifest.name for manifest in manifests}
+        sections += (
+            section for section in map(_written, sorted(written)) if section and section.report.target not in names
+        )
+        if all(section.report.target != "table-6" for section in sections):
+            not_run["Table 6: Run time of each weighting"] = _RUNTIMES
     write_files({file: render(sections, store_root, not_run)}, str(file), "another file")
-
-
-def _section(manifest: Manifest, report: Report, figures: Sequence[str]) -> Section:
-    recipes = {
-        name: RecipeShown(settings, show_config_command(manifest, name)) for name, settings in manifest.recipes.items()
-    }
-    divergences = (*manifest.experiment.divergences, *manifest.divergences)
-    return Section(report, manifest.full_command, recipes, divergences, figures)
 
 
 def show_config_command(manifest: Manifest, recipe: str) -> str:
@@ -69,17 +67,10 @@ def show_config_command(manifest: Manifest, recipe: str) -> str:
     return shlex.join(["tokenweight", "show-config", recipe, "--scale", manifest.scale, *options])
 
 
-def _written(files: Iterable[Path], but: set[str]) -> list[Section]:
-    """Reports that are not of these experiments."""
-    found = []
-    for file in sorted(files):
-        try:
-            report = Report.model_validate_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError, ValidationError):
-            continue
-        if report.target not in but:
-            other = (
-                "tokenweight runtimes FILE.json" if report.target == "table-6" else "tokenweight evaluate --model MODEL"
-            )
-            found.append(Section(report=report, command=other))
-    return found
+def _written(file: Path) -> Section | None:
+    """A report that was written before; None for any other file."""
+    try:
+        report = Report.model_validate_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return Section(report, _RUNTIMES if report.target == "table-6" else "tokenweight evaluate --model MODEL")

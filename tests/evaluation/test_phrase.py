@@ -54,17 +54,13 @@ def test_it_is_what_inspect_shows(
     kind: str, checkpoint: Path, other: Path, text: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path
 ) -> None:
     from tokenweight.inspection.compute import prepare, score
-    from tokenweight.inspection.request import Request, weighting_for
+    from tokenweight.inspection.request import Options
 
     scorer = other if kind == "frozen" else None
     chosen = with_phrase(evaluation, file=str(text), words=WORDS, scorer=kind)
     rows, summary = measured(checkpoint, chosen, execution, tmp_path / "out", scorer)
-    weighting = weighting_for("abs_pmi", "dense", None, None, frozen=scorer is not None)
-    shown = score(
-        prepare(
-            Request(checkpoint, text, weighting, scorer, short_tokens=SHORT, stride_tokens=STRIDE, device="cpu"),
-        )
-    )
+    options = Options(scorer=scorer, short_tokens=SHORT, stride_tokens=STRIDE, device="cpu")
+    shown = score(prepare(checkpoint, text, options))
     assert "".join(summary["tokens"]).strip() == WORDS
     first = next(i for i in range(len(shown.tokens.ids)) if "".join(shown.tokens.texts[i:]).lstrip().startswith(WORDS))
     while not shown.tokens.texts[first].strip():

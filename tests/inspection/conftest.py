@@ -9,7 +9,7 @@ from tokenweight.context.extend import extend
 from tokenweight.corpus import novel
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.inspection.compute import Inspection, prepare, score
-from tokenweight.inspection.request import Request, weighting_for
+from tokenweight.inspection.request import Options
 from tokenweight.recipes.schema import Extension
 
 NASTY = (
@@ -55,11 +55,9 @@ def nasty_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def inspected(base_dir):
-    """Inspect a text with the base: `inspected(path, **fields of Request)`."""
+    """Inspect a text with the base: `inspected(path, **options)`."""
 
-    def run(text: Path, **fields) -> Inspection:
-        fields.setdefault("weighting", weighting_for("abs_pmi", "dense", None, None, frozen=False))
-        fields.setdefault("checkpoint", base_dir)
-        return score(prepare(Request(text=text, device="cpu", **fields)))
+    def run(text: Path, checkpoint: Path = base_dir, **options) -> Inspection:
+        return score(prepare(checkpoint, text, Options(device="cpu", **options)))
 
     return run

@@ -8,9 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tokenweight.inspection.compute import short_context_tokens
-from tokenweight.inspection.request import default_windows, weighting_for
-from tokenweight.weighting.windows import plan_windows
+from tokenweight.inspection.request import Options
 
 
 def direct_nll(model_dir: Path, ids: list[int]) -> np.ndarray:
@@ -57,21 +55,21 @@ def test_frozen_takes_every_window_from_the_scorer(inspected, novel_file, base_d
 
 
 def test_long_ce_leaves_the_first_window_alone(inspected, novel_file, base_dir, extended_dir) -> None:
-    weighting = weighting_for("long_ce", "raw", None, None, frozen=True)
-    result = inspected(novel_file, checkpoint=extended_dir, scorer=base_dir, weighting=weighting, long_tokens=200)
+    weighting = {"score": "long_ce", "postprocessing": "raw"}
+    result = inspected(novel_file, checkpoint=extended_dir, scorer=base_dir, long_tokens=200, **weighting)
     assert (result.weights[: result.plan.short_tokens - 1] == 1).all()
     assert result.weights.max() <= 5.001
 
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_sparse_takes_the_papers_kappa(inspected, novel_file, base_dir, frozen) -> None:
-    weighting = weighting_for("abs_pmi", "sparse", None, None, frozen=frozen)
-    result = inspected(novel_file, weighting=weighting, long_tokens=101)
+    scorer = base_dir if frozen else None
+    result = inspected(novel_file, postprocessing="sparse", scorer=scorer, long_tokens=101)
     assert (result.weights > 0).sum() == (40 if frozen else 20)
 
 
 def test_mile_uses_the_entropy(inspected, novel_file) -> None:
-    result = inspected(novel_file, weighting=weighting_for("mile", "raw", None, None, frozen=False), long_tokens=64)
+    result = inspected(novel_file, score="mile", postprocessing="raw", long_tokens=64)
     assert (result.weights >= 1).all()
     assert result.weights.max() <= 1 + math.log(4096)
 
@@ -83,12 +81,12 @@ def test_the_text_may_be_as_short_as_two_tokens(inspected, tmp_path) -> None:
     assert result.weights.tolist() == [1.0]
 
 
-def test_short_context_is_counted_within_each_window() -> None:
-    counted = short_context_tokens(plan_windows(10, 4, 3))
-    assert counted.tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3]
+def test_short_context_is_counted_within_each_window(inspected, novel_file) -> None:
+    result = inspected(novel_file, long_tokens=10, short_tokens=4, stride_tokens=3)
+    assert result.short_context_tokens.tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3]
 
 
 def test_default_windows_are_the_papers() -> None:
-    assert default_windows(32768, 32768) == (8192, 6144)
-    assert default_windows(32768, 2048) == (2048, 1536)
-    assert default_windows(2, 1024) == (2, 1)
+    assert Options().windows(32768, 32768) == (8192, 6144)
+    assert Options().windows(32768, 2048) == (2048, 1536)
+    assert Options().windows(2, 1024) == (2, 1)

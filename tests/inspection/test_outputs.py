@@ -19,7 +19,7 @@ import pytest
 
 from tokenweight.corpus.token_texts import SPAN_TOKENS, highest_span
 from tokenweight.inspection import html, latex
-from tokenweight.inspection.palette import BELOW, WEIGHT_BOUNDS, weight_level
+from tokenweight.inspection.palette import WEIGHT_BOUNDS, weight_level
 from tokenweight.inspection.report import report
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -175,7 +175,7 @@ def test_levels_are_the_same_on_both_sides_of_one(bound) -> None:
 
 def test_weight_one_has_no_colour_and_zero_the_strongest() -> None:
     assert weight_level(1.0) == 0
-    assert weight_level(0.0) == -len(BELOW)
+    assert weight_level(0.0) == -len(WEIGHT_BOUNDS)
     assert weight_level(100.0) == 6
 
 

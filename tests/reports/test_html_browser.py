@@ -12,7 +12,7 @@ from reports_fake_store import RULER_TASKS, FakeStore
 from tokenweight.recipes import load
 from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
-from tokenweight.reports.html.data import NotRun, RecipeShown, Section
+from tokenweight.reports.html.data import RecipeShown, Section
 from tokenweight.reports.html.page import render
 from tokenweight.reports.model import Report
 
@@ -48,7 +48,7 @@ def file(store: FakeStore, report: Report, tmp_path_factory: pytest.TempPathFact
     }
     section = Section(report, "tokenweight reproduce table-3 --scale smoke", recipes)
     path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(render([section], store.root, [NotRun("table-9", "Perplexity", "Table 9", "tokenweight x")]))
+    path.write_text(render([section], store.root, {"Table 9: Perplexity": "tokenweight x"}))
     return path
 
 

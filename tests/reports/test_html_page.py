@@ -21,7 +21,7 @@ from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import samples as samples_module
-from tokenweight.reports.html.data import NotRun, RecipeShown, Section
+from tokenweight.reports.html.data import RecipeShown, Section
 from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.write_page import show_config_command, write_html
 from tokenweight.reports.model import Report
@@ -285,8 +285,7 @@ def test_hostile_text_is_shown_and_does_nothing(one_row: FakeStore) -> None:
         "baseline": HOSTILE,
     }
     hostile = report.model_copy(update=changes)
-    not_run = NotRun(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
-    text = render([Section(hostile, HOSTILE, divergences=(HOSTILE,))], one_row.root, [not_run])
+    text = render([Section(hostile, HOSTILE, divergences=(HOSTILE,))], one_row.root, {HOSTILE: HOSTILE})
     text.encode()  # no lone surrogate is left
     page = Outline(text)
     assert len(page.scripts) == text.count("</script") == 2

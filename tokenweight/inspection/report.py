@@ -16,16 +16,19 @@ from tokenweight.pipeline.environment import package_versions
 def report(inspection: Inspection) -> dict[str, Any]:
     """The content of inspection.json.
 
-    `tokens` holds lists of length N, null where a token has no prediction (the first). difference = long - short NLL
+    `summary` holds counts, means over the M predictions (nats) and shares of them (0 to 1); its
+    `first_window_predictions` have the same context in both passes: unfrozen, their difference is exactly 0. `tokens`
+    holds lists of length N, null where a token has no prediction (the first). difference = long - short NLL
     (so PMI = -difference). Models are named by directory name and content digest, never by path.
     """
-    request, plan, tokens = inspection.request, inspection.plan, inspection.tokens
+    options, plan, tokens = inspection.options, inspection.plan, inspection.tokens
+    long_nll, short_nll, weights = inspection.long_nll, inspection.short_nll, inspection.weights
     text = "".join(tokens.texts)
     return {
-        "checkpoint": _model(request.checkpoint),
-        "scorer": {"kind": "frozen", **_model(request.scorer)} if request.scorer else {"kind": "unfrozen"},
+        "checkpoint": _model(inspection.checkpoint),
+        "scorer": {"kind": "frozen", **_model(options.scorer)} if options.scorer else {"kind": "unfrozen"},
         "text": {
-            "name": request.text.name,
+            "name": inspection.text.name,
             "sha256": hashlib.sha256(text.encode()).hexdigest(),
             "characters": len(text),
             "whole_text": tokens.whole_text,
@@ -35,43 +38,34 @@ def report(inspection: Inspection) -> dict[str, Any]:
             "short_tokens": plan.short_tokens,
             "stride_tokens": plan.stride_tokens,
             "windows": len(plan.starts),
-            "weighting": request.weighting.model_dump(mode="json", by_alias=True),
-            "seed": request.seed,
+            "weighting": inspection.weighting.model_dump(mode="json", by_alias=True),
+            "seed": options.seed,
             "precision": str(inspection.precision).removeprefix("torch."),
             "device": inspection.device.type,
         },
         "versions": package_versions(),
-        "summary": summary(inspection),
+        "summary": {
+            "tokens": plan.long_tokens,
+            "predictions": plan.predictions,
+            "first_window_predictions": plan.scored_ranges[0][1],
+            "mean_long_nll": _mean(long_nll),
+            "mean_short_nll": _mean(short_nll),
+            "mean_abs_pmi": _mean(np.abs(long_nll - short_nll)),
+            "mean_weight": _mean(weights),
+            "max_weight": float(weights.max()),
+            "share_above_1": _mean(weights > 1),
+            "share_zero": _mean(weights == 0),
+        },
         "tokens": {
             "id": tokens.ids,
             "text": tokens.texts,
             "added": {str(index): name for index, name in tokens.added.items()},
-            "long_nll": [None, *_shortest(inspection.long_nll)],
-            "short_nll": [None, *_shortest(inspection.short_nll)],
-            "difference": [None, *_shortest(inspection.long_nll - inspection.short_nll)],
-            "weight": [None, *_shortest(inspection.weights)],
+            "long_nll": _shortest(long_nll),
+            "short_nll": _shortest(short_nll),
+            "difference": _shortest(long_nll - short_nll),
+            "weight": _shortest(weights),
             "short_context_tokens": [None, *inspection.short_context_tokens.tolist()],
         },
-    }
-
-
-def summary(inspection: Inspection) -> dict[str, float | int]:
-    """Counts, means over the M predictions (nats) and shares of them (0 to 1).
-
-    `first_window_predictions` have the same context in both passes: unfrozen, their difference is exactly 0.
-    """
-    weights = inspection.weights
-    return {
-        "tokens": inspection.plan.long_tokens,
-        "predictions": inspection.plan.predictions,
-        "first_window_predictions": inspection.plan.scored_ranges[0][1],
-        "mean_long_nll": _mean(inspection.long_nll),
-        "mean_short_nll": _mean(inspection.short_nll),
-        "mean_abs_pmi": _mean(np.abs(inspection.long_nll - inspection.short_nll)),
-        "mean_weight": _mean(weights),
-        "max_weight": float(weights.max()),
-        "share_above_1": _mean(weights > 1),
-        "share_zero": _mean(weights == 0),
     }
 
 
@@ -85,24 +79,23 @@ def _mean(values: Any) -> float:
     return float(np.mean(values, dtype=np.float64))
 
 
-def _shortest(values: FloatArray) -> list[float]:
-    """Each float32 as the shortest decimal that reads back as it."""
-    return [float(str(value)) for value in values]
+def _shortest(values: FloatArray) -> list[float | None]:
+    """Each float32 as the shortest decimal that reads back as it, behind nothing for the first token."""
+    return [None, *(float(str(value)) for value in values)]
 
 
 def in_words(content: dict[str, Any]) -> dict[str, str]:
     """The settings of an inspection's report for the console, the page and the table: scorer, windows, weighting."""
     scorer, settings, weighting = content["scorer"], content["settings"], content["settings"]["weighting"]
     count = settings["windows"]
-    parameters = [f"{name} {weighting[name]:g}" for name in ("lambda", "kappa") if weighting[name] is not None]
-    uniform = weighting["postprocessing"] == "uniform"
+    words = [weighting["score"], weighting["postprocessing"]]
+    words += [f"{name} {weighting[name]:g}" for name in ("lambda", "kappa") if weighting[name] is not None]
+    unfrozen, uniform = scorer["kind"] == "unfrozen", weighting["postprocessing"] == "uniform"
     return {
         "scorer": "the checkpoint itself (unfrozen)"
-        if scorer["kind"] == "unfrozen"
+        if unfrozen
         else f"{scorer['name']} (frozen, {scorer['sha256'][:8]})",
         "windows": f"{count} window{'s' if count > 1 else ''} of {settings['short_tokens']:,} tokens, "
         f"one every {settings['stride_tokens']:,}",
-        "weighting": "uniform"
-        if uniform
-        else ", ".join([weighting["score"], weighting["postprocessing"], *parameters]),
+        "weighting": "uniform" if uniform else ", ".join(words),
     }

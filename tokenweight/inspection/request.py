@@ -3,60 +3,91 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tokenweight.corpus.files import decode
 from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
 from tokenweight.errors import UserError
 from tokenweight.recipes.recipe import one_line
-from tokenweight.recipes.schema import ScoreName, Weighting
+from tokenweight.recipes.schema import Frozen, ScoreName, Weighting
 
-Postprocessing = Literal["dense", "sparse", "raw", "uniform"]
-Device = Literal["auto", "cpu", "cuda"]
 KAPPA_UNFROZEN, KAPPA_FROZEN = 0.2, 0.4  # Section 4, Weighting variants
 MARGIN_TOKENS = 5  # on either side of what --find finds
 SHORT_SHARE = 4  # the window is a quarter of the sequence, 8192 of 32768 (Section 4, Models)
 
 
-@dataclass(frozen=True)
-class Request:
-    """A checkpoint, a text and how to compare contexts; None: the default that fits the checkpoint."""
+class Options(Frozen):
+    """How to compare contexts, and which tokens the table shows; None: the default that fits the checkpoint."""
 
-    checkpoint: Path
-    text: Path
-    weighting: Weighting
-    scorer: Path | None = None
-    long_tokens: int | None = None
-    short_tokens: int | None = None
-    stride_tokens: int | None = None
-    seed: int = 0
-    device: Device = "auto"
+    scorer: Path | None = Field(
+        default=None,
+        description="Checkpoint of a frozen scorer with the same vocabulary. Default: the checkpoint itself",
+    )
+    long_tokens: int | None = Field(
+        default=None, ge=2, description="Number of the text's tokens. Default: what fits the context"
+    )
+    short_tokens: int | None = Field(
+        default=None, ge=2, description="Length of the short context. Default: a quarter of the long one"
+    )
+    stride_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Tokens from one window to the next. Default: three quarters of the window",
+    )
+    score: ScoreName = Field(default="abs_pmi", description="Score function (Section 3.1)")
+    postprocessing: Literal["dense", "sparse", "raw", "uniform"] = Field(
+        default="dense", description="From scores to weights (Section 3.2)"
+    )
+    lambda_: float | None = Field(
+        default=None, description="With dense: share of uniform weights. Default: 0, the scores alone"
+    )
+    kappa: float | None = Field(
+        default=None, description="With sparse: share of the tokens kept. Default: 0.2, with --scorer 0.4"
+    )
+    span: str | None = Field(
+        default=None, description="START:END, the tokens of the LaTeX table. Default: around the largest weight"
+    )
+    find: str | None = Field(
+        default=None, description="In place of --span: the tokens around the first place of this text"
+    )
+    seed: int = Field(default=0, ge=0, description="Seed that settles ties of sparse weights")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="Where models run; auto: on a GPU where there is one"
+    )
 
+    @property
+    def weighting(self) -> Weighting:
+        """The weighting of the options; UserError where they contradict each other.
 
-def weighting_for(
-    score: ScoreName, postprocessing: Postprocessing, lambda_: float | None, kappa: float | None, *, frozen: bool
-) -> Weighting:
-    """The weighting of the options; UserError where they contradict each other.
+        Dense without --lambda takes 0: the normalised scores alone, which is what Table 1 colours. Sparse without
+        --kappa takes the paper's for that scorer.
+        """
+        lambda_, kappa = self.lambda_, self.kappa
+        if self.postprocessing == "dense" and lambda_ is None:
+            lambda_ = 0.0
+        if self.postprocessing == "sparse" and kappa is None:
+            kappa = KAPPA_FROZEN if self.scorer else KAPPA_UNFROZEN
+        try:
+            return Weighting.model_validate(
+                {"score": self.score, "postprocessing": self.postprocessing, "lambda": lambda_, "kappa": kappa}
+            )
+        except ValidationError as error:
+            raise UserError(
+                f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
+            ) from None
 
-    Dense without --lambda takes 0: the normalised scores alone, which is what Table 1 colours. Sparse without --kappa
-    takes the paper's for that scorer.
-    """
-    if postprocessing == "dense" and lambda_ is None:
-        lambda_ = 0.0
-    if postprocessing == "sparse" and kappa is None:
-        kappa = KAPPA_FROZEN if frozen else KAPPA_UNFROZEN
-    try:
-        return Weighting.model_validate(
-            {"score": score, "postprocessing": postprocessing, "lambda": lambda_, "kappa": kappa}
-        )
-    except ValidationError as error:
-        raise UserError(
-            f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
-        ) from None
+    def windows(self, long_tokens: int, scorer_context_tokens: int) -> tuple[int, int]:
+        """(short_tokens, stride_tokens); by default in the paper's shares.
+
+        A quarter of the sequence (a scorer of a shorter context gets windows of that), and three quarters of the
+        window, so that every later prediction has at least a quarter of it as context: 8192 and 6144 for 32768 tokens
+        (Section 4, Datasets).
+        """
+        short_tokens = self.short_tokens or max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
+        return short_tokens, self.stride_tokens or max(1, 3 * short_tokens // 4)
 
 
 def read_text(path: Path) -> str:
@@ -79,37 +110,20 @@ def check_directory(name: str, path: Path) -> None:
         raise UserError(f"{name} {path}: {problem}; give a checkpoint directory of transformers")
 
 
-def default_windows(long_tokens: int, scorer_context_tokens: int) -> tuple[int, int]:
-    """(short_tokens, stride_tokens) in the paper's shares: a quarter of the sequence, three quarters of the window.
-
-    A scorer of a shorter context gets windows of that. 8192 and 6144 for 32768 tokens (Section 4, Datasets).
-    """
-    short_tokens = max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
-    return short_tokens, default_stride(short_tokens)
-
-
-def default_stride(short_tokens: int) -> int:
-    """Three quarters of a window: every later prediction has at least a quarter of it as context."""
-    return max(1, 3 * short_tokens // 4)
-
-
-def parse_span(text: str) -> range:
-    """START:END as half-open token indices; UserError for anything else, before the model is loaded."""
-    match = re.fullmatch(r"(\d+):(\d+)", text.strip())
-    if not match or int(match[1]) >= int(match[2]):
-        raise UserError(f"--span {text}: not START:END with START < END; write for example 120:133")
-    span = range(int(match[1]), int(match[2]))
-    if len(span) > MOST_TOKENS:
-        raise UserError(f"--span {text}: {len(span)} tokens; a table holds at most {MOST_TOKENS}, take fewer")
-    return span
-
-
-def chosen_span(tokens: Tokens, span: range | None, find: str | None) -> range | None:
-    """The tokens of --span or around the first place of --find; None where neither is given."""
-    n_tokens = len(tokens.ids)
-    if span is not None:
+def chosen_span(tokens: Tokens, options: Options) -> range | None:
+    """The tokens of --span, half-open, or around the first place of --find; None where neither is given."""
+    n_tokens, text, find = len(tokens.ids), options.span, options.find
+    if text is not None:
+        if find is not None:
+            raise UserError("--span and --find: both choose the table's tokens; give one of them")
+        match = re.fullmatch(r"(\d+):(\d+)", text.strip())
+        if not match or int(match[1]) >= int(match[2]):
+            raise UserError(f"--span {text}: not START:END with START < END; write for example 120:133")
+        span = range(int(match[1]), int(match[2]))
+        if len(span) > MOST_TOKENS:
+            raise UserError(f"--span {text}: {len(span)} tokens; a table holds at most {MOST_TOKENS}, take fewer")
         if span.stop > n_tokens:
-            raise UserError(f"--span {span.start}:{span.stop}: the text has tokens 0 to {n_tokens - 1}; lower it")
+            raise UserError(f"--span {text}: the text has tokens 0 to {n_tokens - 1}; lower it")
         return span
     if find is None:
         return None
