@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from glob import glob
+from pathlib import Path
 from typing import Annotated
 
 from prefect import flow
 from pydantic import Field
 
+from tokenweight.errors import UserError
 from tokenweight.flat import flat
 from tokenweight.recipes.options import RESULTS, OutOption
+from tokenweight.reports.runtimes import read_runtimes, runtime_report
+from tokenweight.reports.writing import write_report
 from tokenweight.tasks.publish import publish
-from tokenweight.tasks.runtimes import render_runtimes
 
 MEASURED_HERE = ["zero3-fused", "h200-llama3-8b-fused", "h200-phi-2"]
 
@@ -25,6 +29,14 @@ def reproduce_table_6(
     out: OutOption = RESULTS,
 ) -> dict[str, str]:
     """Render Table 6 of the paper (run time of each weighting) from measurements; measures nothing itself."""
-    files = render_runtimes(measurements, out.expanduser().resolve())
+    paths: list[str] = []
+    for pattern in measurements:
+        found = sorted(glob(pattern))
+        if not found:
+            raise UserError(
+                f"measurements: {pattern} names no file; run benchmarks/training_cost.py on your GPUs first"
+            )
+        paths += found
+    files = write_report(runtime_report(read_runtimes(map(Path, paths))), out.expanduser().resolve())
     publish("table-6", "table-6 from measurements", files)
     return {kind: str(path) for kind, path in files.items()}

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.reports.model import Cell, Note, Report, ReportColumn, ReportRow
+from tokenweight.reports.model import Cell, Note, PaperNumber, Report, ReportColumn, ReportRow
 from tokenweight.reports.paper.numbers import paper_number
 
 TARGET = "table-6"
@@ -44,22 +43,8 @@ class RuntimeFile(BaseModel):
     versions: dict[str, str] = Field(min_length=1)
 
 
-class _Row(NamedTuple):
-    """A row: model, key and label of its weighting (the paper's where it has them), and variants whose ratios add up."""
-
-    model: str
-    weighting: str
-    label: str
-    variants: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """In the paper's data."""
-        return f"{self.model.replace('llama3', 'llama-3')}-{self.weighting}"
-
-
 _READY, _SCORING = "frozen, scores ready", "scoring alone"
-_WEIGHTINGS = (
+_WEIGHTINGS = (  # key in the paper's data, label (the paper's where it has it), variants whose ratios add up
     ("uniform", "Uniform", ("uniform",)),
     ("unfrozen", "Unfrozen", ("unfrozen dense",)),
     ("unfrozen-fp8", "Unfrozen, fp8 scoring", ("unfrozen dense, fp8 scoring",)),
@@ -68,8 +53,7 @@ _WEIGHTINGS = (
     ("frozen-w2s", "Frozen W2S", (_READY, "scoring alone, llama3.2-1b")),
     ("frozen-ready", "Frozen, scores ready", (_READY,)),
 )
-_MODELS = {"llama3-8b": "Llama 3 8B", "phi-2": "Phi 2 2.7B"}
-_ROWS = [_Row(model, *each) for model in _MODELS for each in _WEIGHTINGS if (model, each[0]) != ("phi-2", "frozen-w2s")]
+_MODELS = {"llama3-8b": ("llama-3-8b", "Llama 3 8B"), "phi-2": ("phi-2", "Phi 2 2.7B")}  # key there, and label
 _GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with --out"
 
 
@@ -98,24 +82,40 @@ def read_runtimes(paths: Iterable[Path]) -> tuple[RuntimeFile, ...]:
     return tuple(found)
 
 
-def runtime_report(files: tuple[RuntimeFile, ...]) -> Report:
+def runtime_report(files: Sequence[RuntimeFile]) -> Report:
     """Table 6 with one column a setup: a row that nothing has measured is shown where the paper has it."""
     setups = list(dict.fromkeys(file.setup for file in files))
     by_place = {(file.model, file.setup): file for file in files}
     measured = {name for file in files for name in file.ratios}
     marks: dict[str, int] = {}
-    rows = tuple(
-        ReportRow(
-            key=row.key,
-            group=_MODELS[row.model],
-            label=row.label,
-            paper_label=row.label,
-            recipe="",
-            rule_below="full" if (row.model, row.weighting) == ("llama3-8b", "frozen-ready") else None,
-            cells=tuple(_cell(row, by_place.get((row.model, setup)), setup, marks) for setup in setups),
-        )
-        for row in _ROWS
-        if paper_number(TARGET, row.key, PAPER_COLUMN) or measured.issuperset(row.variants)
+    rows = []
+    for model, (model_key, group) in _MODELS.items():
+        for weighting, label, variants in _WEIGHTINGS:
+            key = f"{model_key}-{weighting}"
+            paper = paper_number(TARGET, key, PAPER_COLUMN)
+            if not paper and (key == "phi-2-frozen-w2s" or not measured.issuperset(variants)):
+                continue
+            last = key == "llama-3-8b-frozen-ready"
+            cells = (_cell(group, variants, paper, by_place.get((model, setup)), setup, marks) for setup in setups)
+            rows.append(
+                ReportRow(
+                    key=key,
+                    group=group,
+                    label=label,
+                    paper_label=label,
+                    recipe="",
+                    rule_below="full" if last else None,
+                    cells=tuple(cells),
+                )
+            )
+    column = ReportColumn(
+        key="",
+        label="",
+        group="",
+        decimals=3,
+        signed=False,
+        paper_column=PAPER_COLUMN,
+        paper_label="Time factor",
     )
     return Report(
         target=TARGET,
@@ -123,53 +123,51 @@ def runtime_report(files: tuple[RuntimeFile, ...]) -> Report:
         paper_place="Table 6",
         scale="paper",
         stub=("Model", "Loss"),
-        columns=tuple(
-            ReportColumn(
-                key=setup,
-                label=setup,
-                group="",
-                decimals=3,
-                signed=False,
-                paper_column=PAPER_COLUMN,
-                paper_label="Time factor",
-            )
-            for setup in setups
-        ),
-        rows=rows,
+        columns=tuple(column.model_copy(update={"key": setup, "label": setup}) for setup in setups),
+        rows=tuple(rows),
         notes=(
-            *(Note(mark=None, text=text) for text in _general_notes(files)),
+            *(Note(mark=None, text=text) for text in (*_GENERAL_NOTES, *map(_about, files))),
             *(Note(mark=mark, text=text) for text, mark in marks.items()),
         ),
     )
 
 
-def _cell(row: _Row, file: RuntimeFile | None, setup: str, marks: dict[str, int]) -> Cell:
-    paper = paper_number(TARGET, row.key, PAPER_COLUMN)
-    absent = [] if file is None else [name for name in row.variants if name not in file.ratios]
+def _cell(
+    model: str,
+    variants: Sequence[str],
+    paper: PaperNumber | None,
+    file: RuntimeFile | None,
+    setup: str,
+    marks: dict[str, int],
+) -> Cell:
+    absent = [] if file is None else [name for name in variants if name not in file.ratios]
     if file is None or absent:
-        reason = f"Not measured on {setup}: {', '.join(absent) or _MODELS[row.model]}."
+        reason = f"Not measured on {setup}: {', '.join(absent) or model}."
         return Cell(status="missing", marks=(marks.setdefault(reason, len(marks) + 1),), paper=paper)
-    value = sum(file.ratios[name] for name in row.variants)
+    value = sum(file.ratios[name] for name in variants)
     return Cell(status="complete", value=value, n=file.timed_steps, n_expected=file.timed_steps, paper=paper)
 
 
-def _general_notes(files: tuple[RuntimeFile, ...]) -> Iterable[str]:
-    yield "Seconds of a step over those of a uniform step in the same run; random weights. A sample is a timed step."
-    yield "The paper's numbers are of 8 A100 80GB GPUs (Appendix B, Runtime Analysis)."
-    yield "Frozen, as in the paper, has the scoring of the sequences it trains on in it; scores ready has not."
-    for file in files:
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(file.versions.items()))
-        yield f"{_MODELS[file.model]} on {file.setup}: {file.long_tokens} tokens{_of_uniform(file)}; {versions}."
+_GENERAL_NOTES = (
+    "Seconds of a step over those of a uniform step in the same run; random weights. A sample is a timed step.",
+    "The paper's numbers are of 8 A100 80GB GPUs (Appendix B, Runtime Analysis).",
+    "Frozen, as in the paper, has the scoring of the sequences it trains on in it; scores ready has not.",
+)
 
 
-def _of_uniform(file: RuntimeFile) -> str:
-    """What a uniform step reaches; tokens a second and memory only where whole steps were timed."""
-    told = []
+def _about(file: RuntimeFile) -> str:
+    """What a uniform step reaches; tokens a second and memory only where complete steps were timed."""
     seconds, peak = file.seconds.get("uniform"), file.peak_gib.get("uniform")
-    if file.layers and seconds:
-        told.append(f"{file.gpus * file.accumulation * file.long_tokens / seconds:,.0f} tokens/s")
-    if file.mfu_uniform is not None:
-        told.append(f"MFU {file.mfu_uniform:.3f}")
-    if file.layers and peak:
-        told.append(f"{peak:.1f} GiB of each GPU")
-    return f", uniform: {', '.join(told)}" if told else ""
+    reached = [
+        f"{file.gpus * file.accumulation * file.long_tokens / seconds:,.0f} tokens/s"
+        if file.layers and seconds
+        else "",
+        f"MFU {file.mfu_uniform:.3f}" if file.mfu_uniform is not None else "",
+        f"{peak:.1f} GiB of each GPU" if file.layers and peak else "",
+    ]
+    uniform = ", ".join(filter(None, reached))
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(file.versions.items()))
+    return (
+        f"{_MODELS[file.model][1]} on {file.setup}: {file.long_tokens} tokens"
+        f"{f', uniform: {uniform}' if uniform else ''}; {versions}."
+    )
