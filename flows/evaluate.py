@@ -44,9 +44,7 @@ def evaluate(
     place = open_store(options.store)
     chosen = chosen_benchmarks(",".join(benchmarks) if benchmarks else None, how.backend)
     lengths = tuple(sorted(set(lengths_tokens or ())))
-    planned = plan_models(
-        find_models(models, chosen, how), how, inputs, place, benchmarks=chosen, lengths_tokens=lengths
-    )
+    planned = plan_models(find_models(models, how), how, inputs, place, benchmarks=chosen, lengths_tokens=lengths)
     runs = lacks_anything(planned, place)
     execution = evaluation_execution(how) if runs else default_execution(how.scale)
     return paths_of(run_experiments([planned], place, execution, options))[planned.name]

@@ -141,7 +141,9 @@ class _Run:
             if piece.reused:
                 future.wait()
         self.outcome.left += self.waiting
-        self.outcome.failed = {piece: self.outcome.failed[piece] for piece in self.order if piece in self.outcome.failed}
+        self.outcome.failed = {
+            piece: self.outcome.failed[piece] for piece in self.order if piece in self.outcome.failed
+        }
         return self.outcome
 
     def _begin_what_is_ready(self) -> None:

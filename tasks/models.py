@@ -46,19 +46,11 @@ def chosen_lengths(text: str | None) -> tuple[int, ...]:
     return tuple(sorted({int(piece) for piece in pieces}))
 
 
-def find_models(names: Sequence[str], benchmarks: Sequence[str], how: ModelOptions) -> list[ModelSpec]:
-    """The models by name. Raises UserError for one that cannot be evaluated on these benchmarks."""
+def find_models(names: Sequence[str], how: ModelOptions) -> list[ModelSpec]:
+    """The models by name. Raises UserError for one that cannot be evaluated."""
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
-    found = [find(name, how.revision or None, how.context_tokens) for name in names]
-    for model in found:
-        wanted = [name for name in ("perplexity", "pmi") if name in benchmarks]
-        if wanted and (field := model.no_perplexity_because):
-            raise UserError(
-                f"--model {model.name}: changes its logits after the head ({field}), which {wanted[0]} here does not "
-                f"follow; choose --benchmarks without {' and '.join(wanted)}"
-            )
-    return found
+    return [find(name, how.revision or None, how.context_tokens) for name in names]
 
 
 def plan_models(

@@ -283,13 +283,103 @@ def test_chunks_without_rows_are_refused(chunk_rows):
         per_token_nll(torch.zeros(4, 3), torch.zeros(5, 3), torch.zeros(4, dtype=torch.long), chunk_rows=chunk_rows)
 
 
-def test_models_that_change_their_logits_are_refused(make_llama):
-    model = make_llama()
+def test_a_model_without_our_head_is_named(make_llama):
     with pytest.raises(ValueError, match="no TokenNLLHead"):
-        model_nll(model, torch.zeros(1, 4, dtype=torch.long))
-    model.config.logit_scale = 1.0  # Cohere's field: a scale that changes nothing
+        model_nll(make_llama(), torch.zeros(1, 4, dtype=torch.long))
+
+
+TINY = {
+    "vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "pad_token_id": 0,
+}  # fmt: skip
+
+
+def tiny(family, **settings):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **{**TINY, **settings})
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("gemma2", {"final_logit_softcapping": 1.0}),
+        ("cohere", {"logit_scale": 0.25}),
+        ("granite", {"logits_scaling": 4.0}),
+        ("recurrent_gemma", {"logits_soft_cap": 1.0, "lru_width": 32}),
+        ("falcon_h1", {"lm_head_multiplier": 0.25}),
+    ],
+)
+def test_a_model_that_changes_its_logits_is_refused_by_what_it_gives(family, settings):
+    """Whatever its configuration calls that: the model's output is not the tensor that the head returned."""
+    with pytest.raises(ValueError, match="changes its logits after the head"):
+        install_head(tiny(family, **settings))
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("llama", {}),
+        ("mistral", {}),
+        ("qwen2", {}),
+        ("qwen3", {}),
+        ("phi", {}),
+        ("phi3", {}),
+        ("gemma", {}),
+        ("gemma2", {"final_logit_softcapping": None}),
+        ("cohere", {"logit_scale": 1.0}),
+        ("olmo2", {}),
+        ("gpt_neox", {}),
+        ("gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}),
+        ("mixtral", {"num_local_experts": 2}),
+        ("mamba", {}),
+        ("stablelm", {}),
+        ("starcoder2", {}),
+    ],
+)
+def test_the_head_gives_the_nll_of_a_model_s_own_logits(family, settings):
+    model, ids = tiny(family, **settings), torch.randint(1, 50, (2, 12), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits[:, :-1].double()
+        own = nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+        install_head(model)
+        assert torch.allclose(model_nll(model, ids).double(), own, atol=1e-4)
+
+
+def test_a_model_is_refused_in_use_if_it_was_not_here_when_its_head_was_installed():
+    """As under ZeRO-3, whose parameters lie elsewhere: the first NLL is refused, before a step is made of it."""
+    model = tiny("gemma2", final_logit_softcapping=1.0)
+    next(model.parameters()).ds_id = 0
     install_head(model)
+    with pytest.raises(ValueError, match="changes its logits after the head"):
+        model_nll(model, torch.ones(1, 4, dtype=torch.long))
+
+
+def test_logits_changed_in_place_are_refused(make_llama):
     model = make_llama()
-    model.config.final_logit_softcapping = 30.0
-    with pytest.raises(ValueError, match="softcapping"):
+    forward = model.forward
+
+    def scaled(**inputs):
+        output = forward(**inputs)
+        output.logits.mul_(0.5)
+        return output
+
+    model.forward = scaled
+    with pytest.raises(ValueError, match="changes its logits after the head"):
+        install_head(model)
+
+
+def test_a_head_that_gives_other_numbers_than_the_model_is_refused(make_llama, monkeypatch):
+    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll", lambda rows, *_, **__: torch.zeros(len(rows)))
+    with pytest.raises(ValueError, match=r"its NLL is \[.*\] for some tokens, that of its head \[0.0"):
+        install_head(make_llama())
+
+
+def test_weights_that_are_not_finite_are_named(make_llama):
+    model = make_llama()
+    with torch.no_grad():
+        model.lm_head.weight[3] = float("nan")
+    with pytest.raises(ValueError, match="not finite"):
         install_head(model)

@@ -57,7 +57,7 @@ def evaluate(
     from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models, lacks_anything, plan_models
 
     chosen, wanted = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)
-    place, found = open_store(options.store), find_models(models, chosen, how)
+    place, found = open_store(options.store), find_models(models, how)
     planned = plan_models(found, how, inputs, place, benchmarks=chosen, lengths_tokens=wanted)
     lacks_anything(planned, place)  # can it be had?
     make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
@@ -101,7 +101,7 @@ def agree(
     stores = (place, open_store(other_store) if other_store else place)
     chosen, wanted = chosen_benchmarks(benchmarks), chosen_lengths(lengths)
     planned = agree.plan_both(
-        find_models([model], chosen, how)[0], how, inputs, stores, pair, benchmarks=chosen, lengths_tokens=wanted,
+        find_models([model], how)[0], how, inputs, stores, pair, benchmarks=chosen, lengths_tokens=wanted,
         samples=None if how.limit or complete else samples,
     )  # fmt: skip
     agree.run_both(planned, stores, how, run_in_flow)

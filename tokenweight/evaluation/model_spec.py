@@ -35,14 +35,6 @@ class ModelSpec:
         """The longest input that the configuration allows, or that the user said."""
         return self.base.context_tokens
 
-    @property
-    def no_perplexity_because(self) -> str | None:
-        """The field of config.json for which the NLL head cannot follow this model's logits, if there is one."""
-        from tokenweight.weighting.head import UNSUPPORTED_HEAD_FIELDS
-
-        values = self.config | (self.config.get("text_config") or {})
-        return next((field for field in UNSUPPORTED_HEAD_FIELDS if values.get(field) not in (None, 1.0)), None)
-
 
 def find(name: str, revision: str | None = None, context_tokens: int | None = None) -> ModelSpec:
     """Look at a checkpoint directory, or at a model of the hub at `revision` (None: its main branch now).

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from tokenweight.weighting.shards import SequenceShard
 
 CPU_CHUNK_BYTES = 8 * 2**20  # logits that stay in the cache; smaller chunks lose where cores are shared
+_PROBE_TOKENS = 4
 Rounding = Literal["none", "logits", "nll"]  # what is rounded to bf16 on the way: nothing; logits; logits and NLL
-UNSUPPORTED_HEAD_FIELDS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 def per_token_nll(
@@ -93,9 +93,15 @@ class NLLRequest:
     start: int
     with_entropy: bool
     entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
+    answered: tuple[Tensor, int] | None = None  # the answer, and how often it had been written to
 
     def answer(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
         """Fp32 NLL [B, C] of the labels."""
+        nll = self._nll(hidden, weight, bias, rounding)
+        self.answered = nll.detach(), nll._version
+        return nll
+
+    def _nll(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
         shape = self.labels.shape
         rows = hidden[:, self.start : self.start + shape[1]].reshape(-1, hidden.shape[-1])
         if not self.with_entropy:
@@ -109,8 +115,8 @@ def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
     """Replace a causal language model's output embedding by a :class:`TokenNLLHead` with the same parameters.
 
     Its NLLs are rounded as `rounding` says (:func:`per_token_nll`). Ties stay tied and parameter names stay what they
-    were. Raises ValueError for a head that is not linear or a model that changes its logits afterwards (soft-capping,
-    scaling).
+    were. The model is asked for the logits of a few tokens, and must give their NLL with our head. Raises ValueError for
+    a head that is not linear, or a model that changes what the head gives (soft-capping, scaling): no head can know how.
     """
     head = model.get_output_embeddings()
     if isinstance(head, TokenNLLHead):
@@ -118,18 +124,49 @@ def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
         return head
     if not isinstance(head, nn.Linear):
         raise ValueError(f"the model's head is {type(head).__name__}, not a linear layer")  # noqa: TRY004
-    changed = [f for f in UNSUPPORTED_HEAD_FIELDS if getattr(model.config, f, None) not in (None, 1.0)]
-    if changed:
-        raise ValueError(
-            f"the model changes its logits after the head ({changed[0]}), which the NLL head cannot follow"
-        )
     with torch.device("meta"):
         ours = TokenNLLHead(head.in_features, head.out_features, bias=head.bias is not None)
     ours.weight, ours.bias = head.weight, head.bias
     ours.train(head.training)
     ours.rounding = rounding
     model.set_output_embeddings(ours)
+    model.register_forward_hook(_refuse_changed)
+    _compare_with_own_logits(model)
     return ours
+
+
+def _refuse_changed(model: Any, _: Any, output: Any) -> None:
+    """Raise ValueError where a model's output is not the very tensor that the head answered with."""
+    request = model.get_output_embeddings().request
+    if request is None:
+        return
+    answer, version = request.answered
+    same = output.logits.data_ptr() == answer.data_ptr() or torch.equal(output.logits.detach(), answer)
+    if not same or answer._version != version:
+        raise ValueError(
+            f"{type(model).__name__} changes its logits after the head, so that its NLL cannot be had there"
+        )
+
+
+@torch.no_grad()
+def _compare_with_own_logits(model: Any) -> None:
+    """Raise ValueError unless the head's NLL of some tokens is that of the model's logits, up to rounding to bf16."""
+    parameters = list(model.parameters())
+    if any(parameter.is_meta or hasattr(parameter, "ds_id") for parameter in parameters):
+        return  # not here, or under ZeRO-3 elsewhere
+    was_training = model.training
+    model.eval()
+    token_ids = torch.arange(_PROBE_TOKENS, device=parameters[0].device)[None]
+    ours = model_nll(model, token_ids)[0]
+    logits = model(input_ids=token_ids, use_cache=False).logits[0, :-1].float()
+    model.train(was_training)
+    own = torch.nn.functional.cross_entropy(logits, token_ids[0, 1:], reduction="none")
+    if not bool(own.isfinite().all()):
+        raise ValueError("the model's logits are not finite: its weights are damaged, or too large for their precision")
+    if not torch.allclose(ours, own, rtol=0.02, atol=0.2):
+        raise ValueError(
+            f"{type(model).__name__}: its NLL is {own.tolist()} for some tokens, that of its head {ours.tolist()}"
+        )
 
 
 def model_nll(model: nn.Module, token_ids: Tensor, start: int = 0, stop: int | None = None) -> Tensor:

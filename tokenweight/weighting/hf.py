@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from tokenweight.weighting.head import install_head
 from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.step import weighted_step
-from tokenweight.weighting.windows import plan_windows, score_windows
+from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
+
+SHORT_NLL = "short_nll"
+_IGNORED = -100  # the label of a token that is not learned, as everywhere in transformers
 
 
 def add_token_weighting(
@@ -25,41 +30,164 @@ def add_token_weighting(
 ) -> None:
     """Give a transformers.Trainer the paper's loss; its loop, optimizer and arguments stay as they are.
 
-    Batches need `input_ids` [B, N] of one length without padding. With a column `short_nll` [B, N - 1] that frozen
-    scorer's NLL is used; without one the model scores itself on windows of `short_tokens` (unfrozen). Random ties
-    depend on the seed and the sequence's own tokens. Set remove_unused_columns=False to keep extra columns.
+    Batches need `input_ids` [B, N]. Padding (`attention_mask` [B, N], on either side), labels of -100 and packed documents
+    (`position_ids` [B, N] that begin at 0 with each) are left out of windows, weights and loss as if each document came
+    alone; weights average to 1 over a document's labels. With a column `short_nll` [B, N - 1] that frozen scorer's NLL
+    is used; without one the model scores itself on windows of `short_tokens` (unfrozen), and a document without a longer
+    context has a score of 0. Random ties depend on the seed and the document's own tokens.
+
+    The loss is a mean over labels, of all micro-batches of a step where the Trainer counts them. Evaluation gives the
+    plain NLL as `eval_loss`, which compares with a run without weights, and `eval_weighted_loss`.
+
+    Raises:
+        ValueError: at once, for a model whose NLL the head cannot give (:func:`install_head`); in a step, for a mask
+            with holes, or labels that are neither the tokens nor -100.
     """
     install_head(trainer.model)
+    _keep_column(trainer)
+    weighted_sums = _WeightedEvaluation(trainer)
 
     def compute_loss(
         model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        token_ids = inputs["input_ids"]
-        plan = plan_windows(token_ids.shape[1], short_tokens, stride_tokens)
-        short_nll = inputs.get("short_nll")
+        documents = _documents(inputs)
+        short_nll = documents.short_nll
         unfrozen = weighting.needs_short_nll and short_nll is None
         if unfrozen:
-            short_nll = score_windows(
-                model,
-                token_ids,
-                plan,
-                bos_token_id=bos_token_id,
-                windows_per_batch=windows_per_batch,
-                first_window=False,
-            )
+            short_nll = torch.zeros(documents.scored.shape, device=documents.token_ids.device)
+            for length in set(documents.lengths):
+                if length > short_tokens:
+                    rows = [row for row, own in enumerate(documents.lengths) if own == length]
+                    short_nll[rows, : length - 1] = score_windows(
+                        model,
+                        documents.token_ids[rows, :length],
+                        plan_windows(length, short_tokens, stride_tokens),
+                        bos_token_id=bos_token_id,
+                        windows_per_batch=windows_per_batch,
+                        first_window=False,
+                    )
         step = weighted_step(
             model,
-            token_ids,
+            documents.token_ids,
             weighting,
-            sequence_ids=[_content_id(sequence) for sequence in token_ids],
+            sequence_ids=[
+                _content_id(ids[:length]) for ids, length in zip(documents.token_ids, documents.lengths, strict=True)
+            ],
             seed=seed,
             short_nll=short_nll,
-            own_first_window=plan if unfrozen or weighting.score == "long_ce" else None,
+            own_first_window=_first_window(documents, short_tokens, stride_tokens)
+            if unfrozen or weighting.score == "long_ce"
+            else None,
+            scored=documents.scored,
         )
-        return (step.loss, {"nll": step.nll}) if return_outputs else step.loss
+        loss = step.loss
+        if not model.training:
+            weighted_sums.add(loss, len(inputs["input_ids"]))
+            loss = step.nll[documents.scored].mean()
+        # A Trainer that has counted the labels of all micro-batches does not divide by their number any more.
+        trainer.loss_is_scaled_for_ga = num_items_in_batch is not None
+        if num_items_in_batch is not None:
+            processes = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
+            loss = loss * documents.scored.sum() * processes / num_items_in_batch
+        return (loss, {"nll": step.nll}) if return_outputs else loss
 
     trainer.compute_loss = compute_loss
-    trainer.loss_is_scaled_for_ga = False  # a mean over sequences: the Trainer divides by its accumulation steps
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """The documents of a batch, one a row, padded behind, where a causal model never looks.
+
+    token_ids int64 [D, L]; scored bool [D, L - 1]: the predictions that count; short_nll fp32 [D, L - 1].
+    """
+
+    token_ids: Tensor
+    lengths: list[int]
+    scored: Tensor
+    short_nll: Tensor | None
+
+
+def _documents(inputs: dict[str, Tensor]) -> _Documents:
+    ids, labels, short_nll = inputs["input_ids"], inputs.get("labels"), inputs.get(SHORT_NLL)
+    if labels is not None and not bool(((labels == ids) | (labels == _IGNORED)).all()):
+        raise ValueError(
+            f"labels: differ from input_ids where they are not {_IGNORED}; weights are of the text's own tokens"
+        )
+    places = [(row, start, stop) for row in range(len(ids)) for start, stop in _spans(inputs, row) if stop - start > 1]
+    lengths = [stop - start for _, start, stop in places]
+    if not places:
+        raise ValueError("input_ids: the batch has no document of two tokens or more")
+    token_ids = ids.new_zeros(len(places), max(lengths))
+    scored = torch.zeros(len(places), max(lengths) - 1, dtype=torch.bool, device=ids.device)
+    short = None if short_nll is None else short_nll.new_zeros(scored.shape)
+    for document, (row, start, stop) in enumerate(places):
+        token_ids[document, : stop - start] = ids[row, start:stop]
+        scored[document, : stop - start - 1] = True if labels is None else labels[row, start + 1 : stop] != _IGNORED
+        if short is not None and short_nll is not None:
+            short[document, : stop - start - 1] = short_nll[row, start : stop - 1]
+    return _Documents(token_ids, lengths, scored, short)
+
+
+def _spans(inputs: dict[str, Tensor], row: int) -> list[tuple[int, int]]:
+    """Where each document of a row starts and stops."""
+    mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
+    tokens = inputs["input_ids"].shape[1]
+    first, stop = 0, tokens
+    if mask is not None:
+        if mask.ndim != 2:
+            raise ValueError(
+                f"attention_mask: has shape {tuple(mask.shape)}, not [B, N]; give position_ids for packed documents"
+            )
+        seen = mask[row].nonzero()[:, 0].tolist()
+        if not seen:
+            return []
+        first, stop = seen[0], seen[-1] + 1
+        if stop - first != len(seen):
+            raise ValueError("attention_mask: has holes; give position_ids for packed documents")
+    starts = [first]
+    if positions is not None:
+        starts += [start for start in (positions[row] == 0).nonzero()[:, 0].tolist() if first < start < stop]
+    return list(zip(starts, [*starts[1:], stop], strict=True))
+
+
+def _first_window(documents: _Documents, short_tokens: int, stride_tokens: int) -> WindowPlan:
+    """A plan whose first window is that of every document, however short."""
+    longest = max(documents.lengths)
+    return plan_windows(longest, min(short_tokens, longest), min(stride_tokens, short_tokens - 1, longest - 1))
+
+
+class _WeightedEvaluation:
+    """The weighted loss of an evaluation, as a metric beside the plain one."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.total, self.samples = 0.0, 0
+        evaluation_loop, prediction_step = trainer.evaluation_loop, trainer.prediction_step
+
+        def with_weighted_loss(*given: Any, **named: Any) -> Any:
+            self.total, self.samples = 0.0, 0
+            output = evaluation_loop(*given, **named)
+            sums = torch.tensor([self.total, self.samples], dtype=torch.float64, device=trainer.args.device)
+            total, samples = trainer.accelerator.reduce(sums, "sum").tolist()
+            if samples:
+                output.metrics[f"{named.get('metric_key_prefix', 'eval')}_weighted_loss"] = total / samples
+            return output
+
+        def with_labels(model: Any, inputs: dict[str, Any], *given: Any, **named: Any) -> Any:
+            """A Trainer computes no loss of a batch without labels."""
+            return prediction_step(model, {"labels": inputs["input_ids"], **inputs}, *given, **named)
+
+        trainer.evaluation_loop, trainer.prediction_step = with_weighted_loss, with_labels
+
+    def add(self, loss: Tensor, samples: int) -> None:
+        """Count a batch of so many samples."""
+        self.total += float(loss) * samples
+        self.samples += samples
+
+
+def _keep_column(trainer: Any) -> None:
+    """Have the Trainer hand on the frozen scores: it removes columns that the model's forward does not name."""
+    trainer._set_signature_columns_if_needed()
+    trainer._signature_columns.append(SHORT_NLL)
 
 
 def _content_id(token_ids: Tensor) -> int:

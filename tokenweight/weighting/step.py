@@ -39,6 +39,7 @@ def weighted_step(
     own_first_window: WindowPlan | None = None,
     choose: Choice = sparse,
     shard: SequenceShard | None = None,
+    scored: Tensor | None = None,
 ) -> WeightedStep:
     """The weighted loss of sequences of equal length, token_ids int64 [B, N].
 
@@ -46,6 +47,7 @@ def weighted_step(
     `own_first_window` the positions of that plan's first window are taken from the long pass: an unfrozen scorer's
     contexts are the same there, and LongCE leaves tokens alone that have no shorter context. With `shard` the processes
     of its group are given the same sequences and share them; the mean of their gradients is that of the whole.
+    `scored`, bool [B, M]: the predictions that count, where some do not (padding, prompts); the loss is their mean.
     """
     needs_entropy = weighting.score == "mile" and weighting.postprocessing != "uniform"
     # 1. Long context, with gradient.
@@ -65,9 +67,18 @@ def weighted_step(
         short_nll = own_first_window.with_own_context(short_nll, long_nll)
     # 3. Weights, as constants.
     weights = token_weights(
-        long_nll, short_nll, weighting, sequence_ids=sequence_ids, seed=seed, long_entropy=entropy, choose=choose
+        long_nll,
+        short_nll,
+        weighting,
+        sequence_ids=sequence_ids,
+        seed=seed,
+        long_entropy=entropy,
+        choose=choose,
+        scored=scored,
     )
     # 4. Loss.
+    if scored is not None:
+        return WeightedStep((weights * nll)[scored].mean(), long_nll, weights)
     if shard is None:
         return WeightedStep(weighted_nll(nll, weights), long_nll, weights)
     ours = weights[:, shard.own_predictions]

@@ -22,15 +22,27 @@ def token_weights(
     seed: int,
     long_entropy: Tensor | None = None,
     choose: Choice = sparse,
+    scored: Tensor | None = None,
 ) -> Tensor:
     """Weight of each prediction's loss: fp32 [B, M], non-negative, finite, without gradient.
 
     long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
     None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
     with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. `choose` makes the
-    sparse weights, by default as :func:`sparse` does. Uniform, dense and sparse weights average to 1 over M. Raises
+    sparse weights, by default as :func:`sparse` does. Uniform, dense and sparse weights average to 1 over M, or over the
+    predictions `scored` (bool [B, M]) of each sequence: the others have weight 0 and are not looked at. Raises
     ValueError for wrong shapes, FloatingPointError for NLLs that are not finite.
     """
+    if scored is not None:
+        weights = torch.zeros_like(long_nll, dtype=torch.float32)
+        for row, chosen in enumerate(scored):
+            if bool(chosen.any()):
+                own = [None if given is None else given[row, chosen][None] for given in (short_nll, long_entropy)]
+                weights[row, chosen] = token_weights(
+                    long_nll[row, chosen][None], own[0], weighting, sequence_ids=sequence_ids[row : row + 1], seed=seed,
+                    long_entropy=own[1], choose=choose,
+                )[0]  # fmt: skip
+        return weights
     given = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
     tensors = {name: value.detach().float() for name, value in given.items() if value is not None}
     for name, tensor in tensors.items():
