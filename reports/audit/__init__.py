@@ -13,7 +13,7 @@ from tokenweight.reports.audit.claims import Cells, check_claim
 from tokenweight.reports.audit.numbers import Interval, interval_of, recompute
 from tokenweight.reports.audit.rules import Audit, Derivation, EmphasisCheck, ValueCheck, rules
 from tokenweight.reports.emphasis import emphasise
-from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets import TARGETS, get_target
 
 
 def audit(cells: Cells) -> Audit:
@@ -69,7 +69,7 @@ def _check_value(rule: Derivation, cell: str, sources: Sequence[str], cells: Cel
 def check_emphasis(cells: Cells) -> Iterator[EmphasisCheck]:
     """Bold, italic and underline of each cell of a table, by the rule in its caption."""
     for name in dict.fromkeys(place.split("/")[0] for place in cells):
-        table_rule = TARGETS[name].emphasis if name in TARGETS else Emphasis()
+        table_rule = get_target(name).emphasis if name in TARGETS else Emphasis()
         places = [place.split("/") for place in cells if place.startswith(f"{name}/")]
         for column in dict.fromkeys(column for _, _, column in places):
             rows = [row for _, row, c in places if c == column and cells[f"{name}/{row}/{c}"].value is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -11,35 +10,13 @@ from tokenweight.reports.targets.schema import ExperimentSpec
 from tokenweight.reports.targets.yaml_file import read_experiment
 
 ALL = "paper"  # the name that stands for every target of the paper
-_NAMES = (
+TARGETS = (
     "table-1", "table-3", "table-4", "table-5", "table-7", "table-8", "table-9", "table-10", "table-11",
     "figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "planted", "ruler-tasks",
 )  # fmt: skip
 
 
-class _Targets(Mapping[str, ExperimentSpec]):
-    """By name, each read when it is first looked at."""
-
-    def __getitem__(self, name: str) -> ExperimentSpec:
-        if name not in _NAMES:
-            raise KeyError(name)
-        return _read(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
-
-
 @cache
-def _read(name: str) -> ExperimentSpec:
-    return read_experiment(str(Path(__file__).parent / f"{name}.yaml")).spec
-
-
-TARGETS: Mapping[str, ExperimentSpec] = _Targets()
-
-
 def get_target(name: str) -> ExperimentSpec:
     """The target of that name; UserError for an unknown one."""
     if name == "table-6":
@@ -51,4 +28,4 @@ def get_target(name: str) -> ExperimentSpec:
         raise UserError(
             f"target {name!r}: unknown; choose one of {', '.join(TARGETS)}, or {ALL} for all, or give a file like my.yaml"
         )
-    return TARGETS[name]
+    return read_experiment(str(Path(__file__).parent / f"{name}.yaml")).spec

@@ -136,17 +136,11 @@ def _longbench_category(_: Lengths, asked: ColumnsOf) -> Iterable[Column]:
 
 def _longbench_sides(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:
     """LongBench at most and above the border: mean over the tasks that have samples there."""
-    border = tokens_label(lengths.longbench_split)
+    border, unit, at = lengths.longbench_split, lengths.longbench_unit, tokens_label(lengths.longbench_split)
     sides: tuple[tuple[Side, str, str], ...] = (("short", "le", "≤"), ("long", "gt", ">"))
     for side, word, sign in sides:
-        measure = TaskMean(
-            "longbench",
-            tasks=LONGBENCH_TASKS,
-            side=side,
-            border=lengths.longbench_split,
-            unit=lengths.longbench_unit,
-        )
-        yield Column(f"longbench-{word}{border}", f"{sign}{border}", measure, f"longbench-{word}8k", "LongBench")
+        measure = TaskMean("longbench", tasks=LONGBENCH_TASKS, side=side, border=border, unit=unit)
+        yield Column(f"longbench-{word}{at}", f"{sign}{at}", measure, f"longbench-{word}8k", "LongBench")
 
 
 def _ruler_lengths(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:

@@ -50,7 +50,7 @@ def find_experiments(
 
 def targets_of(name: str) -> list[str]:
     """The targets that a name stands for: every one of the paper for "paper", else itself."""
-    return [target.name for target in TARGETS.values() if target.paper_place] if name == ALL else [name]
+    return [target for target in TARGETS if get_target(target).paper_place] if name == ALL else [name]
 
 
 def _found(
@@ -68,7 +68,7 @@ def _found(
         yield resolve(_of_recipe(text), scale, inputs, seeds, command=text)
         return
     for name in targets_of(text):
-        if text == ALL and TARGETS[name].compares_corpora and inputs.corpus:
+        if text == ALL and get_target(name).compares_corpora and inputs.corpus:
             left_out.append(f"{name} is left out: it compares two corpora, and --corpus takes the place of both")
         else:
             yield resolve(get_target(name), scale, inputs, seeds)

@@ -12,9 +12,9 @@ from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import Inputs, ResolvedRecipe, load_as, scaled, seeded
-from tokenweight.recipes.any_model import LENGTHS, evaluation_recipe
 from tokenweight.recipes.recipe import parse, shown
 from tokenweight.recipes.schema import HubBase, LocalBase
+from tokenweight.reports.targets.any_model import LENGTHS, evaluation_recipe
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
 
 RECIPE, SEED = "recipe", "seed"
@@ -106,17 +106,7 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         settings = scaled(seeded(row.recipe, chosen or seed), like)
         loaded = load_as(seeded(member.recipe, seed), settings, like, inputs)
     elif inputs.base:
-        loaded = evaluation_recipe(
-            member.key,
-            bases.get(inputs.base) or inputs.base,
-            like,
-            inputs.model_copy(update={"base": None}),
-            context_tokens=row.context,
-            benchmarks=spec.measured_on,
-            lengths_tokens=spec.lengths,
-            limit=spec.limit,
-            backend=spec.backend,
-        )
+        loaded = evaluation_recipe(spec, member.key, like, inputs, row.context, bases.get(inputs.base))
     else:
         raise UserError(f"rows[{member.number}]: has neither a recipe nor a base; give one of them")
     for field in (field for field in own if field not in loaded.known):

@@ -23,8 +23,9 @@ from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.any_model import evaluation_recipe
 from tokenweight.recipes.schema import Execution, LocalBase
+from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.typed import models_experiment
 from tokenweight.tasks.in_order import run_in_order
 
 UNITS = ("ruler/niah_single_1/512", "longbench/trec", "longbench/qasper", "mmlu/anatomy", "bbh/snarks")
@@ -55,9 +56,10 @@ def planned(model: Path, data: Path, store: Store, monkeypatch: pytest.MonkeyPat
     def plan(*settings: str, **paths: str) -> Graph:
         inputs = Inputs(**({"mmlu": str(data / "mmlu"), "bbh": str(data / "bbh")} | paths), settings=settings)  # type: ignore[arg-type]
         benchmarks = ("ruler", "longbench", "mmlu", "bbh")
-        base = LocalBase(path=str(model), context_tokens=512)
-        recipe = evaluation_recipe("tiny", base, "smoke", inputs, benchmarks=benchmarks, lengths_tokens=(512,), limit=2)
-        return Planner(store).graph([recipe], benchmarks)
+        bases = {"tiny": LocalBase(path=str(model), context_tokens=512)}
+        spec = models_experiment({"tiny": "tiny"}, benchmarks, lengths_tokens=(512,), limit=2)
+        ((resolved,), _) = find_experiments([spec], "smoke", inputs, bases=bases)
+        return Planner(store).graph(resolved.loaded, benchmarks)
 
     return plan
 

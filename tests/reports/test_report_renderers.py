@@ -15,7 +15,7 @@ from tokenweight.errors import UserError
 from tokenweight.reports.delimited import HEADER
 from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn, ReportRow
 from tokenweight.reports.styles import styled
-from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets import get_target
 from tokenweight.reports.writing import FORMATS, chosen_formats, write_report
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -92,7 +92,7 @@ def test_the_papers_style_is_the_papers_table(every_target: list[Report]) -> Non
         assert {(cell.status, cell.value, cell.emphasis, cell.addresses) for cell in cells} == {
             ("left_out", None, (), ())
         }
-        lengths = TARGETS[report.target].paper_lengths_tokens
+        lengths = get_target(report.target).paper_lengths_tokens
         labels = " ".join(row.label for row in shown.rows) + " ".join(column.label for column in shown.columns)
         assert "1k" not in labels.replace("11k", "") or 1024 in lengths
         assert [row.key for row in shown.rows] == [row.key for row in report.rows]

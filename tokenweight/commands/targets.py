@@ -14,7 +14,7 @@ from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import STORE, JsonOption, NamedScaleOption, StoreOption
 from tokenweight.recipes.schema import Scale
-from tokenweight.reports.targets import ALL, TARGETS
+from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.find import targets_of
 
 ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
@@ -42,7 +42,7 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     `recipes` are the rows' models, `trained` those that are trained; `in_store` how many of these the store holds at
     `scale`. `paper` counts a recipe of several targets once.
     """
-    everything = {recipe for name in TARGETS for recipe in TARGETS[name].recipes}
+    everything = {recipe for name in TARGETS for recipe in get_target(name).recipes}
     loaded = load_all(sorted(everything), scale)
     trained = Planner(store).graph(loaded, ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "whole"}
@@ -73,11 +73,11 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
             target.recipes,
             target.seeds,
         )
-        for name, target in TARGETS.items()
+        for name, target in ((name, get_target(name)) for name in TARGETS)
     ]
     entries.append(TABLE_6)
     entries.sort(key=lambda made: _order(str(made["name"])))
-    whole = tuple(dict.fromkeys(recipe for name in targets_of(ALL) for recipe in TARGETS[name].recipes))
+    whole = tuple(dict.fromkeys(recipe for name in targets_of(ALL) for recipe in get_target(name).recipes))
     entries.append(
         entry(ALL, "all of the paper but Table 6", "All of the paper but Table 6, each recipe trained once", whole)
     )

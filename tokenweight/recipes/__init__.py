@@ -6,23 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.inputs import Inputs, apply
+from tokenweight.recipes.inputs import Inputs as Inputs
+from tokenweight.recipes.inputs import apply
 from tokenweight.recipes.recipe import Recipe, Settings, build
-from tokenweight.recipes.scales import names, scaled
-from tokenweight.recipes.schema import SCALES, Scale
-
-__all__ = [
-    "SCALES",
-    "Inputs",
-    "ResolvedRecipe",
-    "check_settings",
-    "load",
-    "load_all",
-    "load_as",
-    "names",
-    "scaled",
-    "seeded",
-]
+from tokenweight.recipes.scales import names as names
+from tokenweight.recipes.scales import scaled as scaled
+from tokenweight.recipes.schema import SCALES as SCALES
+from tokenweight.recipes.schema import Scale
 
 
 @dataclass(frozen=True)

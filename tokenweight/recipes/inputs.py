@@ -15,6 +15,10 @@ from tokenweight.recipes.scales import of_scale
 from tokenweight.recipes.schema import Frozen, Scale
 
 _STEPS = ("training.steps", "training.sequences_per_step")
+_DATA = {
+    **{field: f"evaluation.{field}.data" for field in ("mmlu", "bbh", "longbench")},
+    **{field: f"evaluation.ruler.{field}" for field in ("haystack", "squad", "hotpotqa")},
+}
 
 
 class Inputs(Frozen):
@@ -82,21 +86,17 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
     changes: dict[str, Any] = {}
     if inputs.corpus:
         path = _existing("--corpus", inputs.corpus)
-        for key in ("evaluation.perplexity.corpus", "corpus", "base.corpus", "scorer.model.corpus"):
-            known = nested(settings, f"{key}.")
-            of_the_recipe = key == "evaluation.perplexity.corpus" or (key == "corpus" and "training.steps" in settings)
-            if of_the_recipe or known.get("kind") in ("files", "mixture"):  # of models that are pre-trained on files
+        for key in ("corpus", "evaluation.perplexity.corpus", "base.corpus", "scorer.model.corpus"):
+            known, pretrains = nested(settings, f"{key}."), key in ("base.corpus", "scorer.model.corpus")
+            if known and (not pretrains or known["kind"] in ("files", "mixture")):  # not what is trained on the novel
                 changes[key] = _read_from(path, known)
     if inputs.base:
         changes["base"] = _base(inputs, settings, scale)
     elif inputs.tokenizer:
         raise UserError("--tokenizer: belongs to a base that the pipeline makes; add --base pretrain or random:CONFIG")
-    for field in ("mmlu", "bbh", "longbench"):
+    for field, key in _DATA.items():
         if value := getattr(inputs, field):
-            changes[f"evaluation.{field}.data"] = value if value == "hub" else _existing(f"--{field}", value)
-    for field in ("haystack", "squad", "hotpotqa"):
-        if value := getattr(inputs, field):
-            changes[f"evaluation.ruler.{field}"] = _existing(f"--{field}", value)
+            changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
     settings, given = override(replace(settings, cite("given by you", changes)), inputs.assignments())
     if given & set(_STEPS) and "chunking.sequences" in settings.keys() - given:  # go on chunking what the steps read
         steps, batch = (settings[key].value if key in settings else None for key in _STEPS)

@@ -149,29 +149,18 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> tuple[Settin
 
     Values are read as JSON where they are JSON (12, 0.5, true, null), else as text.
     """
-    known = {key for key in assignments if _knows(settings, key)}
+    if not assignments:
+        return settings, set()
+    has = {key for key, _, _ in resolved(build("probe", "smoke", settings), settings)}
+    has -= {
+        "weighting.kappa",
+        "weighting.lambda",
+    } - settings.keys()  # of one postprocessing each, whose recipes name it
+    if "scorer.kind" in settings and settings["scorer.kind"].value == "frozen":  # it scores once
+        has.discard("scorer.precision")
+    known = {key for key in assignments if key in has or any(leaf.startswith(f"{key}.") for leaf in has)}
     changes = {key: Cited(parse(assignments[key]), "given by you") for key in known}
     return replace(settings, changes), known
-
-
-def _knows(settings: Settings, key: str) -> bool:
-    """Whether the recipe has the key: it is mentioned, or a field of what is mentioned that has a default."""
-    if key in settings or any(existing.startswith(f"{key}.") for existing in settings):
-        return True
-    if key in ("weighting.kappa", "weighting.lambda"):  # each belongs to one postprocessing, whose recipes name it
-        return False
-    if key == "scorer.precision" and ("scorer.kind" not in settings or settings["scorer.kind"].value != "unfrozen"):
-        return False  # a frozen one has none
-    parent, _, leaf = key.rpartition(".")
-    if not parent:
-        return leaf in Recipe.model_fields
-    if not any(existing.startswith(f"{parent}.") for existing in settings):
-        return False
-    place: Any = build("probe", "smoke", settings)
-    for part in parent.split("."):
-        place = getattr(place, part, None)
-    fields = type(place).model_fields if place is not None else {}
-    return leaf in {info.alias or name for name, info in fields.items()}
 
 
 def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
@@ -211,15 +200,10 @@ def shown(value: Any) -> str:
 def resolved(recipe: Recipe, settings: Settings) -> Iterator[tuple[str, Any, str]]:
     """(dotted key, value, origin) of every value of a recipe, in the order of the schema."""
     for key, value in flatten("", recipe.model_dump(mode="json", by_alias=True, exclude={"name", "scale"})):
-        yield key, value, _origin(settings, key)
-
-
-def _origin(settings: Settings, key: str) -> str:
-    while key:
-        if key in settings:
-            return settings[key].origin
-        key = key.rpartition(".")[0]
-    return "default of the schema"
+        place = key
+        while place and place not in settings:
+            place = place.rpartition(".")[0]
+        yield key, value, settings[place].origin if place else "default of the schema"
 
 
 def flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

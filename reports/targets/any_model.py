@@ -1,66 +1,63 @@
-"""A recipe without method: any model, as it is, under the evaluation of a scale."""
+"""A row without a recipe: any model, as it is, under the evaluation of a scale."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
-from tokenweight.recipes import ResolvedRecipe, load_as, scaled
-from tokenweight.recipes.inputs import Inputs, apply
+from tokenweight.recipes import Inputs, ResolvedRecipe, load_as, scaled
+from tokenweight.recipes.inputs import apply
 from tokenweight.recipes.recipe import Settings, cite, replace
-from tokenweight.recipes.schema import Backend, HubBase, LocalBase, Scale
+from tokenweight.recipes.schema import HubBase, LocalBase, Scale
+from tokenweight.reports.targets.schema import ExperimentSpec
 
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+_AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
+LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
 _SAMPLES = {
     **dict.fromkeys(("ruler", "longbench", "mmlu", "bbh"), "samples"),
     "perplexity": "documents",
     "pmi": "documents",
 }
-_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
-_AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
-LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
 
 
 def evaluation_recipe(
+    spec: ExperimentSpec,
     label: str,
-    base: LocalBase | HubBase | str,
     scale: Scale,
     inputs: Inputs,
-    *,
     context_tokens: int | None = None,
-    benchmarks: tuple[str, ...],
-    lengths_tokens: tuple[int, ...] = (),
-    limit: int | Mapping[str, int] | None = None,
-    backend: Backend = "hf",
+    base: LocalBase | HubBase | None = None,
 ) -> ResolvedRecipe:
-    """The recipe `evaluate/<label>`, that evaluates `base` on `benchmarks` and does nothing else.
+    """The recipe `evaluate/<label>`, that evaluates the inputs' base on the experiment's benchmarks and does nothing else.
 
-    `base` may be what --base takes; `context_tokens` takes the place of what its config.json says.
+    `context_tokens` takes the place of what its config.json says, `base` that of the model that its name stands for.
 
-    Lengths are the scale's, as far as the model's context holds them, or `lengths_tokens`. The context is the model's,
-    but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. `limit` is the most
-    samples of a task, subject or length, and the most documents of perplexity, of all benchmarks or by benchmark.
+    Lengths are the scale's, as far as the model's context holds them, or the experiment's. The context is the model's,
+    but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. The experiment's limit is
+    the most samples of a task, subject or length, and the most documents of perplexity, of all benchmarks or by benchmark.
 
     Raises:
         UserError: the context is too short for a length, for all of them, or for a far context.
     """
-    settings = scaled(_AS_IT_IS, scale)
-    if isinstance(base, str):
-        settings, _ = apply(Inputs(base=base, tokenizer=inputs.tokenizer, corpus=inputs.corpus), settings, scale)
-        context = context_tokens or _context_tokens(base, settings)
-    else:
+    settings, benchmarks = scaled(_AS_IT_IS, scale), spec.measured_on
+    if base:
         settings = replace(settings, cite("the model", {"base": base.model_dump()}))
         context = base.context_tokens
+    else:
+        model = Inputs(base=inputs.base, tokenizer=inputs.tokenizer, corpus=inputs.corpus)
+        settings, _ = apply(model, settings, scale)
+        context = context_tokens or _context_tokens(inputs.base or "", settings)
     usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in LENGTHS.items()}
-    read = min(context, max(*lengths_tokens, *usual["ruler"], *usual["perplexity"]))
+    read = min(context, max(*spec.lengths, *usual["ruler"], *usual["perplexity"]))
     changes: Settings = {}
     if settings["base.kind"].value != "pretrain":  # of which it is what it was trained on
         changes |= cite("the model", {"base.context_tokens": read})
     for benchmark, key in LENGTHS.items():
-        lengths = lengths_tokens or tuple(n for n in usual[benchmark] if n <= context)
+        lengths = spec.lengths or tuple(n for n in usual[benchmark] if n <= context)
         if benchmark in benchmarks and not lengths:
             raise UserError(
                 f"--model {label}: reads {context} tokens, fewer than {benchmark}'s {', '.join(map(str, usual[benchmark]))}; "
@@ -73,25 +70,25 @@ def evaluation_recipe(
             )
         changes |= cite("the model's context, or given by you", {key: lengths})
     for benchmark, field in _SAMPLES.items():
-        most = limit.get(benchmark) if isinstance(limit, Mapping) else limit
+        most = spec.limit.get(benchmark) if isinstance(spec.limit, dict) else spec.limit
         if most is not None:
             key = f"evaluation.{benchmark}.{field}"
             own = settings[key].value if key in settings else None
             changes |= cite("--limit", {key: most if own is None else min(most, own)})
-    if backend != "hf":
-        changes |= cite("--backend", {"evaluation.backend": backend})
-    inputs = inputs.model_copy(update={"tokenizer": None})
+    if spec.backend != "hf":
+        changes |= cite("--backend", {"evaluation.backend": spec.backend})
+    inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
     loaded = load_as(f"evaluate/{label}", replace(settings, changes), scale, inputs)
     if unknown := sorted(set(inputs.assignments()) - loaded.known):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
-    recipe = loaded.recipe
-    if recipe.evaluation.backend != backend:
-        raise UserError(f"--set evaluation.backend: give --backend {recipe.evaluation.backend} here")
-    if "pmi" in benchmarks and read <= recipe.evaluation.pmi.short_tokens:
+    evaluation = loaded.recipe.evaluation
+    if evaluation.backend != spec.backend:
+        raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
+    if "pmi" in benchmarks and read <= evaluation.pmi.short_tokens:
         short = read // 4
         raise UserError(
             f"--model {label}: is read with {read} tokens, which leaves pmi no far context beside a short one of "
-            f"{recipe.evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
+            f"{evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
             f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
         )
     return loaded
@@ -105,9 +102,8 @@ def _context_tokens(name: str, settings: Settings) -> int:
     if kind == "hub":
         raise UserError(f"base {name}: give the longest input in tokens, `context`, with a model of the hub")
     path = Path(settings["base.path"].value) / "config.json" if kind == "local" else Path(settings["base.config"].value)
-    config: dict[str, Any] = json.loads(
-        (shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path).read_text()
-    )
+    path = shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path
+    config: dict[str, Any] = json.loads(path.read_text())
     for field in _CONTEXT_FIELDS:
         if isinstance(config.get(field), int) and config[field] > 0:
             return int(config[field])
