@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.experiment import PAPER_LENGTHS
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS, RULER_TASK_COUNT
@@ -150,7 +151,9 @@ def write_unit(root: Path, row: str, unit: str, n: int) -> UnitEntry:
         "fingerprint": fingerprint,
         "config": {"unit": unit, "protocol": {"metric": "score"}},
         "inputs": {},
-        "outputs": {},
+        "outputs": {
+            file.name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)} for file in directory.iterdir()
+        },
         "versions": {"lm-eval": "0.4.13"},
         "git": {"commit": "0" * 40, "dirty": False},
     }

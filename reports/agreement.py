@@ -8,17 +8,14 @@ several, or from uncommitted changes, a note says so (`origins`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tokenweight.reports.units import UnitResult
-
-# Row -> that row's units of one column.
-ColumnUnits = Mapping[str, list[UnitResult]]
+from tokenweight.reports.samples import UnitResult
 
 # What a configuration says of one task alone; all else is the benchmark's.
-_OF_A_TASK = ("metric", "generation", "fewshot", "fewshot_order", "template_version", "lengths_tokens")
+_OF_A_TASK = {"metric", "generation", "fewshot", "fewshot_order", "template_version", "lengths_tokens"}
 _PROTOCOL = ("protocol", "scoring", "evaluation")  # parts of an evaluation's configuration
 _DIGEST = "sha256:"  # how the digest of raw data begins, in the place of its path
 # Inputs that all rows share where they answer the same questions. LongBench's prompts are cut to each model's context.
@@ -26,31 +23,34 @@ _SHARED_INPUTS = {"ruler": ("prepared",), "planted": ("chunks", "scores")}
 _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
 
 
-def disagreement(column: ColumnUnits, *, same_questions: bool = True) -> str | None:
-    """Why the rows of a column cannot be compared, or None where they can.
+def disagreement(column: Mapping[str, list[UnitResult]], *, same_questions: bool = True) -> str | None:
+    """Why the rows of a column (each with its units) cannot be compared, or None where they can.
 
     The harness and the stage's version must be one over the whole column, within a row too; a benchmark's protocol over
     all its units. For each unit, compared over all rows that hold it: the whole protocol, digests of raw data, and,
     with `same_questions`, shared inputs and, between complete units, which questions were asked.
     """
-    by_unit: dict[str, dict[str, UnitResult]] = {}
-    by_benchmark: dict[str, dict[str, Any]] = {}
-    for row, units in column.items():
-        for unit in units:
-            if unit.record:
-                by_unit.setdefault(unit.entry.unit, {})[row] = unit
-                protocol = _without(_protocol(unit), lambda key, value: key in _OF_A_TASK or _is_digest(value))
-                by_benchmark.setdefault(unit.entry.benchmark, {})[f"{row}, {unit.entry.unit}"] = protocol
-    everywhere = {f"{row}, {name}": unit.record for name, rows in by_unit.items() for row, unit in rows.items()}
-    checks = chain(
-        (
-            ("harness version lm-eval", {w: r.get("versions", {}).get("lm-eval") for w, r in everywhere.items()}),
-            ("code: stage version", {w: r.get("stage_version") for w, r in everywhere.items()}),
-        ),
-        *(_unit_checks(name, rows, same_questions) for name, rows in by_unit.items()),
-        ((f"{name}: protocol", all_of) for name, all_of in by_benchmark.items()),
-    )
-    return next((text for what, values in checks if (text := _first_difference(what, values))), None)
+    held = [(row, unit) for row, units in column.items() for unit in units if unit.record]
+    held.sort(key=lambda pair: pair[1].entry.unit)
+    checks: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # what is compared -> where -> its settings
+    for row, unit in held:
+        where = f"{row}, {unit.entry.unit}"
+        checks["harness version lm-eval"][where] = {"": unit.record.get("versions", {}).get("lm-eval")}
+        checks["code: stage version"][where] = {"": unit.record.get("stage_version")}
+    for row, unit in held:
+        name, protocol, inputs = unit.entry.unit, _protocol(unit), unit.record.get("inputs") or {}
+        checks[f"{name}: protocol"][row] = {key: value for key, value in protocol.items() if not _is_digest(value)}
+        shared = _SHARED_INPUTS.get(unit.entry.benchmark, ()) if same_questions else ()
+        checks[f"{name}: data digest"][row] = protocol | {f".{key}": inputs.get(key) for key in shared}
+        if same_questions and unit.status == "complete":
+            checks[f"{name}: questions asked"][row] = {"": unit.questions[:8]}
+    for row, unit in held:
+        checks[f"{unit.entry.benchmark}: protocol"][f"{row}, {unit.entry.unit}"] = {
+            key: value
+            for key, value in _protocol(unit).items()
+            if not _is_digest(value) and _OF_A_TASK.isdisjoint(key.split("."))
+        }
+    return next((text for what, values in checks.items() if (text := _first_difference(what, values))), None)
 
 
 def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
@@ -74,60 +74,33 @@ def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
 
 
 def _protocol(unit: UnitResult) -> dict[str, Any]:
-    """All of a unit's configuration that rows must share: settings, prompts, metric, digests of raw data."""
+    """All of a unit's configuration that rows must share, by path: settings, prompts, metric, digests of raw data."""
     config: dict[str, Any] = unit.record.get("config", {})
-    return {key: value for part in _PROTOCOL for key, value in (config.get(part) or {}).items()}
+    return {path: value for part in _PROTOCOL for path, value in _leaves(config.get(part) or {})}
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(".path.to.a.setting", value) of nested dictionaries."""
+    if not isinstance(tree, dict):
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from _leaves(value, f"{path}.{key}")
 
 
 def _is_digest(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(_DIGEST)
 
 
-def _without(tree: dict[str, Any], drop: Callable[[str, Any], bool]) -> dict[str, Any]:
-    """A tree of dictionaries without some leaves."""
-    kept = {key: _without(value, drop) if isinstance(value, dict) else value for key, value in tree.items()}
-    return {key: value for key, value in kept.items() if not drop(key, value)}
-
-
-def _inputs(unit: UnitResult) -> dict[str, Any]:
-    inputs = unit.record.get("inputs")
-    return inputs if isinstance(inputs, dict) else {}
-
-
-def _unit_checks(
-    name: str, rows: Mapping[str, UnitResult], same_questions: bool
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What is compared of one unit over the rows that hold it: by row."""
-    protocols = {row: _protocol(unit) for row, unit in rows.items()}
-    yield f"{name}: protocol", {row: _without(p, lambda _, v: _is_digest(v)) for row, p in protocols.items()}
-    yield f"{name}: data digest", protocols
-    if same_questions:
-        shared = _SHARED_INPUTS.get(name.partition("/")[0], ())
-        yield (
-            f"{name}: data digest",
-            {row: {key: _inputs(unit).get(key) for key in shared} for row, unit in rows.items()},
-        )
-        complete = {row: unit.data_digest[:8] for row, unit in rows.items() if unit.status == "complete"}
-        yield f"{name}: questions asked", complete
-
-
-def _first_difference(what: str, values: Mapping[str, Any]) -> str | None:
-    """Compare all values with the first; where one differs, name the innermost key that does."""
+def _first_difference(what: str, values: Mapping[str, dict[str, Any]]) -> str | None:
+    """Compare all with the first; where one differs, name the setting that does."""
     for row, value in values.items():
-        first_row, first_value = next(iter(values.items()))
-        if value != first_value:
-            path, ours, theirs = _innermost(first_value, value)
-            return f"{what}{path} differs ({first_row}: {_short(ours)}; {row}: {_short(theirs)})"
+        first_row, first = next(iter(values.items()))
+        for path in sorted(value.keys() | first.keys()) if value != first else ():
+            if value.get(path) != first.get(path):
+                ours, theirs = (_short(side.get(path)) for side in (first, value))
+                return f"{what}{path} differs ({first_row}: {ours}; {row}: {theirs})"
     return None
-
-
-def _innermost(ours: Any, theirs: Any) -> tuple[str, Any, Any]:
-    if isinstance(ours, dict) and isinstance(theirs, dict):
-        for key in sorted(ours.keys() | theirs.keys()):
-            if ours.get(key) != theirs.get(key):
-                path, *values = _innermost(ours.get(key), theirs.get(key))
-                return f".{key}{path}", values[0], values[1]
-    return "", ours, theirs
 
 
 def _short(value: Any, limit: int = 40) -> str:

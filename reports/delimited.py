@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from typing import Any
 
-from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn, ReportRow
+import pandas as pd
+
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
 # Whose number it is and where it stands; ours; its difference to the baseline; the paper's; why and from what.
 HEADER = (
@@ -15,68 +16,48 @@ HEADER = (
     *("paper_column", "paper_value", "paper_emphasis", "less_paper"),
     *("note", "addresses"),
 )
+_FLOATS = ("value", "ci_low", "ci_high", "spread", "difference", "difference_low", "difference_high")
+_COUNTS = ("n", "n_expected", "pairs")
+_AS_PRINTED = ("p", "p_corrected", "less_paper", "paper_value")  # texts of numbers
 
 
 def render(report: Report) -> str:
     """Keys and labels, our value with its interval and n, the paper's number as printed; empty where there is none."""
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, HEADER, restval="", lineterminator="\n")
-    writer.writeheader()
-    for row, column, cell in report.places:
-        writer.writerow(
-            {"target": _text(report.target), "scale": report.scale, "style": report.style}
-            | _ours(row, column, cell)
-            | (_difference(cell.difference) if cell.difference else {})
-            | _paper(column, cell)
-            | {
-                "note": _text(" ".join(notes[mark] for mark in cell.marks)),
-                "addresses": _text(" ".join(cell.addresses)),
-            }
-        )
-    return stream.getvalue()
+    lines = [
+        {"target": report.target, "scale": report.scale, "style": report.style}
+        | _line(*place)
+        | {"note": " ".join(notes[mark] for mark in place[2].marks)}
+        for place in report.places
+    ]
+    frame = pd.DataFrame(lines, columns=list(HEADER)).astype(dict.fromkeys(_COUNTS, "Int64"))
+    frame = frame.astype(dict.fromkeys(_FLOATS, float))
+    texts = [name for name in HEADER if name not in (*_FLOATS, *_COUNTS, *_AS_PRINTED, "decimals")]
+    frame[texts] = frame[texts].map(_text)
+    return frame.to_csv(index=False, float_format="%.6f", lineterminator="\n")
 
 
-def _ours(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, object]:
-    keys = {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
-    keys |= {"column": column.key, "column_group": column.group, "column_label": column.label}
-    line: dict[str, object] = {name: _text(key) for name, key in keys.items()}
-    line |= {name: _number(getattr(cell, name)) for name in ("value", "ci_low", "ci_high", "spread")}
-    line |= {"status": cell.status, "decimals": column.decimals, "emphasis": " ".join(cell.emphasis)}
+def _line(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, Any]:
+    line: dict[str, Any] = {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
+    line |= {"column": column.key, "column_group": column.group, "column_label": column.label}
+    line |= {name: getattr(cell, name) for name in ("status", "value", "ci_low", "ci_high", "spread")}
+    line |= {"decimals": column.decimals, "emphasis": " ".join(cell.emphasis), "addresses": " ".join(cell.addresses)}
     if cell.status != "left_out":
         line |= {"n": cell.n, "n_expected": cell.n_expected}
+    if difference := cell.difference:
+        line |= {"baseline": difference.baseline, "difference": difference.value, "pairs": difference.n}
+        line |= {"difference_low": difference.ci_low, "difference_high": difference.ci_high}
+        line |= {name: f"{p:.3g}" for name in ("p", "p_corrected") if (p := getattr(difference, name)) is not None}
+        line["test"] = difference.test or difference.reason
+    if paper := cell.paper:
+        line |= {"paper_column": column.paper_column, "paper_emphasis": " ".join(paper.emphasis)}
+        line["paper_value"] = _text(paper.printed) if paper.value is None else paper.printed
+    if cell.paper and cell.less_paper is not None:
+        line["less_paper"] = f"{cell.less_paper:.{column.decimals}f}"
     return line
 
 
-def _difference(difference: CellDifference) -> dict[str, object]:
-    return {
-        "baseline": _text(difference.baseline),
-        "difference": _number(difference.value),
-        "difference_low": _number(difference.ci_low),
-        "difference_high": _number(difference.ci_high),
-        "p": "" if difference.p is None else f"{difference.p:.3g}",
-        "p_corrected": "" if difference.p_corrected is None else f"{difference.p_corrected:.3g}",
-        "test": _text(difference.test or difference.reason or ""),
-        "pairs": difference.n,
-    }
-
-
-def _paper(column: ReportColumn, cell: Cell) -> dict[str, object]:
-    if cell.paper is None:
-        return {}
-    return {
-        "paper_column": _text(column.paper_column or ""),
-        "paper_value": _text(cell.paper.printed) if cell.paper.value is None else cell.paper.printed,
-        "paper_emphasis": " ".join(cell.paper.emphasis),
-        "less_paper": "" if cell.less_paper is None else f"{cell.less_paper:.{column.decimals}f}",
-    }
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6f}"
-
-
-def _text(text: str) -> str:
+def _text(text: Any) -> str:
     """On one line, and never a formula when a spreadsheet opens the file."""
-    flat = " ".join(text.split())
+    flat = " ".join(text.split()) if isinstance(text, str) else ""
     return f"'{flat}" if flat[:1] in ("=", "+", "-", "@") else flat

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tokenweight.reports.model import Cell, FindingResult, Report, ReportColumn, Statistic, Style
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tokenweight.latex import environment
+from tokenweight.reports.model import Cell, Report, ReportColumn
 from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
@@ -87,40 +92,20 @@ def is_significant(cell: Cell) -> bool:
 
 def difference_legend(report: Report) -> str:
     """What the differences and their intervals are, then :func:`test_legend`."""
-    columns = " (of a difference column: to the row's own reference)" if any(c.signed for c in report.columns) else ""
-    return (
-        f"Difference to {report.baseline}{columns}, its 95 % interval by paired bootstrap, and p of a paired test. "
-        f"{test_legend(report)}"
-    )
+    signed = any(column.signed for column in report.columns)
+    return words("difference_legend", report.baseline, signed, test_legend(report))
 
 
 def test_legend(report: Report) -> str:
     """Which tests were made, on what, and how p is corrected."""
     differences = [cell.difference for cell in report.cells if cell.difference]
-    tests = {difference.test for difference in differences if difference.test}
-    flips = "a randomization test that flips the signs of samples' differences"
-    mcnemar = f"McNemar's exact test where a cell is one accuracy of 0/1 scores, else {flips}"
-    names = mcnemar if any("McNemar" in test for test in tests) else flips
-    over_seeds = (
-        " Over several seeds each sample's scores are averaged, and of this test's p and that of a t-test of the seeds' "
-        "differences the larger counts; intervals are over samples alone."
-        if any("over seeds" in test for test in tests)
-        else ""
-    )
-    reasons = sorted({difference.reason for difference in differences if difference.reason})
-    return (
-        f"Tests are two-sided, on the same samples: {names}; p is corrected for the table's {report.comparisons} tests "
-        f"(Holm).{over_seeds}" + "".join(f" {reason[0].upper()}{reason[1:]}." for reason in reasons)
-    )
+    tests = " ".join(difference.test for difference in differences if difference.test)
+    return words("test_legend", tests, sorted({d.reason for d in differences if d.reason}), report.comparisons)
 
 
 def interval_legend() -> str:
     """What is resampled, and where there is no interval."""
-    return (
-        "Bootstrap over samples: within each task for a mean over tasks (the tasks themselves are fixed), over all samples "
-        "for MMLU, BBH and perplexity. No interval where a task has a single sample, or where all samples of each task "
-        "have the same score: resampling cannot show how uncertain such a value is."
-    )
+    return words("interval_legend")
 
 
 def has_differences(report: Report) -> bool:
@@ -147,67 +132,26 @@ def column_n_text(report: Report, index: int) -> str:
 
 def statistic_texts(report: Report) -> tuple[str, ...]:
     """Numbers of the caption as sentences, with the paper's; in the paper's style the paper's alone."""
-    return tuple(_statistic(statistic, report.style) for statistic in report.statistics)
-
-
-def _statistic(statistic: Statistic, style: Style) -> str:
-    if style == "paper":
-        return f"{statistic.name}: {statistic.paper}."
-    value = NO_NUMBER if statistic.value is None else f"{statistic.value:.4f}"
-    paper = f"; the paper: {statistic.paper}" if statistic.paper else ""
-    return f"{statistic.name}: {value} ({statistic.n} rows{paper})."
+    return tuple(words("statistic", statistic, report.style, NO_NUMBER) for statistic in report.statistics)
 
 
 def finding_texts(report: Report) -> tuple[str, ...]:
     """The paper's findings as sentences: whether they show here, and by how much; the last says what the words mean."""
-    if not report.findings:
-        return ()
-    meaning = (
-        f"Appears: the order holds with every seed, and p (paired, corrected for all findings here) is below {SIGNIFICANT}. "
-        f"Points that way: it holds with every seed, and p is not. Intervals are of 95 % over samples."
-    )
-    return (*(_finding_text(finding) for finding in report.findings), meaning)
-
-
-def _finding_text(finding: FindingResult) -> str:
-    if finding.difference is None:
-        return f"{finding.claim} ({finding.place}). Not measured with every seed: {finding.compared}."
-    decimals = finding.decimals
-    interval = ""
-    if finding.ci_low is not None and finding.ci_high is not None:
-        interval = f" [{finding.ci_low:+.{decimals}f}, {finding.ci_high:+.{decimals}f}]"
-    p = f", p {p_text(finding.p_corrected)}" if finding.p_corrected is not None else ""
-    return (
-        f"{finding.claim} ({finding.place}). {_verdict(finding)} ({finding.seeds_holding} of {finding.seeds} seeds{p}): "
-        f"{finding.compared}, mean difference {finding.difference:+.{decimals}f}{interval}."
-    )
-
-
-def _verdict(finding: FindingResult) -> str:
-    if finding.seeds_holding == 0:
-        return "Does not appear"
-    if finding.seeds_holding < finding.seeds:
-        return "Undecided"
-    significant = finding.p_corrected is not None and finding.p_corrected < SIGNIFICANT
-    return "Appears" if significant or not finding.is_tested else "Points that way, not significant"
+    ps = ("" if finding.p_corrected is None else p_text(finding.p_corrected) for finding in report.findings)
+    texts = [words("finding", finding, p, SIGNIFICANT) for finding, p in zip(report.findings, ps, strict=True)]
+    return (*texts, words("verdicts", SIGNIFICANT)) if texts else ()
 
 
 def legend(report: Report, paper_is: str) -> str:
     """How to read the table; `paper_is` says where the paper's numbers stand ("In brackets")."""
-    empty = f"{NOT_IN_PAPER}: empty in the paper."
-    if report.style == "paper":
-        emphasis = f"{report.emphasis}, as printed. " if report.emphasis else ""
-        return f"{report.paper_place} of the paper as printed there; nothing in it was measured here. {emphasis}{empty}"
-    emphasis = f"{report.emphasis}, by our values as printed. " if report.emphasis else ""
-    ours_alone = f"{emphasis}{NO_NUMBER}: no number, the note says why. n: samples behind a value."
-    if not report.paper_place:
-        return f"The paper has no such table. {ours_alone}"
-    if report.style == "ours":
-        return f"{empty} {ours_alone}"
-    if all(cell.paper is None for cell in report.cells):
-        printed = report.target in paper_tables()
-        return f"The paper prints no numbers of {report.paper_place}{' for these columns' if printed else ''}. {ours_alone}"
-    beside = [(c.label, str(c.paper_label)) for c in report.columns if c.paper_label and c.has_paper_label]
-    ours, theirs = (", ".join(dict.fromkeys(labels)) for labels in zip(*beside, strict=True)) if beside else ("", "")
-    scaled = f"Our {ours} stand beside its {theirs}. " if beside else ""
-    return f"{paper_is}: {report.paper_place} of the paper, then ours less that. {scaled}{empty} {ours_alone}"
+    return words("legend", report, paper_is, NOT_IN_PAPER, NO_NUMBER, report.target in paper_tables())
+
+
+def words(name: str, *values: Any) -> str:
+    """A sentence of `words.jinja`."""
+    return str(getattr(_words(), name)(*values))
+
+
+@cache
+def _words() -> Any:
+    return environment(Path(__file__).parent).get_template("words.jinja").module

@@ -5,6 +5,7 @@ The italics of a value that the caption sets apart say that it is not considered
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from tokenweight.pipeline.experiment import Emphasis, Experiment
@@ -19,18 +20,25 @@ def emphasise(
     `values` are the competing rows in order (cells that the table leaves empty are not in it), None
     where a value is missing. Ties in print share the mark.
     """
-    apart = [row for row in values if (row, paper_column) in rule.set_apart]
-    competing = {row: value for row, value in values.items() if row not in apart}
-    marks: dict[str, list[Mark]] = {row: [] for row in values}
-    for row in apart:
-        if values[row] is not None:
-            marks[row].append("italic")
-    printed = {row: round(value, decimals) for row, value in competing.items() if value is not None}
-    missing = tuple(row for row, value in competing.items() if value is None)
-    judged = bool(rule.bold or rule.italic or rule.underline_above_row)
-    if judged and printed and not missing:
-        _compare(rule, printed, marks)
-    return {row: tuple(found) for row, found in marks.items() if found}, missing if judged and printed else ()
+    apart = {row for row in values if (row, paper_column) in rule.set_apart}
+    marks: dict[str, tuple[Mark, ...]] = {row: ("italic",) for row in apart if values[row] is not None}
+    printed = {row: round(value, decimals) for row, value in values.items() if value is not None and row not in apart}
+    missing = tuple(row for row, value in values.items() if value is None and row not in apart)
+    if not printed or not (rule.bold or rule.italic or rule.underline_above_row):
+        return marks, ()
+    if missing:
+        return marks, missing
+    best = {"largest": max(printed.values()), "smallest": min(printed.values())}
+    bar = printed.get(rule.underline_above_row or "", math.inf)
+    for row, value in printed.items():
+        holds: dict[Mark, bool] = {
+            "bold": rule.bold is not None and value == best[rule.bold],
+            "italic": rule.italic is not None and value == best[rule.italic],
+            "underline": value > bar,
+        }
+        if any(holds.values()):
+            marks[row] = tuple(mark for mark, held in holds.items() if held)
+    return marks, ()
 
 
 def emphasis_words(experiment: Experiment) -> str:
@@ -47,15 +55,3 @@ def emphasis_words(experiment: Experiment) -> str:
     ]
     text = "; ".join(filter(None, parts))
     return f"{text[0].upper()}{text[1:]}" if text else ""
-
-
-def _compare(rule: Emphasis, printed: Mapping[str, float], marks: Mapping[str, list[Mark]]) -> None:
-    best = {"largest": max(printed.values()), "smallest": min(printed.values())}
-    bar = printed.get(rule.underline_above_row) if rule.underline_above_row else None
-    for row, value in printed.items():
-        if rule.bold and value == best[rule.bold]:
-            marks[row].append("bold")
-        if rule.italic and value == best[rule.italic]:
-            marks[row].append("italic")
-        if bar is not None and value > bar:
-            marks[row].append("underline")

@@ -1,21 +1,24 @@
-"""A cell in the making: its value with its terms and bootstrap draws, and means and differences of such cells."""
+"""Cells in the making: the value of each row and seed in a column, the samples behind it, means and differences."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeVar
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
+from tokenweight.pipeline.manifest import Run
 from tokenweight.reports.model import Status
-from tokenweight.reports.statistics import bootstrap_means, interval_95
-from tokenweight.reports.units import Floats
+from tokenweight.reports.samples import Floats
+from tokenweight.reports.statistics import DRAWS, bootstrap_means
 
 _SEVERITY: tuple[Status, ...] = ("complete", "partial", "missing", "refused")
 
-Run = TypeVar("Run", bound=Hashable)
+Key = TypeVar("Key", bound=Hashable)  # what a column has a value for: a row with a seed, then a row
 
 
 @dataclass(frozen=True)
@@ -27,31 +30,12 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Term:
-    """A task's share of a value: weight times the mean of `scores` [n], which are in the order of their doc_id."""
-
-    scores: Floats
-    items: str  # digest of which samples these are
-    weight: float
-
-    @property
-    def contributions(self) -> Floats:
-        """Each sample's share of the value: [n], their sum is the term."""
-        return self.scores * (self.weight / len(self.scores))
-
-
-@dataclass(frozen=True)
 class Estimate:
-    """A cell in the making. `draws` is None where a task has a single sample: no interval then.
-
-    The value is the sum of its terms, or exp of it (perplexity).
-    """
+    """A cell in the making."""
 
     status: Status
     value: float | None = None
-    draws: Floats | None = None
-    terms: Mapping[str, Term] = field(default_factory=dict)  # by what seeds the resampling of their items
-    exponential: bool = False
+    draws: Floats | None = None  # of the bootstrap; None where a task has a single sample: no interval then
     n: int = 0
     n_expected: int | None = None
     reasons: tuple[Reason, ...] = ()  # why there is no value
@@ -60,131 +44,138 @@ class Estimate:
     spread: float | None = None  # over seeds
 
 
-RunEstimates = dict[tuple[str, int], dict[str, Estimate]]  # row and seed -> column -> estimate
+@dataclass(frozen=True)
+class Measured(Generic[Key]):
+    """One column. Its value in a row is the weighted sum of its tasks' mean scores (of a perplexity, exp of it).
 
-
-def interval(draws: Floats | None) -> tuple[float | None, float | None]:
-    """The 95 % interval of draws, where there are any."""
-    return (None, None) if draws is None else interval_95(draws)
-
-
-def resampled(estimates: Mapping[Run, Estimate]) -> dict[Run, Estimate]:
-    """The estimates of one column with their draws: all rows resample the same items, task by task."""
-    together: dict[tuple[str, int], list[tuple[Run, Term]]] = defaultdict(list)
-    for run, estimate in estimates.items():
-        if estimate.terms and all(len(term.scores) > 1 for term in estimate.terms.values()):
-            for key, term in estimate.terms.items():
-                together[key, len(term.scores)].append((run, term))
-    draws: dict[Run, Floats] = {}
-    for (key, _), terms in together.items():
-        means = bootstrap_means(key, np.stack([term.scores for _, term in terms]))
-        for (run, term), drawn in zip(terms, means, strict=True):
-            draws[run] = draws.get(run, 0.0) + term.weight * drawn
-    return {
-        run: replace(estimate, draws=np.exp(draws[run]) if estimate.exponential else draws[run])
-        if run in draws
-        else estimate
-        for run, estimate in estimates.items()
-    }
-
-
-def mean_of(columns: list[Estimate]) -> Estimate:
-    """Plain mean of other cells of the row; incomplete where any of them is, for the same reasons."""
-    return _combine(columns, "mean")
-
-
-def less(estimate: Estimate, reference: Estimate) -> Estimate:
-    """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""
-    difference = _combine([estimate, reference], "difference")
-    if difference.draws is not None and equal_scores(estimate, reference):
-        return replace(difference, draws=np.zeros_like(difference.draws))
-    return difference
-
-
-def same_samples(estimate: Estimate, reference: Estimate) -> bool:
-    """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
-    first, second = ({key: term.items for key, term in side.terms.items()} for side in (estimate, reference))
-    return bool(first) and first == second
-
-
-def equal_scores(estimate: Estimate, reference: Estimate) -> bool:
-    """Whether each sample has the same score in both."""
-    return same_samples(estimate, reference) and all(
-        np.array_equal(term.scores, reference.terms[key].scores) for key, term in estimate.terms.items()
-    )
-
-
-def resampling_moves(estimate: Estimate, reference: Estimate | None = None) -> bool:
-    """Whether some task's samples differ in score (or in the difference to the reference): else an interval has no width."""
-    return any(
-        np.ptp(term.scores - (reference.terms[key].scores if reference else 0.0)) > 0
-        for key, term in estimate.terms.items()
-    )
-
-
-def mean_of_seeds(seeds: Sequence[Estimate]) -> Estimate:
-    """One cell from the same cell with each seed: their mean, and how far they spread (standard deviation).
-
-    All seeds are measured on the same items, so n stays that of one (of an incomplete one where there is one); the
-    interval is that of the mean over seeds, on resampled items. A model that does not depend on the seed counts once.
+    `scores`: a line for each item, labelled by its task, which seeds the resampling of its items; a column for each row
+    that has a value of scores; NaN where it has not this item. `weights`: of each task in each row's value.
     """
-    distinct = list({estimate.addresses or index: estimate for index, estimate in enumerate(seeds)}.values())
-    if len(distinct) == 1:
-        return distinct[0]
-    mean = _combine(distinct, "mean")
-    shown = max(distinct, key=lambda estimate: _SEVERITY.index(estimate.status))  # the first one that is not whole
-    values = [estimate.value for estimate in distinct if estimate.value is not None]
-    shared = all(same_samples(estimate, distinct[0]) for estimate in distinct)
-    return replace(
-        mean,
-        terms=_mean_terms(distinct) if shared else {},
-        exponential=distinct[0].exponential,
-        n=shown.n,
-        n_expected=shown.n_expected,
-        spread=None if mean.value is None else float(np.std(values, ddof=1)),
-    )
+
+    cells: Mapping[Key, Estimate]
+    scores: pd.DataFrame = field(default_factory=pd.DataFrame)
+    weights: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @cached_property
+    def of(self) -> dict[Key, Floats]:
+        """Scores of each row: [items]."""
+        return dict(zip(self.scores.columns, self.scores.to_numpy(np.float64).T, strict=True))
+
+    @cached_property
+    def shares(self) -> dict[Key, Floats]:
+        """What each sample of a row adds to its value: [items]."""
+        of_sample = self.weights / self.scores.groupby(level=0, sort=False).count()
+        return dict(
+            zip(self.scores.columns, (self.scores * of_sample.loc[self.scores.index]).to_numpy().T, strict=True)
+        )
+
+    def same_samples(self, one: Key, other: Key) -> bool:
+        """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
+        return one in self.of and other in self.of and np.array_equal(np.isnan(self.of[one]), np.isnan(self.of[other]))
+
+    def equal_scores(self, one: Key, other: Key) -> bool:
+        """Whether each sample has the same score in both."""
+        return self.same_samples(one, other) and np.array_equal(self.of[one], self.of[other], equal_nan=True)
+
+    def moves(self, key: Key, reference: Key | None = None) -> bool:
+        """Whether some task's samples differ in score (or in the difference to the reference): else an interval has no width."""
+        scores = self.of[key] if reference is None else self.of[key] - self.of[reference]
+        of_task = pd.Series(scores).groupby(self.scores.index, sort=False)
+        return bool((of_task.max() > of_task.min()).any())
+
+    def less(self, one: Key, other: Key) -> Estimate:
+        """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""
+        cell = self.cells[one]
+        difference = combined((cell, self.cells[other]), (1.0, -1.0), (cell,))
+        if difference.draws is not None and self.equal_scores(one, other):
+            return replace(difference, draws=np.zeros_like(difference.draws))
+        return difference
 
 
-def _combine(parts: list[Estimate], how: Literal["mean", "difference"]) -> Estimate:
-    status = max((part.status for part in parts), key=_SEVERITY.index)
-    counted = parts if how == "mean" else parts[:1]  # a difference rests on the items that both rows share
+def combined(parts: Sequence[Estimate], weights: Sequence[float], counted: Sequence[Estimate]) -> Estimate:
+    """A weighted sum of cells, incomplete where any of them is, for the same reasons; n is that of `counted`."""
     expected = [part.n_expected for part in counted]
     whole = Estimate(
-        status,
+        max((part.status for part in parts), key=_SEVERITY.index),
         n=sum(part.n for part in counted),
-        n_expected=sum(n for n in expected if n) if all(n is not None for n in expected) else None,
+        n_expected=None if None in expected else sum(n or 0 for n in expected),
         reasons=tuple(dict.fromkeys(reason for part in parts for reason in part.reasons)),
         remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks)),
         addresses=tuple(dict.fromkeys(address for part in parts for address in part.addresses)),
     )
     values = [part.value for part in parts if part.value is not None]
     draws = [part.draws for part in parts if part.draws is not None]
-    if status != "complete" or len(values) < len(parts):
+    if whole.status != "complete" or len(values) < len(parts):
         return whole
-    weights = np.full(len(parts), 1 / len(parts)) if how == "mean" else np.array([1.0, -1.0])
     return replace(
         whole,
-        value=float(weights @ np.array(values)),
-        draws=weights @ np.stack(draws) if len(draws) == len(parts) else None,
-        terms=_scaled_terms(parts) if how == "mean" else {},
+        value=float(np.array(weights) @ np.array(values)),
+        draws=np.array(weights) @ np.stack(draws) if len(draws) == len(parts) else None,
     )
 
 
-def _scaled_terms(columns: Sequence[Estimate]) -> dict[str, Term]:
-    """Terms of a mean of columns, each with its share of the weight; {} where columns share samples."""
-    keys = [key for column in columns for key in column.terms]
-    if len(set(keys)) != len(keys):
-        return {}
-    return {
-        key: replace(term, weight=term.weight / len(columns))
-        for column in columns
-        for key, term in column.terms.items()
-    }
+def mean_of_tasks(scores: pd.DataFrame) -> dict[Run, float]:
+    """Mean over tasks of each task's mean score, of each row over the tasks that it has."""
+    means = np.full((scores.shape[1], scores.index.nunique()), np.nan)
+    for number, _, rows, held in _by_task(scores):
+        means[rows, number] = held.mean(axis=1)
+    return {run: float(np.mean(of_run[~np.isnan(of_run)])) for run, of_run in zip(scores.columns, means, strict=True)}
 
 
-def _mean_terms(seeds: Sequence[Estimate]) -> dict[str, Term]:
-    """Terms of a mean over seeds: each sample's mean score."""
-    return {
-        key: replace(term, scores=np.mean([seed.terms[key].scores for seed in seeds], axis=0))
-        for key, term in seeds[0].terms.items()
-    }
+def resampled(scores: pd.DataFrame, weights: pd.DataFrame) -> dict[Run, Floats]:
+    """Draws of each row's value: all rows resample the same items, task by task. None where a task has one sample."""
+    several = ~(scores.groupby(level=0, sort=False).count() == 1).any()
+    scores, weights = scores.loc[:, several], weights.loc[:, several]
+    draws = np.zeros((scores.shape[1], DRAWS))
+    for number, task, rows, held in _by_task(scores):
+        draws[rows] += weights.to_numpy()[number, rows][:, None] * bootstrap_means(task, held)
+    return dict(zip(scores.columns, draws, strict=True))
+
+
+def _by_task(scores: pd.DataFrame) -> Iterator[tuple[int, str, npt.NDArray[np.int64], Floats]]:
+    """The number of each task, its name, rows that have as many samples of it, and their scores [rows, samples]."""
+    for number, (task, block) in enumerate(scores.groupby(level=0, sort=False)):
+        values = block.to_numpy().T
+        held = ~np.isnan(values)
+        for n in set(held.sum(axis=1)) - {0}:
+            rows = np.flatnonzero(held.sum(axis=1) == n)
+            yield number, str(task), rows, values[rows][held[rows]].reshape(-1, n)
+
+
+def mean_of_columns(columns: Sequence[Measured[Key]]) -> Measured[Key]:
+    """Plain mean of other cells of the row. Where columns share samples, the mean has no scores of its own."""
+    count = len(columns)
+    cells = {}
+    for key in columns[0].cells:
+        parts = [column.cells[key] for column in columns]
+        cells[key] = combined(parts, np.full(count, 1 / count), parts)
+    weights = pd.concat([column.weights / count for column in columns], join="inner")
+    if not weights.index.is_unique:
+        return Measured(cells)
+    return Measured(cells, pd.concat([column.scores for column in columns], join="inner"), weights)
+
+
+def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
+    """One cell from the same cell with each seed: their mean, and how far they spread (standard deviation).
+
+    All seeds are measured on the same items, so n stays that of one (of an incomplete one where there is one); the
+    interval is that of the mean over seeds, on resampled items. A model that does not depend on the seed counts once.
+    """
+    cells, scores, weights = {}, {}, {}
+    for row in dict.fromkeys(row for row, _ in column.cells):
+        runs = list({cell.addresses or run: run for run, cell in column.cells.items() if run[0] == row}.values())
+        cells[row] = column.cells[runs[0]]
+        if len(runs) > 1:
+            cells[row] = _mean_of_cells([column.cells[run] for run in runs])
+        if all(column.same_samples(run, runs[0]) for run in runs):
+            scores[row] = np.mean([column.of[run] for run in runs], axis=0)
+            weights[row] = column.weights[runs[0]]
+    return Measured(cells, pd.DataFrame(scores, index=column.scores.index), pd.DataFrame(weights))
+
+
+def _mean_of_cells(seeds: Sequence[Estimate]) -> Estimate:
+    mean = combined(seeds, np.full(len(seeds), 1 / len(seeds)), seeds)
+    shown = max(seeds, key=lambda seed: _SEVERITY.index(seed.status))  # the first one that is not complete
+    values = [seed.value for seed in seeds if seed.value is not None]
+    spread = None if mean.value is None else float(np.std(values, ddof=1))
+    return replace(mean, n=shown.n, n_expected=shown.n_expected, spread=spread)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 
 from tokenweight.latex import escape
 from tokenweight.reports.display import NO_NUMBER, paper_text, value_text
 from tokenweight.reports.latex import number
 from tokenweight.reports.model import Report
 
-_SPELLED = dict(
-    zip("0123456789", ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"], strict=True)
-)
+_SPELLED = dict(enumerate(["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"]))
 
 
 def render(report: Report) -> str:
@@ -26,35 +23,29 @@ def render(report: Report) -> str:
     what = "as the paper prints them" if report.style == "paper" else f"{report.scale} scale"
     lines = [f"% Numbers of {escape(report.target)}, {what}. In prose: \\Name{{}}. Needs \\usepackage[T1]{{fontenc}}."]
     names: set[str] = set()
-    for name, text in _macros(report):
+    printed: set[tuple[str, str]] = set()
+
+    def define(text: str, *keys: str) -> None:
+        name = macro_name(*keys)
         while name in names:  # another cell has it
             name += "Again"
         names.add(name)
         lines.append(rf"\newcommand{{\{name}}}{{{number(text)}}}")
+
+    for row, column, cell in report.places:
+        if report.style != "paper":
+            define(NO_NUMBER if cell.value is None else value_text(cell, column), report.target, row.key, column.key)
+        place = (row.key, column.paper_column or "")
+        if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
+            printed.add(place)
+            define(paper_text(cell), "paper", report.target, *place)
     return "\n".join(lines) + "\n"
 
 
 def macro_name(*keys: str) -> str:
     """`Tw` and the keys of target, row and column, letters only: ("table-3", "uniform") is TwTableThreeUniform."""
-    return "Tw" + "".join(map(_camel, keys))
-
-
-def _macros(report: Report) -> Iterator[tuple[str, str]]:
-    """(name, text) of each cell, row by row; the paper's behind ours, where it has the number."""
-    printed: set[tuple[str, str]] = set()
-    for row, column, cell in report.places:
-        if report.style != "paper":
-            text = NO_NUMBER if cell.value is None else value_text(cell, column)
-            yield macro_name(report.target, row.key, column.key), text
-        place = (row.key, column.paper_column or "")
-        if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
-            printed.add(place)
-            yield macro_name("paper", report.target, *place), paper_text(cell)
-
-
-def _camel(key: str) -> str:
-    flat = unicodedata.normalize("NFKD", key)
+    flat = unicodedata.normalize("NFKD", " ".join(keys))
     spelled = re.sub(r"(?<=\d)\.(?=\d)", " point ", flat)
-    spelled = re.sub(r"\d", lambda digit: f" {_SPELLED.get(digit[0], '')} ", spelled)
+    spelled = re.sub("[0-9]", lambda digit: f" {_SPELLED[int(digit[0])]} ", spelled)
     words = re.findall(r"[A-Za-z]+", spelled)
-    return "".join(word[0].upper() + word[1:] for word in words)
+    return "Tw" + "".join(word[0].upper() + word[1:] for word in words)

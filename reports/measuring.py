@@ -1,195 +1,228 @@
-"""From the units that a measure reads to one number with its terms: each measure as arithmetic on tasks' means."""
+"""What each column gives in each row and seed: masks and means over the table of samples, refused where records disagree."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 
-from tokenweight.pipeline.measures import (
-    Measure,
-    Perplexity,
-    PhraseToken,
-    Pmi,
-    SampleMean,
-    TaskMean,
-    UnitMean,
-)
-from tokenweight.reports.estimates import Estimate, Reason, Term
-from tokenweight.reports.pmi import read_distribution, statistic
-from tokenweight.reports.units import Floats, UnitResult
+from tokenweight.pipeline import measures
+from tokenweight.pipeline.experiment import Column, Row
+from tokenweight.pipeline.manifest import Manifest, Run
+from tokenweight.reports.agreement import disagreement
+from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_columns, mean_of_tasks, resampled
+from tokenweight.reports.pmi import pmi_estimate
+from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
 
 PERCENT = 100.0
 _NAMED = 3  # unit names that a note spells out
 
-
-def units_of(measure: Measure, units: Sequence[UnitResult]) -> list[UnitResult]:
-    """Those of a row's units that the measure reads, in the order of their names; none for derived measures."""
-    benchmark, tasks = getattr(measure, "benchmark", None), getattr(measure, "tasks", None)
-    tasks = (measure.task,) if isinstance(measure, UnitMean) else tasks
-    chosen = [
-        unit
-        for unit in units
-        if unit.entry.benchmark == benchmark
-        and (tasks is None or unit.entry.task in tasks)
-        and (not isinstance(measure, TaskMean | Perplexity) or unit.entry.length_tokens == measure.length_tokens)
-    ]
-    return sorted(chosen, key=lambda unit: unit.entry.unit)
+RunUnits = Mapping[Run, Sequence[UnitResult]]
 
 
-def estimate_from_units(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate:
-    """A measure that reads samples, over the units that `units_of` chose; `label` names the row in reasons."""
-    gap = _gap(measure, units, label)
-    if gap is not None:
-        return gap
-    match measure:
-        case SampleMean(benchmark, tolerant):
-            scores = np.concatenate([unit.tolerant_scores if tolerant else unit.scores for unit in units])
-            if np.any(np.isnan(scores)):
-                reason = Reason(label, f"{benchmark} has no tolerant scores")
-                return Estimate("refused", n=len(scores), reasons=(reason,))
-            estimate = _mean_of_tasks({benchmark: (scores, _items(units))}, PERCENT)
-        case UnitMean():
-            estimate = _mean_of_tasks({unit.entry.unit: (unit.scores, _items([unit])) for unit in units}, 1.0)
-        case Perplexity(length_tokens):
-            scores = np.concatenate([unit.scores for unit in units])
-            estimate = _mean_of_tasks({f"perplexity/{length_tokens}": (scores, _items(units))}, 1.0)
-            estimate = replace(estimate, value=float(np.exp(estimate.value or 0.0)), exponential=True)
-        case TaskMean():
-            estimate = _task_mean(measure, units, label)
-        case Pmi():
-            return _pmi(measure, units[0], label)
-        case PhraseToken():
-            return _phrase_token(measure, units[0], label)
-        case _:
-            raise TypeError(f"{type(measure).__name__} reads columns, not samples")
-    expected = [unit.n_expected for unit in units]
-    known = not (isinstance(measure, TaskMean) and measure.side)
-    return replace(
-        estimate,
-        n_expected=sum(n for n in expected if n) if known and all(expected) else None,
-        addresses=tuple(unit.entry.address for unit in units),
+def is_filled(row: Row, column: Column) -> bool:
+    """Whether the paper has a number there. A difference needs a row to refer to."""
+    if isinstance(column.measure, measures.Difference) and row.reference is None:
+        return False
+    return row.fills is None or column.paper in row.fills
+
+
+def measure_all(samples: Samples, manifest: Manifest) -> dict[str, Measured[Run]]:
+    """Each column by its key: those that read samples first, then means of columns, then differences of rows of the same seed."""
+    rows, columns = manifest.experiment.rows, manifest.experiment.columns
+    runs = list(product((row.key for row in rows), manifest.seeds))
+    units: dict[str, RunUnits] = {}
+    found: dict[str, Measured[Run]] = {}
+    derived: list[type] = [measures.ColumnMean, measures.Difference]
+    order = {
+        column.key: derived.index(type(column.measure)) if type(column.measure) in derived else -1 for column in columns
+    }
+    for column in sorted(columns, key=lambda column: order[column.key]):
+        match column.measure:
+            case measures.Difference(column=key):
+                pairs = product([row for row in rows if row.reference], manifest.seeds)
+                found[column.key] = Measured(
+                    {
+                        (row.key, seed): found[key].less((row.key, seed), (str(row.reference), seed))
+                        for row, seed in pairs
+                    }
+                )
+                continue
+            case measures.ColumnMean(columns=keys):
+                units[column.key] = {run: [unit for key in keys for unit in units[key][run]] for run in runs}
+                measured = mean_of_columns([found[key] for key in keys])
+            case measure:
+                units[column.key] = {run: units_of(measure, samples.units.get(run, ())) for run in runs}
+                measured = _from_samples(measure, units[column.key], samples, manifest)
+        found[column.key] = _agreed(column, units[column.key], manifest, measured)
+    return found
+
+
+def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measured[Run]) -> Measured[Run]:
+    """The column without values where the records behind it disagree, in one row or between rows."""
+    experiment = manifest.experiment
+    filled = {row.key for row in experiment.rows if is_filled(row, column)}
+    refusal = disagreement(
+        {run[0] if len(manifest.seeds) == 1 else manifest.label(run): units[run] for run in units if run[0] in filled},
+        same_questions=experiment.same_questions,
     )
+    if refusal is None:
+        return measured
+    reasons = (Reason("", f"the records of this column cannot be compared: {refusal}"),)
+    refused = {
+        run: replace(cell, status="refused", value=None, draws=None, reasons=reasons)
+        for run, cell in measured.cells.items()
+        if cell.status != "missing"
+    }
+    return Measured({**measured.cells, **refused})
 
 
-def _pmi(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
-    """A statistic of one unit's distribution; n is the number of tokens."""
-    found = Estimate("refused", addresses=(unit.entry.address,))
-    try:
-        distribution = read_distribution(unit)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = Reason(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})")
-        return replace(found, reasons=(reason,))
-    far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
-    n = far if measure.tokens == "far" else whole
-    if not n:
-        return replace(
-            found, status="missing", reasons=(Reason(label, "no document is long enough for a far context"),)
-        )
-    value, draws = statistic(measure, distribution)
-    remark = (
-        f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others stand in the first window "
-        "of what the model read at once."
-    )
-    return replace(found, status="complete", value=value, draws=draws, n=n, n_expected=n, remarks=(remark,))
-
-
-def _phrase_token(measure: PhraseToken, unit: UnitResult, label: str) -> Estimate:
-    """The loss of one token. It has no terms: a single token is no sample of anything."""
-    if unit.phrase_tokens != measure.tokens or len(unit.scores) != len(unit.phrase_tokens):
-        reason = Reason(label, f"{unit.entry.unit}: its tokens are not those of the table")
-        return Estimate("refused", reasons=(reason,), addresses=(unit.entry.address,))
-    return Estimate(
-        "complete",
-        float(unit.scores[measure.index]),
-        n=1,
-        n_expected=1,
-        remarks=(unit.about,),
-        addresses=(unit.entry.address,),
-    )
-
-
-def _task_mean(measure: TaskMean, units: Sequence[UnitResult], label: str) -> Estimate:
-    if measure.side is None:
-        return _mean_of_tasks({unit.entry.unit: (unit.scores, _items([unit])) for unit in units}, PERCENT)
-    by_tokens = measure.unit == "tokens"
-    scores: dict[str, tuple[Floats, str]] = {}
-    left_out: list[str] = []
-    for unit in units:
-        lengths = unit.untruncated_tokens if by_tokens else unit.length_words
-        if np.any(np.isnan(lengths)):
-            reason = Reason(label, f"{unit.entry.unit}: samples without a length in {measure.unit}")
-            return Estimate("refused", n=len(unit.scores), reasons=(reason,))
-        short = lengths <= measure.border
-        chosen = short if measure.side == "short" else ~short
-        if np.any(chosen):
-            scores[f"{unit.entry.unit}/{measure.side}"] = unit.scores[chosen], _items([unit], chosen.tobytes())
+def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, manifest: Manifest) -> Measured[Run]:
+    """A measure that reads samples, in every row and seed."""
+    cells: dict[Run, Estimate] = {}
+    for run, chosen in units.items():
+        label = manifest.label(run)
+        if gap := _gap(measure, chosen, samples.units.get(run, ()), label):
+            cells[run] = gap
+        elif isinstance(measure, measures.Pmi):
+            cells[run] = pmi_estimate(measure, chosen[0], label)
+        elif isinstance(measure, measures.PhraseToken):
+            cells[run] = _phrase_token(measure, run, chosen[0], samples, label)
         else:
-            left_out.append(unit.entry.task)
-    border = f"{'≤' if measure.side == 'short' else '>'}{measure.border}"
-    where = f"LongBench {border} {measure.unit}"
-    if not scores:
-        return Estimate("missing", reasons=(Reason(label, f"{where}: no task has a sample there"),))
-    remarks = (f"{where}: no sample there, left out of the mean: {', '.join(sorted(left_out))}",) if left_out else ()
-    return replace(_mean_of_tasks(scores, PERCENT), remarks=remarks)
+            known = None if getattr(measure, "side", None) else _expected(chosen)
+            cells[run] = Estimate("complete", n_expected=known, addresses=tuple(unit.entry.address for unit in chosen))
+    if isinstance(measure, measures.Pmi | measures.PhraseToken):
+        return Measured(cells)
+    return _means(
+        measure, {run: units[run] for run, cell in cells.items() if cell.status == "complete"}, samples, cells, manifest
+    )
 
 
-def _mean_of_tasks(tasks: Mapping[str, tuple[Floats, str]], scale: float) -> Estimate:
-    """Mean over tasks of each task's mean score; keys seed the draws, so they must be the same in every row."""
-    terms = {key: Term(scores, items, scale / len(tasks)) for key, (scores, items) in tasks.items()}
-    value = scale * float(np.mean([np.mean(term.scores) for term in terms.values()]))
-    return Estimate("complete", value, terms=terms, n=sum(len(term.scores) for term in terms.values()))
+def _means(
+    measure: measures.Measure, ready: RunUnits, samples: Samples, cells: dict[Run, Estimate], manifest: Manifest
+) -> Measured[Run]:
+    """Mean over tasks of each task's mean score. Tasks' names seed the draws, so they are the same in every row.
+
+    `cells` of the rows that are ready get their values, or why they have none.
+    """
+
+    def items(field: Field) -> pd.DataFrame:
+        wide = samples.of_items(field)
+        return wide.loc[
+            wide.index.isin({u.entry.unit for held in ready.values() for u in held}, level="unit"), list(ready)
+        ]
+
+    def no_value(run: Run, text: str, status: Literal["refused", "missing"], n: int = 0) -> None:
+        cells[run] = replace(cells[run], status=status, n=n, reasons=(Reason(manifest.label(run), text),))
+
+    scores = items("tolerant_score" if getattr(measure, "tolerant", False) else "score")
+    counts = scores.count().to_dict()
+    for run, held in ready.items():
+        if counts[run] < (n := sum(unit.n for unit in held)):
+            no_value(run, f"{held[0].entry.benchmark} has no tolerant scores", "refused", n)
+    if isinstance(measure, measures.TaskMean) and measure.side:
+        lengths = items("untruncated_tokens" if measure.unit == "tokens" else "length_words")
+        where = f"LongBench {'≤' if measure.side == 'short' else '>'}{measure.border} {measure.unit}"
+        unknown = (lengths.isna() & scores.notna()).groupby(level="unit").sum()
+        is_short = lengths <= measure.border
+        scores = scores.where(is_short if measure.side == "short" else ~is_short)
+        there = scores.groupby(level="unit").count()
+        for run, held in ready.items():
+            absent = sorted(unit.entry.task for unit in held if not there.at[unit.entry.unit, run])
+            if without := [unit for unit in held if unknown.at[unit.entry.unit, run]]:
+                no_value(
+                    run, f"{without[0].entry.unit}: samples without a length in {measure.unit}", "refused", without[0].n
+                )
+            elif len(absent) == len(held):
+                no_value(run, f"{where}: no task has a sample there", "missing")
+            elif absent:
+                remark = f"{where}: no sample there, left out of the mean: {', '.join(absent)}"
+                cells[run] = replace(cells[run], remarks=(remark,))
+    scores = scores[[run for run in ready if cells[run].status == "complete"]]
+    scores.index = _tasks(measure, scores.index.get_level_values("unit"))
+    held_tasks = scores.groupby(level=0, sort=False).count() > 0
+    scale = 1.0 if isinstance(measure, measures.UnitMean | measures.Perplexity) else PERCENT
+    weights = scale * held_tasks / held_tasks.sum()
+    draws, counts = resampled(scores, weights), scores.count().to_dict()
+    for run, mean in mean_of_tasks(scores).items():
+        value, drawn = scale * mean, draws.get(run)
+        if isinstance(measure, measures.Perplexity):
+            value, drawn = float(np.exp(value)), None if drawn is None else np.exp(drawn)
+        cells[run] = replace(cells[run], value=value, draws=drawn, n=counts[run])
+    return Measured(cells, scores, weights)
 
 
-def _items(units: Sequence[UnitResult], chosen: bytes = b"") -> str:
-    """Digest of which samples: the questions of all units, and which of them are used."""
-    return hashlib.sha256("|".join(unit.data_digest for unit in units).encode() + chosen).hexdigest()
+def _tasks(measure: measures.Measure, units: pd.Index[str]) -> pd.Index[str]:
+    """What the measure takes the mean of first: all samples of a benchmark or of a length as one, or each unit."""
+    match measure:
+        case measures.SampleMean(benchmark):
+            return pd.Index([benchmark] * len(units))
+        case measures.Perplexity(length_tokens):
+            return pd.Index([f"perplexity/{length_tokens}"] * len(units))
+        case measures.TaskMean(side=str(side)):
+            return units + f"/{side}"
+    return units
 
 
-def _gap(measure: Measure, units: Sequence[UnitResult], label: str) -> Estimate | None:
-    """The estimate of a cell whose units are not all there and sound, or None where they are."""
-    n = sum(len(unit.scores) for unit in units)
-    absent = _absent_tasks(measure, units)
-    if absent:
+def _phrase_token(measure: measures.PhraseToken, run: Run, unit: UnitResult, samples: Samples, label: str) -> Estimate:
+    """The loss of one token. It has no scores to resample: a single token is no sample of anything."""
+    addresses, tokens = (unit.entry.address,), unit.summary.get("tokens") or ()
+    if tuple(map(str, tokens)) != measure.tokens or unit.n != len(tokens):
+        reason = Reason(label, f"{unit.entry.unit}: its tokens are not those of the table")
+        return Estimate("refused", reasons=(reason,), addresses=addresses)
+    loss = samples.of_items("score")[run].loc[unit.entry.unit].dropna().iloc[measure.index]
+    about = str(unit.summary.get("about") or "")
+    return Estimate("complete", float(loss), n=1, n_expected=1, remarks=(about,), addresses=addresses)
+
+
+def _gap(
+    measure: measures.Measure, units: Sequence[UnitResult], held: Sequence[UnitResult], label: str
+) -> Estimate | None:
+    """The estimate of a cell whose units are not all there and sound, or None where they are; `held`: all of the row's."""
+    if not held or {(unit.status, unit.reason) for unit in held} == {("missing", held[0].reason)}:
+        return Estimate("missing", reasons=(Reason(label, held[0].reason if held else "not in this run"),))
+    n = sum(unit.n for unit in units)
+    if absent := _absent_tasks(measure, units):
         return Estimate("missing", n=n, reasons=(Reason(label, absent),))
-    for status in ("refused", "missing", "partial"):
-        bad = [unit for unit in units if unit.status == status]
-        if bad:
-            reasons = dict.fromkeys(unit.reason for unit in bad)
-            reason = bad[0].reason if status == "partial" else "; ".join(reasons)
-            detail = reason if len(bad) == 1 or status != "partial" else f"such as {reason}"
-            expected = [unit.n_expected for unit in units]
-            return Estimate(
-                status,
-                n=n,
-                n_expected=sum(e for e in expected if e) if all(expected) else None,
-                reasons=(Reason(label, f"{len(bad)} of {len(units)} units {status}, {_names(bad)} ({detail})"),),
-                addresses=tuple(unit.entry.address for unit in units if unit.record),
-            )
-    return None
+    statuses = {unit.status for unit in units}
+    status = next((status for status in ("refused", "missing", "partial") if status in statuses), None)
+    if status is None:
+        return None
+    bad = [unit for unit in units if unit.status == status]
+    detail = "; ".join(dict.fromkeys(unit.reason for unit in bad))
+    if status == "partial":
+        detail = f"{'such as ' if len(bad) > 1 else ''}{bad[0].reason}"
+    names = ", ".join(unit.entry.unit for unit in bad[:_NAMED]) + (" and others" if len(bad) > _NAMED else "")
+    reason = Reason(label, f"{len(bad)} of {len(units)} units {status}, {names} ({detail})")
+    addresses = tuple(unit.entry.address for unit in units if unit.record)
+    return Estimate(status, n=n, n_expected=_expected(units), reasons=(reason,), addresses=addresses)
 
 
-def _absent_tasks(measure: Measure, units: Sequence[UnitResult]) -> str | None:
+def _expected(units: Sequence[UnitResult]) -> int | None:
+    """Samples that there should be, where every unit says."""
+    expected = [unit.n_expected for unit in units if unit.n_expected]
+    return sum(expected) if len(expected) == len(units) else None
+
+
+def _absent_tasks(measure: measures.Measure, units: Sequence[UnitResult]) -> str | None:
     """A mean over tasks is over exactly the benchmark's tasks: say which the manifest does not hold."""
     tasks = [unit.entry.task for unit in units]
-    if isinstance(measure, TaskMean):
+    if isinstance(measure, measures.TaskMean):
         where = f" at {measure.length_tokens} tokens" if measure.length_tokens else ""
         if measure.tasks is not None and sorted(tasks) != sorted(measure.tasks):
             lacking = [task for task in measure.tasks if task not in tasks]
             return f"the run has no unit of {measure.benchmark}{where} for {', '.join(lacking) or 'each task once'}"
         if measure.task_count is not None and len(set(tasks)) != measure.task_count:
             return f"the run has {len(set(tasks))} of {measure.task_count} tasks of {measure.benchmark}{where}"
-    if not units:
-        what = f"perplexity at {measure.length_tokens} tokens" if isinstance(measure, Perplexity) else None
-        what = f"{measure.benchmark}/{measure.task}" if isinstance(measure, UnitMean) else what
-        what = "pmi" if isinstance(measure, Pmi) else what
-        what = "the phrase" if isinstance(measure, PhraseToken) else what
-        return f"the run has no units of {what or getattr(measure, 'benchmark', 'this column')}"
-    return None
-
-
-def _names(units: Sequence[UnitResult]) -> str:
-    names = [unit.entry.unit for unit in units[:_NAMED]]
-    return ", ".join(names) + (" and others" if len(units) > _NAMED else "")
+    if units:
+        return None
+    what = str(getattr(measure, "benchmark", "this column"))
+    if isinstance(measure, measures.Perplexity):
+        what += f" at {measure.length_tokens} tokens"
+    if isinstance(measure, measures.UnitMean):
+        what += f"/{measure.task}"
+    return f"the run has no units of {'the phrase' if isinstance(measure, measures.PhraseToken) else what}"

@@ -57,12 +57,12 @@ class Cell(Frozen):
 class ReportColumn(Frozen):
     key: str
     label: str
-    group: str
+    group: str = ""
     decimals: int
-    signed: bool  # a difference: printed with its sign
+    signed: bool = False  # a difference: printed with its sign
     difference_of: str | None = None  # key of the column that a difference column belongs to
-    paper_column: str | None
-    paper_label: str | None  # its heading in the paper, such as 8k where ours is 1k
+    paper_column: str | None = None
+    paper_label: str | None = None  # its heading in the paper, such as 8k where ours is 1k
 
     @property
     def name(self) -> str:
@@ -77,11 +77,11 @@ class ReportColumn(Frozen):
 
 class ReportRow(Frozen):
     key: str
-    group: str
+    group: str = ""
     label: str
     paper_label: str
-    recipe: str
-    rule_below: Literal["full", "partial"] | None
+    recipe: str = ""
+    rule_below: Literal["full", "partial"] | None = None
     cells: tuple[Cell, ...]  # in the order of Report.columns
 
     @property
@@ -159,9 +159,25 @@ class Report(Frozen):
                 yield row, column, cell
 
     @property
+    def has_paper(self) -> bool:
+        """Whether the paper has a number beside any cell."""
+        return any(cell.paper for cell in self.cells)
+
+    @property
     def comparisons(self) -> int:
         """Tests against a baseline, over which p-values are corrected."""
         return sum(cell.difference is not None and cell.difference.p is not None for cell in self.cells)
+
+    @property
+    def rows_of_paper(self) -> tuple[ReportRow, ...]:
+        """The rows that the paper has too, with its rules between them."""
+        rows: list[ReportRow] = []
+        for row in self.rows:
+            if any(cell.paper for cell in row.cells):
+                rows.append(row)
+            elif rows and row.rule_below:  # a row that the paper lacks may be the last above a rule
+                rows[-1] = rows[-1].model_copy(update={"rule_below": row.rule_below})
+        return tuple(rows)
 
     def cell(self, row: str, column: str) -> Cell:
         """The cell at two keys; KeyError where the table has no such row or column."""

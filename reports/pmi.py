@@ -8,105 +8,98 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
+import pandas as pd
 
 from tokenweight.pipeline.measures import Pmi, PmiTokens
+from tokenweight.reports.estimates import Estimate, Reason
+from tokenweight.reports.samples import Floats, UnitResult
 from tokenweight.reports.statistics import bootstrap_means
-from tokenweight.reports.units import Floats, UnitResult
 
 PERCENT = 100.0
 PARTS: dict[PmiTokens, tuple[str, ...]] = {"far": ("far_context",), "all": ("first_window", "far_context")}
-VARIANTS = ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi")
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Histogram (`low`, `high` nats of each bin, the outer ones open; counts by kind of token) and counts by document.
+    """`bins`: low and high (nats; the outer ones are open), and counts of the two kinds of tokens, first_window and far_context.
 
-    `documents`: for each document and kind of token the summed counts and moments of its chunks.
+    `documents`: a line for each, with counts and sums of either kind, such as far_context.tokens, far_context.zero.ppmi.
     """
 
-    low: Floats
-    high: Floats
-    counts: dict[str, Counts]  # first_window, far_context
-    documents: list[dict[str, dict[str, float]]]
+    bins: pd.DataFrame
+    documents: pd.DataFrame
     shift_k: float
 
     def per_document(self, name: str, tokens: PmiTokens) -> Floats:
-        """A count or sum of each document: tokens, sum, squares, near_zero, zero-ppmi, ..."""
-        return np.array([sum(document[part][name] for part in PARTS[tokens]) for document in self.documents])
+        """A count or sum of each document: tokens, sum, squares, near_zero, zero.ppmi, ..."""
+        return self.documents[[f"{part}.{name}" for part in PARTS[tokens]]].sum(axis=1).to_numpy(np.float64)
 
     def total(self, name: str, tokens: PmiTokens) -> float:
         """A count or sum over all documents."""
         return float(self.per_document(name, tokens).sum())
 
-    def histogram(self, tokens: PmiTokens) -> Counts:
+    def histogram(self, tokens: PmiTokens) -> npt.NDArray[np.int64]:
         """Tokens in each bin."""
-        counts: Counts = np.sum([self.counts[part] for part in PARTS[tokens]], axis=0)
-        return counts
+        return self.bins[list(PARTS[tokens])].sum(axis=1).to_numpy()
 
     @property
     def centres(self) -> Floats:
         """Middle of each bin; of the open ones the end that they have."""
-        low = np.where(np.isinf(self.low), self.high, self.low)
-        high = np.where(np.isinf(self.high), self.low, self.high)
-        middle: Floats = (low + high) / 2
-        return middle
+        ends = self.bins[["low", "high"]].replace([-np.inf, np.inf], np.nan)
+        return ends.bfill(axis=1).ffill(axis=1).mean(axis=1).to_numpy()
 
 
 def read_distribution(unit: UnitResult) -> Distribution:
     """The distribution that a complete PMI unit holds; raises OSError, ValueError, KeyError where a file is broken."""
-    table = pq.ParquetFile(unit.directory / "histogram.parquet").read(use_threads=False)
-    told = pq.ParquetFile(unit.directory / "rows.parquet").read(columns=["output"], use_threads=False)["output"]
-    documents: dict[int, dict[str, dict[str, float]]] = {}
-    for chunk in map(json.loads, told.to_pylist()):
-        document = documents.setdefault(chunk["document"], {part: {} for part in PARTS["all"]})
-        for part in PARTS["all"]:
-            for name, value in _flat(chunk[part]).items():
-                document[part][name] = document[part].get(name, 0.0) + value
+    chunks = pd.read_parquet(unit.directory / "rows.parquet", columns=["output"])["output"]
     return Distribution(
-        low=table["low"].to_numpy(),
-        high=table["high"].to_numpy(),
-        counts={part: table[part].to_numpy() for part in PARTS["all"]},
-        documents=[documents[number] for number in sorted(documents)],
+        bins=pd.read_parquet(unit.directory / "histogram.parquet"),
+        documents=pd.json_normalize([json.loads(chunk) for chunk in chunks]).groupby("document").sum(),
         shift_k=float(unit.record["config"]["evaluation"]["pmi"]["shift_k"]),
     )
 
 
-def _flat(tally: dict[str, Any]) -> dict[str, float]:
-    sums = {name: float(tally[name]) for name in ("tokens", "sum", "squares", "near_zero")}
-    return sums | {f"zero-{name}": float(count) for name, count in tally["zero"].items()}
+def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
+    """A statistic of one unit's distribution; n is the number of tokens."""
+    refused = Estimate("refused", addresses=(unit.entry.address,))
+    try:
+        distribution = read_distribution(unit)
+        far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = Reason(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})")
+        return replace(refused, reasons=(reason,))
+    n = far if measure.tokens == "far" else whole
+    if not n:
+        reason = Reason(label, "no document is long enough for a far context")
+        return replace(refused, status="missing", reasons=(reason,))
+    value, draws = statistic(measure, distribution)
+    remark = (
+        f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others stand in the first window "
+        "of what the model read at once."
+    )
+    return replace(refused, status="complete", value=value, draws=draws, n=n, n_expected=n, remarks=(remark,))
 
 
 def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats | None]:
     """A cell's value, and its draws with documents resampled; None for quantiles and where there is one document."""
     if measure.statistic == "quantile":
         return quantile(distribution, measure.quantile, measure.tokens), None
+    names = {"mean": "sum", "near_zero": "near_zero", "positive": "zero.ppmi", "zero": f"zero.{measure.variant}"}
     tokens = distribution.per_document("tokens", measure.tokens)
-    counted, scale = _counted(measure, distribution)
+    counted = distribution.per_document(names[measure.statistic], measure.tokens)
+    if measure.statistic == "positive":
+        counted = tokens - counted
+    scale = 1.0 if measure.statistic == "mean" else PERCENT
     counted, tokens = counted[tokens > 0], tokens[tokens > 0]  # a document too short for far context says nothing
     value = scale * float(counted.sum() / tokens.sum())
     if len(tokens) < 2:
         return value, None
     drawn, drawn_tokens = bootstrap_means("pmi/documents", np.stack([counted, tokens]))
     return value, scale * drawn / drawn_tokens
-
-
-def _counted(measure: Pmi, distribution: Distribution) -> tuple[Floats, float]:
-    """What is summed over documents and divided by the tokens, and the scale of the ratio."""
-    if measure.statistic == "mean":
-        return distribution.per_document("sum", measure.tokens), 1.0
-    if measure.statistic == "positive":
-        tokens, zero = (distribution.per_document(name, measure.tokens) for name in ("tokens", "zero-ppmi"))
-        return tokens - zero, PERCENT
-    name = "near_zero" if measure.statistic == "near_zero" else f"zero-{measure.variant}"
-    return distribution.per_document(name, measure.tokens), PERCENT
 
 
 def quantile(distribution: Distribution, share: float, tokens: PmiTokens) -> float:
@@ -159,7 +152,5 @@ def selected(distribution: Distribution, variant: str, kappa: float) -> list[tup
 def ranges(distribution: Distribution, chosen: npt.NDArray[np.bool_]) -> list[tuple[float, float]]:
     """(low, high) of each run of neighbouring chosen bins, in nats; an open bin's end is infinite."""
     ends = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(int), [0]])))
-    return [
-        (float(distribution.low[a]), float(distribution.high[b - 1]))
-        for a, b in zip(ends[::2], ends[1::2], strict=True)
-    ]
+    low, high = distribution.bins["low"], distribution.bins["high"]
+    return [(float(low[a]), float(high[b - 1])) for a, b in zip(ends[::2], ends[1::2], strict=True)]

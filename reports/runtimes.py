@@ -10,11 +10,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.reports.model import Cell, Note, PaperNumber, Report, ReportColumn, ReportRow
+from tokenweight.reports.model import Cell, Note, Report, ReportColumn, ReportRow
 from tokenweight.reports.paper.numbers import paper_number
 
 TARGET = "table-6"
@@ -43,17 +44,9 @@ class RuntimeFile(BaseModel):
     versions: dict[str, str] = Field(min_length=1)
 
 
-_READY, _SCORING = "frozen, scores ready", "scoring alone"
-_WEIGHTINGS = (  # key in the paper's data, label (the paper's where it has it), variants whose ratios add up
-    ("uniform", "Uniform", ("uniform",)),
-    ("unfrozen", "Unfrozen", ("unfrozen dense",)),
-    ("unfrozen-fp8", "Unfrozen, fp8 scoring", ("unfrozen dense, fp8 scoring",)),
-    ("unfrozen-sparse", "Unfrozen Sparse 0.2", ("unfrozen sparse 0.2",)),
-    ("frozen", "Frozen", (_READY, _SCORING)),
-    ("frozen-w2s", "Frozen W2S", (_READY, "scoring alone, llama3.2-1b")),
-    ("frozen-ready", "Frozen, scores ready", (_READY,)),
-)
-_MODELS = {"llama3-8b": ("llama-3-8b", "Llama 3 8B"), "phi-2": ("phi-2", "Phi 2 2.7B")}  # key there, and label
+# Models; rows with the paper's keys (and labels, where it has them) and the variants whose ratios add up; notes.
+_TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("runtimes.json").read_text("utf-8"))
+_MODELS: dict[str, str] = _TABLE["models"]
 _GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with --out"
 
 
@@ -88,86 +81,58 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
     by_place = {(file.model, file.setup): file for file in files}
     measured = {name for file in files for name in file.ratios}
     marks: dict[str, int] = {}
-    rows = []
-    for model, (model_key, group) in _MODELS.items():
-        for weighting, label, variants in _WEIGHTINGS:
-            key = f"{model_key}-{weighting}"
-            paper = paper_number(TARGET, key, PAPER_COLUMN)
-            if not paper and (key == "phi-2-frozen-w2s" or not measured.issuperset(variants)):
-                continue
-            last = key == "llama-3-8b-frozen-ready"
-            cells = (_cell(group, variants, paper, by_place.get((model, setup)), setup, marks) for setup in setups)
-            rows.append(
-                ReportRow(
-                    key=key,
-                    group=group,
-                    label=label,
-                    paper_label=label,
-                    recipe="",
-                    rule_below="full" if last else None,
-                    cells=tuple(cells),
-                )
-            )
-    column = ReportColumn(
-        key="",
-        label="",
-        group="",
-        decimals=3,
-        signed=False,
-        paper_column=PAPER_COLUMN,
-        paper_label="Time factor",
+
+    def cell(row: dict[str, Any], setup: str) -> Cell:
+        paper, file = paper_number(TARGET, row["key"], PAPER_COLUMN), by_place.get((row["model"], setup))
+        ratios = file.ratios if file else {}
+        if file is None or not ratios.keys() >= set(row["variants"]):
+            absent = ", ".join(name for name in row["variants"] if file and name not in ratios)
+            reason = f"Not measured on {setup}: {absent or _MODELS[row['model']]}."
+            return Cell(status="missing", marks=(marks.setdefault(reason, len(marks) + 1),), paper=paper)
+        value, n = sum(ratios[name] for name in row["variants"]), file.timed_steps
+        return Cell(status="complete", value=value, n=n, n_expected=n, paper=paper)
+
+    rows = tuple(
+        ReportRow(
+            key=row["key"],
+            group=_MODELS[row["model"]],
+            label=row["label"],
+            paper_label=row["label"],
+            rule_below=row.get("rule_below"),
+            cells=tuple(cell(row, setup) for setup in setups),
+        )
+        for row in _TABLE["rows"]
+        if paper_number(TARGET, row["key"], PAPER_COLUMN) or measured.issuperset(row["variants"])
     )
+    general = [*_TABLE["notes"], *map(_about, files)]
     return Report(
         target=TARGET,
         title="Run time as a factor of uniform weighting, by setup",
         paper_place="Table 6",
         scale="paper",
         stub=("Model", "Loss"),
-        columns=tuple(column.model_copy(update={"key": setup, "label": setup}) for setup in setups),
-        rows=tuple(rows),
+        columns=tuple(
+            ReportColumn(key=setup, label=setup, decimals=3, paper_column=PAPER_COLUMN, paper_label="Time factor")
+            for setup in setups
+        ),
+        rows=rows,
         notes=(
-            *(Note(mark=None, text=text) for text in (*_GENERAL_NOTES, *map(_about, files))),
+            *(Note(mark=None, text=text) for text in general),
             *(Note(mark=mark, text=text) for text, mark in marks.items()),
         ),
     )
 
 
-def _cell(
-    model: str,
-    variants: Sequence[str],
-    paper: PaperNumber | None,
-    file: RuntimeFile | None,
-    setup: str,
-    marks: dict[str, int],
-) -> Cell:
-    absent = [] if file is None else [name for name in variants if name not in file.ratios]
-    if file is None or absent:
-        reason = f"Not measured on {setup}: {', '.join(absent) or model}."
-        return Cell(status="missing", marks=(marks.setdefault(reason, len(marks) + 1),), paper=paper)
-    value = sum(file.ratios[name] for name in variants)
-    return Cell(status="complete", value=value, n=file.timed_steps, n_expected=file.timed_steps, paper=paper)
-
-
-_GENERAL_NOTES = (
-    "Seconds of a step over those of a uniform step in the same run; random weights. A sample is a timed step.",
-    "The paper's numbers are of 8 A100 80GB GPUs (Appendix B, Runtime Analysis).",
-    "Frozen, as in the paper, has the scoring of the sequences it trains on in it; scores ready has not.",
-)
-
-
 def _about(file: RuntimeFile) -> str:
-    """What a uniform step reaches; tokens a second and memory only where complete steps were timed."""
+    """What was measured, and what a uniform step reaches; tokens a second and memory only where whole steps were timed."""
+    reached = []
     seconds, peak = file.seconds.get("uniform"), file.peak_gib.get("uniform")
-    reached = [
-        f"{file.gpus * file.accumulation * file.long_tokens / seconds:,.0f} tokens/s"
-        if file.layers and seconds
-        else "",
-        f"MFU {file.mfu_uniform:.3f}" if file.mfu_uniform is not None else "",
-        f"{peak:.1f} GiB of each GPU" if file.layers and peak else "",
-    ]
-    uniform = ", ".join(filter(None, reached))
+    if file.layers and seconds:
+        reached.append(f"{file.gpus * file.accumulation * file.long_tokens / seconds:,.0f} tokens/s")
+    if file.mfu_uniform is not None:
+        reached.append(f"MFU {file.mfu_uniform:.3f}")
+    if file.layers and peak:
+        reached.append(f"{peak:.1f} GiB of each GPU")
+    of_uniform = f", uniform: {', '.join(reached)}" if reached else ""
     versions = ", ".join(f"{name} {version}" for name, version in sorted(file.versions.items()))
-    return (
-        f"{_MODELS[file.model][1]} on {file.setup}: {file.long_tokens} tokens"
-        f"{f', uniform: {uniform}' if uniform else ''}; {versions}."
-    )
+    return f"{_MODELS[file.model]} on {file.setup}: {file.long_tokens} tokens{of_uniform}; {versions}."

@@ -12,8 +12,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from tokenweight.reports.units import Floats
+from tokenweight.reports.samples import Floats
 
 DRAWS = 1000
 _BLOCK = 50_000  # random numbers made at once: they stay in the processor's cache
@@ -31,7 +32,7 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     The draws depend on `key` and n alone, so that rows resample the same items. Scores are in the order of their doc_id.
     """
     rows, n = scores.shape
-    random = np.random.default_rng(_seed(key, n))
+    random = np.random.default_rng(int.from_bytes(hashlib.sha256(f"{key}|{n}".encode()).digest()[:8], "big"))
     items = np.ascontiguousarray(scores.T)
     sums: Floats = np.empty((DRAWS, rows))
     step = max(1, _BLOCK // n)
@@ -46,12 +47,10 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     return means
 
 
-def _seed(key: str, n: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{key}|{n}".encode()).digest()[:8], "big")
-
-
-def interval_95(draws: Floats) -> tuple[float, float]:
-    """Percentile interval: the 2.5 % and 97.5 % quantiles of the draws."""
+def interval_95(draws: Floats | None) -> tuple[float, float] | tuple[None, None]:
+    """Percentile interval: the 2.5 % and 97.5 % quantiles of the draws, where there are any."""
+    if draws is None:
+        return None, None
     low, high = np.quantile(draws, (0.025, 0.975))
     return float(low), float(high)
 
@@ -65,24 +64,15 @@ def pearson(x: Floats, y: Floats) -> float | None:
 
 def spearman(x: Floats, y: Floats) -> float | None:
     """Spearman's correlation: Pearson's of the ranks, ties sharing their mean rank."""
-    return pearson(_ranks(x), _ranks(y))
-
-
-def _ranks(values: Floats) -> Floats:
-    ranks: Floats = np.array([np.mean(np.flatnonzero(np.sort(values) == value)) for value in values])
-    return ranks
+    return pearson(pd.Series(x).rank().to_numpy(), pd.Series(y).rank().to_numpy())
 
 
 def mcnemar_exact(first: Floats, second: Floats) -> float:
     """McNemar's exact test of two rows of 0/1 scores [n]: binomial, on the items that only one of them solves."""
+    from scipy.special import bdtr  # takes longer to import than a table of one seed takes to compute
+
     only_first, only_second = int(np.sum(first > second)), int(np.sum(second > first))
-    fewer, both = min(only_first, only_second), only_first + only_second
-    # In whole numbers, without error; importing scipy for it takes longer than all other tests of a table.
-    ways = tail = 1
-    for k in range(fewer):
-        ways = ways * (both - k) // (k + 1)
-        tail += ways
-    return min(1.0, float(2 * tail / (1 << both)))
+    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
 
 
 def sign_flips(contributions: Floats) -> float:
@@ -110,7 +100,7 @@ def sign_flips(contributions: Floats) -> float:
 
 def t_over_seeds(differences: Sequence[float]) -> float:
     """Student's t-test that the mean over seeds is 0; where all seeds agree exactly, 1 for 0 and else 0."""
-    from scipy.special import stdtr  # takes longer to import than a table of one seed takes to compute
+    from scipy.special import stdtr  # as above
 
     count, mean = len(differences), float(np.mean(differences))
     error = float(np.std(differences, ddof=1)) / math.sqrt(count)
@@ -121,9 +111,6 @@ def t_over_seeds(differences: Sequence[float]) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's step-down correction: the family-wise error rate holds whatever the dependence of the tests."""
-    order = np.argsort(p_values, kind="stable")
-    factors = len(p_values) - np.arange(len(p_values))
-    stepped = np.minimum(1.0, np.maximum.accumulate(np.array(p_values)[order] * factors))
-    corrected = np.empty(len(p_values))
-    corrected[order] = stepped
-    return [float(p) for p in corrected]
+    ordered = pd.Series(p_values, dtype=np.float64).sort_values(kind="stable")
+    stepped = (ordered * np.arange(len(ordered), 0, -1)).cummax().clip(upper=1.0)
+    return stepped.sort_index().tolist()

@@ -1,15 +1,19 @@
-"""Write a report in its formats; each file is there whole or not at all."""
+"""From a manifest to all its files, in a style: ours, the paper's numbers as it prints them, or both with their difference."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tokenweight.errors import StageError, UserError
 from tokenweight.files import write_files
+from tokenweight.pipeline.manifest import Manifest, write_manifest
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports import delimited, latex, macros, markdown
-from tokenweight.reports.model import Report, Style
-from tokenweight.reports.styles import styled
+from tokenweight.reports.build import build_report
+from tokenweight.reports.figures.writing import write_figures
+from tokenweight.reports.model import Cell, Report, ReportColumn, Style
 
 # What each format writes: end of the file's name -> its text.
 _RENDERERS: dict[str, dict[str, Callable[[Report], str]]] = {
@@ -26,10 +30,42 @@ def chosen_formats(text: str | None) -> tuple[str, ...]:
     return FORMATS if text is None else chosen_names("--formats", text, FORMATS)
 
 
+def write_results(
+    manifest: Manifest,
+    store_root: Path,
+    out_dir: Path,
+    formats: Sequence[str] = FORMATS,
+    style: Style = "both",
+    figures: bool = True,
+) -> tuple[Report, dict[str, Path]]:
+    """The report and its files by kind, below `<out>/<scale>`: see :func:`write_report`; figures, and the manifest itself.
+
+    Raises:
+        UserError: a file cannot be written.
+        StageError: the store has nothing of it at all: a table of nothing would look like a result.
+    """
+    report = build_report(manifest, store_root)
+    has_failures = any(entry.failed for entry in manifest.rows)
+    if style != "paper" and not has_failures and not holds_anything(report):
+        reasons = {note.text.rpartition(": ")[2] for note in report.notes if note.mark is not None}
+        why = f" ({reasons.pop()})" if len(reasons) == 1 else ""
+        raise StageError(
+            f"{manifest.name} ({manifest.scale}): {store_root} has no record of it{why}; run {manifest.full_command}"
+        )
+    place = out_dir / manifest.scale
+    files = write_report(report, place, formats, style)
+    if style == "paper":
+        return report, files
+    files["manifest"] = write_manifest(manifest, place / f"{manifest.name}.manifest.json")
+    if figures:
+        files |= write_figures(styled(report, style), manifest, store_root, place)
+    return report, files
+
+
 def write_report(
     report: Report, out_dir: Path, formats: Sequence[str] = FORMATS, style: Style = "both"
 ) -> dict[str, Path]:
-    """`<out>/<target>.md`, `.tex`, `-macros.tex`, `.csv` and `.json`.
+    """`<out>/<target>.md`, `.tex`, `-macros.tex`, `.csv` and `.json`, each there complete or not at all.
 
     Returns the paths by format, those of macros as `macros`. UserError where it cannot write.
     """
@@ -38,3 +74,57 @@ def write_report(
     paths = {end.strip(".-").removesuffix(".tex"): out_dir / f"{report.target}{end}" for end in texts}
     write_files(dict(zip(paths.values(), texts.values(), strict=True)), str(out_dir))
     return paths
+
+
+def holds_anything(report: Report) -> bool:
+    """Whether any cell rests on a record."""
+    return any(cell.status not in ("missing", "not_in_paper") for cell in report.cells)
+
+
+def styled(report: Report, style: Style) -> Report:
+    """The report in a style. UserError for the paper's alone where the paper prints no such numbers."""
+    if style == "paper":
+        return _as_printed(report)
+
+    def shown(cell: Cell, column: ReportColumn) -> Cell:
+        if style == "ours":
+            return cell.model_copy(update={"paper": None})
+        if cell.value is None or cell.paper is None or cell.paper.value is None:
+            return cell
+        # Of values as printed, so that the three numbers of a cell add up; an incomplete cell has no difference.
+        less_paper = round(round(cell.value, column.decimals) - cell.paper.value, column.decimals)
+        return cell.model_copy(update={"less_paper": less_paper})
+
+    rows = (row.model_copy(update={"cells": tuple(map(shown, row.cells, report.columns))}) for row in report.rows)
+    statistics = report.statistics
+    if style == "ours":
+        statistics = tuple(statistic.model_copy(update={"paper": None}) for statistic in statistics)
+    return report.model_copy(update={"style": style, "rows": tuple(rows), "statistics": statistics})
+
+
+def _as_printed(report: Report) -> Report:
+    """The rows and columns that the paper has, each once, with its headings, numbers and emphasis; nothing measured."""
+    if not any(cell.paper for cell in report.cells):
+        raise UserError(f"--style paper: the paper prints no numbers of {report.target}; use --style ours")
+    first_of: dict[str | None, int] = {}
+    for index, column in enumerate(report.columns):
+        if any(row.cells[index].paper for row in report.rows):
+            first_of.setdefault(column.paper_column, index)
+    columns = [report.columns[index] for index in first_of.values()]
+    rows = []
+    for row in report.rows_of_paper:
+        cells = tuple(Cell(status="left_out", paper=row.cells[index].paper) for index in first_of.values())
+        rows.append(row.model_copy(update={"label": row.paper_label, "cells": cells}))
+    return report.model_copy(
+        update={
+            "style": "paper",
+            "columns": tuple(c.model_copy(update={"label": c.paper_label or c.label}) for c in columns),
+            "rows": tuple(rows),
+            "seeds": 1,
+            "baseline": None,
+            "emphasis": re.sub(r" \(.*?\)", "", report.emphasis),  # in brackets are rows by our names
+            "notes": (),
+            "statistics": tuple(s.model_copy(update={"value": None}) for s in report.statistics),
+            "findings": (),
+        }
+    )

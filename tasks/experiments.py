@@ -13,7 +13,7 @@ from tokenweight.recipes import Inputs
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments
-from tokenweight.reports.write_results import write_results
+from tokenweight.reports.writing import write_results
 
 Written = tuple[Report, dict[str, Path]]  # a table, and its files by kind
 

@@ -6,31 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from tokenweight.pipeline.manifest import Manifest
-from tokenweight.reports.figures.points import csv_text
-from tokenweight.reports.figures.style import (
-    COLUMN_INCHES,
-    SMALLEST,
-    Drawing,
-    footnote,
-    look,
-    plain,
-    say_nothing_to_draw,
-)
+from tokenweight.reports import pmi
+from tokenweight.reports.figures import style
+from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
-from tokenweight.reports.pmi import (
-    PERCENT,
-    Distribution,
-    density,
-    quantile,
-    ranges,
-    read_distribution,
-    scores,
-    scott_bandwidth,
-    selected,
-)
-from tokenweight.reports.units import Floats, read_unit
+from tokenweight.reports.pmi import Distribution
+from tokenweight.reports.samples import Floats, read_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +26,7 @@ _GRID_POINTS = 801
 _TAIL = 0.002  # share of the tokens beyond either end of the plot
 _LOWEST = 1e-4  # of the highest density: the lower end of the plot
 _BEYOND = 1e3  # nats, outside of any plot: where an open range ends
-_HEADER = ("model", "bandwidth_nats", "pmi_nats", "density_per_nat")
+_HEADER = ["model", "bandwidth_nats", "pmi_nats", "density_per_nat"]
 _SELECTED, _SCORED = "#0072B2", "#C9C9C9"
 
 
@@ -52,7 +36,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
 
     found, absent = _distributions(report, manifest, store_root)
     only = next(iter(found.values())) if len(found) == 1 else None
-    figure = Figure(figsize=(COLUMN_INCHES, 3.1 if only else 2.3))
+    figure = Figure(figsize=(style.COLUMN_INCHES, 3.1 if only else 2.3))
     if only:
         axes, below = figure.subplots(2, sharex=True, gridspec_kw={"height_ratios": (3, 1.25), "hspace": 0.08})
         bars = _strips(below, only)
@@ -62,18 +46,18 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     axes.set_ylabel("density (per nat)")
     below.set_xlabel("PMI (nats)")
     if not found:
-        say_nothing_to_draw(axes, absent)
-        return Drawing(figure, csv_text(_HEADER, ()))
+        style.say_nothing_to_draw(axes, absent)
+        return Drawing(figure, pd.DataFrame(columns=_HEADER))
     curves = _curves(axes, found)
     figure.legend(
         handles=[*axes.get_legend_handles_labels()[0], *bars],
         loc="outside upper left",
-        fontsize=SMALLEST,
+        fontsize=style.SMALLEST,
         handlelength=2.6,
     )
     if absent:
-        footnote(figure, [f"Left out: {'; '.join(absent)}."])
-    return Drawing(figure, csv_text(_HEADER, curves))
+        style.footnote(figure, [f"Left out: {'; '.join(absent)}."])
+    return Drawing(figure, curves)
 
 
 def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tuple[dict[str, Distribution], list[str]]:
@@ -81,54 +65,47 @@ def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tupl
     found: dict[str, Distribution] = {}
     absent = []
     for row in report.rows:
+        entries = [entry for entry in manifest.rows if entry.row == row.key]
+        units = [
+            read_unit(unit, store_root) for entry in entries[:1] for unit in entry.units if unit.benchmark == "pmi"
+        ]
         if any(cell.status == "refused" for cell in row.cells):
             absent.append(f"{row.label}: refused, the table's notes say why")
-            continue
-        entries = [entry for entry in manifest.rows if entry.row == row.key]
-        units = [unit for entry in entries[:1] for unit in entry.units if unit.benchmark == "pmi"]
-        if not units:
+        elif not units:
             absent.append(f"{row.label}: not in this run")
-            continue
-        unit = read_unit(units[0], store_root)
-        if unit.status != "complete":
-            absent.append(f"{row.label}: {unit.status}, {unit.reason}")
-            continue
-        try:
-            distribution = read_distribution(unit)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            absent.append(f"{row.label}: unreadable ({type(error).__name__})")
-            continue
-        if distribution.total("tokens", "far"):
+        elif units[0].status != "complete":
+            absent.append(f"{row.label}: {units[0].status}, {units[0].reason}")
+        elif (distribution := pmi.read_distribution(units[0])).total("tokens", "far"):
             found[row.label] = distribution
         else:
             absent.append(f"{row.label}: no document is long enough for a far context")
     return found, absent
 
 
-def _curves(axes: Axes, found: dict[str, Distribution]) -> list[tuple[str, ...]]:
-    """Draw the densities over a common range; returns them as rows of the CSV."""
-    ends = [abs(quantile(d, share, "far")) for d in found.values() for share in (_TAIL, 1 - _TAIL)]
+def _curves(axes: Axes, found: dict[str, Distribution]) -> pd.DataFrame:
+    """Draw the densities over a common range; returns what the CSV has of them."""
+    ends = [abs(pmi.quantile(d, share, "far")) for d in found.values() for share in (_TAIL, 1 - _TAIL)]
     limit = max(0.5, np.ceil(max(ends) * 2) / 2)
     grid: Floats = np.linspace(-limit, limit, _GRID_POINTS)
-    table: list[tuple[str, ...]] = []
-    highest = 0.0
+    tables, highest = [], 0.0
     for number, (label, distribution) in enumerate(found.items()):
-        bandwidth, tokens = scott_bandwidth(distribution, "far"), distribution.total("tokens", "far")
-        values = density(distribution, grid, bandwidth, "far")
+        bandwidth, tokens = pmi.scott_bandwidth(distribution, "far"), distribution.total("tokens", "far")
+        values = pmi.density(distribution, grid, bandwidth, "far")
         highest = max(highest, float(values.max()))
         axes.plot(
             grid,
             values,
-            **look(number) | {"marker": ""},
-            label=f"{plain(label)} ({tokens:,.0f} tokens, bandwidth {bandwidth:.3f} nats)",
+            **style.look(number) | {"marker": ""},
+            label=f"{style.plain(label)} ({tokens:,.0f} tokens, bandwidth {bandwidth:.3f} nats)",
         )
-        table += [(label, f"{bandwidth:.6g}", f"{x:.6g}", f"{y:.6g}") for x, y in zip(grid, values, strict=True)]
+        table = pd.DataFrame({"bandwidth_nats": bandwidth, "pmi_nats": grid, "density_per_nat": values})
+        tables.append(table.map("{:.6g}".format).assign(model=label)[_HEADER])
     axes.set_xlim(-limit, limit)
     axes.set_yscale("log")  # tokens of a large PMI are few: on a linear scale there is nothing but the peak
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(highest * _LOWEST, highest * 2)
     axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
-    return table
+    return pd.concat(tables)
 
 
 def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
@@ -138,16 +115,17 @@ def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
 
     beside = axes.get_yaxis_transform()
     for row, variant in enumerate(LABELS):
-        positive = scores(variant, distribution.centres, distribution.shift_k) > 0
-        for low, high in ranges(distribution, positive):
-            _bar(axes, row, low, high, 0.66, _SCORED)
-        for low, high in selected(distribution, variant, KAPPA):
-            _bar(axes, row, low, high, 0.32, _SELECTED)
-        zero = PERCENT * distribution.total(f"zero-{variant}", "all") / distribution.total("tokens", "all")
-        axes.text(1.02, row, f"{zero:.0f} %", transform=beside, va="center", fontsize=SMALLEST)
-    axes.text(1.02, -1.0, "score 0", transform=beside, va="center", fontsize=SMALLEST)
+        positive = pmi.scores(variant, distribution.centres, distribution.shift_k) > 0
+        bars = [(*ends, 0.66, _SCORED) for ends in pmi.ranges(distribution, positive)]
+        bars += [(*ends, 0.32, _SELECTED) for ends in pmi.selected(distribution, variant, KAPPA)]
+        for low, high, height, colour in bars:
+            low, high = max(low, -_BEYOND), min(high, _BEYOND)
+            axes.barh(row, high - low, left=low, height=height, color=colour, linewidth=0)
+        zero = pmi.PERCENT * distribution.total(f"zero.{variant}", "all") / distribution.total("tokens", "all")
+        axes.text(1.02, row, f"{zero:.0f} %", transform=beside, va="center", fontsize=style.SMALLEST)
+    axes.text(1.02, -1.0, "score 0", transform=beside, va="center", fontsize=style.SMALLEST)
     axes.set(yticks=range(len(LABELS)), ylim=(len(LABELS) - 0.4, -0.6))
-    axes.set_yticklabels(LABELS.values(), fontsize=SMALLEST)
+    axes.set_yticklabels(LABELS.values(), fontsize=style.SMALLEST)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
@@ -155,8 +133,3 @@ def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
         Patch(color=_SCORED, label="score above 0"),
         Patch(color=_SELECTED, label=f"selected by score at \u03ba = {KAPPA}"),
     ]
-
-
-def _bar(axes: Axes, row: int, low: float, high: float, height: float, colour: str) -> None:
-    low, high = max(low, -_BEYOND), min(high, _BEYOND)
-    axes.barh(row, high - low, left=low, height=height, color=colour, linewidth=0)

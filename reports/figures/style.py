@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports.model import Report
@@ -35,28 +37,7 @@ PAPER: dict[str, Any] = {
     "zorder": 1.5,
 }
 BASELINE: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.9, "zorder": 1}
-SMALL, SMALLEST = 7, 6  # points
-_STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",  # comes with matplotlib: the same on every machine
-    "font.size": SMALL,
-    "axes.titlesize": SMALL,
-    "axes.labelsize": SMALL,
-    "xtick.labelsize": SMALLEST,
-    "ytick.labelsize": SMALLEST,
-    "legend.fontsize": SMALL,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "lines.linewidth": 1.2,
-    "legend.frameon": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # a dollar in a label is a dollar
-    "pdf.fonttype": 42,  # fonts as TrueType: text stays text
-    "svg.fonttype": "path",  # the same on every machine
-    "svg.hashsalt": "tokenweight",  # the same bytes for the same figure
-}
+SMALLEST = 6  # points; figures.mplstyle has all other sizes
 # No dates: the same records give the same files.
 _FORMATS: dict[str, dict[str, Any]] = {
     "pdf": {"metadata": {"CreationDate": None}},
@@ -67,10 +48,15 @@ _FORMATS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, and what is plotted as CSV: a header alone where nothing is."""
+    """A figure, and what is plotted: a table without lines where nothing is."""
 
     figure: Figure
-    data_csv: str
+    table: pd.DataFrame
+
+    @property
+    def data_csv(self) -> str:
+        """What is plotted, with all its digits; what lacks is an empty field."""
+        return self.table.to_csv(index=False, lineterminator="\n")
 
 
 # From a target's report, its manifest and the store's root to its figure; what lacks is said in the figure.
@@ -79,10 +65,10 @@ Draw = Callable[[Report, Manifest, Path], Drawing]
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib's settings for the figures drawn and rendered inside."""
+    """matplotlib's settings for the figures drawn and rendered inside: those of figures.mplstyle."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(fname=Path(__file__).with_name("figures.mplstyle")):
         yield
 
 
@@ -128,6 +114,11 @@ def plain(label: str) -> str:
 def wrapped(label: str, characters: int = 25) -> str:
     """:func:`plain` in lines that fit a panel: names of models can be long."""
     return textwrap.fill(plain(label), characters)
+
+
+def legend_above(figure: Figure, handles: Mapping[str, Any]) -> None:
+    """A legend of the lines by their names, the last on top of the drawing first."""
+    figure.legend(list(handles.values())[::-1], list(handles)[::-1], loc="outside upper center", ncols=3)
 
 
 def footnote(figure: Figure, lines: Iterable[str]) -> None:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry
+import pandas as pd
+
+from tokenweight.pipeline.manifest import Manifest, RowEntry, Run, StageEntry
 from tokenweight.pipeline.store import read_record
-from tokenweight.reports.figures.points import csv_text
-from tokenweight.reports.figures.style import (
-    SMALLEST,
-    TEXT_INCHES,
-    Drawing,
-    footnote,
-    look,
-    plain,
-    say_nothing_to_draw,
-    wrapped,
-)
+from tokenweight.reports.figures import style
+from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
 
 QUANTITIES = {
@@ -30,24 +22,22 @@ QUANTITIES = {
     "grad_norm": "gradient norm before clipping",
 }
 DIFFERENCE = "nll_less_baseline"
+_TITLES = QUANTITIES | {DIFFERENCE: "NLL less the baseline's (nats)"}
 _PLACES = ("nll", "weighted_nll", DIFFERENCE, "learning_rate", "grad_norm")  # the sixth place is the legend's
 _MARKS = 6  # markers on a line, to tell it from others in grey
-
-Run = tuple[str, int]  # row and seed
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Numbers of each step of one training; NaN where a step has none. `problem`: why there are none."""
+    """One training: a line for each step with all quantities. `problem`: why there are none."""
 
-    step: list[int] = field(default_factory=list)
-    values: dict[str, list[float]] = field(default_factory=dict)  # of each quantity
+    table: pd.DataFrame = field(default_factory=pd.DataFrame)
     batches: tuple[str, int, int] | None = None  # fingerprint of the chunks, seed, sequences a step: what a step reads
     problem: str = ""
 
 
 def read_steps(entry: StageEntry, store_root: Path) -> Steps:
-    """The steps of a whole training. Never raises for what is wrong with an artifact: the result says it."""
+    """The steps of a complete training. Never raises for what is wrong with an artifact: the result says it."""
     directory = store_root / entry.address
     record = read_record(directory)
     if record is None:
@@ -56,24 +46,19 @@ def read_steps(entry: StageEntry, store_root: Path) -> Steps:
         return Steps(problem="refused, stale: its record has another fingerprint than the recipe")
     try:
         lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text("utf-8").splitlines()]
-        step = [int(line["step"]) for line in lines]
-        values = {name: [_number(line[name]) for line in lines] for name in QUANTITIES}
+        table = pd.DataFrame(lines)[["step", *QUANTITIES]].astype(dict.fromkeys(QUANTITIES, float) | {"step": int})
         training, seed = record["config"]["training"], int(record["config"]["seed"])
         batches = (str(record["inputs"]["chunks"]), seed, int(training["sequences_per_step"]))
         expected = int(training["steps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return Steps(problem=f"refused, unreadable ({type(error).__name__})")
-    if step != list(range(1, expected + 1)):
-        return Steps(problem=f"refused, {len(step)} steps written where {expected} were trained")
-    return Steps(step, values, batches)
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
+    if list(table["step"]) != list(range(1, expected + 1)):
+        return Steps(problem=f"refused, {len(table)} steps written where {expected} were trained")
+    return Steps(table, batches)
 
 
 def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | None) -> Drawing:
-    """A panel for each quantity, a line for each training; several seeds of a row are lines of the same look.
+    """A panel for each quantity, a line for each training; several seeds of a row are lines of the same style.look.
 
     `baseline`: key of the row that the NLL of the others is compared with, step by step, where both read the same batches.
     """
@@ -81,68 +66,60 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
 
     trainings = _trainings(report, manifest)
     read = {run: read_steps(entry.train, store_root) for run, entry in trainings.items() if entry.train}
-    whole = {run: steps for run, steps in read.items() if not steps.problem}
-    names = {row.key: plain(row.name) for row in report.rows}
-    compared = names.get(baseline or "")
-    seeds = {seed for _, seed in read}
-    titles = QUANTITIES | {DIFFERENCE: "NLL less the baseline's (nats)"}
-    figure = Figure(figsize=(TEXT_INCHES, 3.5))
+    names = {row.key: style.plain(row.name) for row in report.rows}
+    rows, seeds = list(dict.fromkeys(row for row, _ in read)), {seed for _, seed in read}
+    figure = Figure(figsize=(style.TEXT_INCHES, 3.5))
     panels = figure.subplots(2, 3, sharex=True)
     axes_of = dict(zip(_PLACES, panels.ravel(), strict=False))
-    rows = list(dict.fromkeys(row for row, _ in read))
-    handles, table = {}, []
-    for (row, seed), steps in whole.items():
-        differences = _less(steps, whole.get((baseline, seed))) if baseline not in (None, row) else None
-        values = steps.values | ({DIFFERENCE: differences} if differences else {})
-        for name, numbers in values.items():
-            (handles[wrapped(names[row])],) = axes_of[name].plot(
-                steps.step, numbers, **look(rows.index(row)), linewidth=0.6 if len(seeds) > 1 else 0.9,
-                markersize=2.8, markevery=_marks(len(steps.step), rows.index(row), len(rows)),
-            )  # fmt: skip
-        columns = [values.get(name, [math.nan] * len(steps.step)) for name in titles]
-        table += [
-            (row, names[row], trainings[row, seed].recipe, seed, step, *(None if math.isnan(x) else x for x in numbers))
-            for step, *numbers in zip(steps.step, *columns, strict=True)
-        ]
-    panels[0, 2].tick_params(labelbottom=True)  # nothing is below it but the legend
-    for name, axes in axes_of.items():
-        axes.set_title(titles[name], loc="left")
-        axes.set_xlabel("step" if axes in panels[1] else "")
-        if not axes.lines:
-            say_nothing_to_draw(axes, ["nothing to draw"])
-    axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
-    panels[1, 2].set_axis_off()
-    panels[1, 2].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=SMALLEST)
-    what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."
-    if compared:
-        what += f" Baseline: {compared}, at the same step, for those that read the same batches."
-    footnote(figure, [what, _lacking(read, names, seeds)])
-    return Drawing(figure, csv_text(("row", "row_label", "recipe", "seed", "step", *titles), table))
-
-
-def _less(steps: Steps, reference: Steps | None) -> list[float] | None:
-    """NLL less the reference's at each step; None where it read other batches, so that steps cannot be compared."""
-    if reference is None or steps.batches != reference.batches or steps.step != reference.step:
-        return None
-    return [ours - theirs for ours, theirs in zip(steps.values["nll"], reference.values["nll"], strict=True)]
-
-
-def _marks(count: int, number: int, lines: int) -> tuple[int, int]:
-    """First marker and distance of markers: those of the lines are beside each other."""
-    every = max(1, count // _MARKS)
-    return number * every // lines, every
-
-
-def _lacking(read: dict[Run, Steps], names: dict[str, str], seeds: set[int]) -> str:
-    of_rows: dict[tuple[str, str], list[int]] = {}  # problem and row -> its seeds
+    handles, tables = {}, []
     for (row, seed), steps in read.items():
         if steps.problem:
-            of_rows.setdefault((steps.problem, row), []).append(seed)
-    by_problem: dict[str, list[str]] = {}
-    for (problem, row), lacking in of_rows.items():
-        some = f" of seed {' and '.join(map(str, lacking))}" if len(lacking) < len(seeds) else ""
-        by_problem.setdefault(problem, []).append(names[row] + some)
-    told = [f"{', '.join(rows)} ({problem})" for problem, rows in by_problem.items()]
+            continue
+        reference = read.get((baseline or "", seed), Steps())
+        table = steps.table.assign(row=row, row_label=names[row], recipe=trainings[row, seed].recipe, seed=seed)
+        is_compared = row != baseline and steps.batches == reference.batches and len(table) == len(reference.table)
+        table[DIFFERENCE] = table["nll"] - reference.table["nll"] if is_compared else float("nan")
+        tables.append(table)
+        every = max(1, len(table) // _MARKS)
+        for name in _TITLES:
+            if name != DIFFERENCE or is_compared:
+                (handles[style.wrapped(names[row])],) = axes_of[name].plot(
+                    table["step"].to_numpy(),
+                    table[name].to_numpy(),
+                    **style.look(rows.index(row)),
+                    linewidth=0.6 if len(seeds) > 1 else 0.9,
+                    markersize=2.8,
+                    markevery=(rows.index(row) * every // len(rows), every),  # those of the lines are beside each other
+                )
+    panels[0, 2].tick_params(labelbottom=True)  # nothing is below it but the legend
+    for name, axes in axes_of.items():
+        axes.set_title(_TITLES[name], loc="left")
+        axes.set_xlabel("step" if axes in panels[1] else "")
+        if not axes.lines:
+            style.say_nothing_to_draw(axes, ["nothing to draw"])
+    axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
+    panels[1, 2].set_axis_off()
+    panels[1, 2].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=style.SMALLEST)
+    what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."
+    if baseline in names:
+        what += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
+    style.footnote(
+        figure, [what, _lacking({run: steps.problem for run, steps in read.items() if steps.problem}, names, seeds)]
+    )
+    header = ["row", "row_label", "recipe", "seed", "step", *_TITLES]
+    return Drawing(figure, pd.concat(tables)[header] if tables else pd.DataFrame(columns=header))
+
+
+def _lacking(problems: Mapping[Run, str], names: Mapping[str, str], seeds: set[int]) -> str:
+    by_problem: dict[str, dict[str, list[int]]] = {}  # problem -> row -> its seeds
+    for (row, seed), problem in problems.items():
+        by_problem.setdefault(problem, {}).setdefault(row, []).append(seed)
+    told = []
+    for problem, rows in by_problem.items():
+        some = {
+            row: f" of seed {' and '.join(map(str, of))}" if len(of) < len(seeds) else "" for row, of in rows.items()
+        }
+        told.append(f"{', '.join(names[row] + which for row, which in some.items())} ({problem})")
     return f"Left out: {'; '.join(told)}." if told else ""
 
 

@@ -10,11 +10,11 @@ from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS
-from tokenweight.reports.figures import panels, pmi, sweep, training
+from tokenweight.reports.figures import panels, pmi, training
 from tokenweight.reports.figures.style import Draw, render, style
 from tokenweight.reports.model import Report
 
-_OWN: dict[str, Draw] = {"ablation": panels.draw_ablation, "pmi": pmi.draw, "sweep": sweep.draw}
+_OWN: dict[str, Draw] = {"ablation": panels.draw_ablation, "pmi": pmi.draw, "sweep": panels.draw_sweep}
 _LONGBENCH = (LONGBENCH_TASKS, *LONGBENCH_CATEGORIES.values())
 
 

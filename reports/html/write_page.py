@@ -13,8 +13,7 @@ from tokenweight.reports.figures.writing import drawn
 from tokenweight.reports.html.data import RecipeShown, Section
 from tokenweight.reports.html.page import render
 from tokenweight.reports.model import Report
-from tokenweight.reports.styles import styled
-from tokenweight.reports.write_results import holds_anything
+from tokenweight.reports.writing import holds_anything, styled
 
 _RUNTIMES = "tokenweight runtimes FILE.json"  # makes Table 6
 

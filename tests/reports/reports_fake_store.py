@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.benchmarks import LONGBENCH_TASKS
@@ -63,6 +64,8 @@ class FakeStore:
         *,
         n_expected: int | None = None,
         tokens: list[int] | None = None,
+        words: list[int] | None = None,
+        tolerant: list[float | None] | None = None,
         record: dict[str, Any] | None = None,
         flags: list[str] | None = None,
         summary_n_expected: int | None = None,
@@ -88,10 +91,25 @@ class FakeStore:
         directory = self.root / address
         if scores is not None:
             directory.mkdir(parents=True)
-            _write_rows(directory / "rows.parquet", scores, tokens, doc_ids, reference, prompt_sha256)
+            n = len(scores)
+            columns = {
+                "doc_id": pa.array(doc_ids or range(n), pa.int64()),
+                "prompt_sha256": pa.array([prompt_sha256] * n),
+                "n_prompt_tokens": pa.array([10] * n, pa.int64()),
+                "untruncated_tokens": pa.array(tokens or [None] * n, pa.int64()),
+                "truncated": pa.array([False] * n),
+                "length_words": pa.array(words or [None] * n, pa.int64()),
+                "output": pa.array(["out"] * n),
+                "filtered": pa.array(["out"] * n),
+                "reference": pa.array([reference] * n),
+                "metric": pa.array(["recall"] * n),
+                "score": pa.array(scores, pa.float64()),
+                "tolerant_score": pa.array(tolerant or [None] * n, pa.float64()),
+            }
+            pq.write_table(pa.table(columns), directory / "rows.parquet")
             summary = {"n": len(scores), "flags": flags or [], "n_expected": summary_n_expected}
             (directory / "summary.json").write_text(json.dumps(summary))
-            (directory / "record.json").write_text(json.dumps(_record(fingerprint, unit) | (record or {})))
+            seal(directory, _record(fingerprint, unit) | (record or {}))
         return directory
 
     def manifest(self, target: str = "table-3", **overrides: Any) -> Manifest:
@@ -131,6 +149,17 @@ def all_units(short_context: bool) -> list[tuple[str, str, int | None]]:
     ]
 
 
+def seal(directory: Path, record: dict[str, Any] | None = None) -> None:
+    """Write a record (the one that is there unless given) with the sizes and digests of what lies beside it."""
+    record = record or json.loads((directory / "record.json").read_text())
+    outputs = {
+        file.name: {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
+        for file in directory.iterdir()
+        if file.name != "record.json"
+    }
+    (directory / "record.json").write_text(json.dumps(record | {"outputs": outputs}))
+
+
 def _record(fingerprint: str, unit: str) -> dict[str, Any]:
     return {
         "stage": "evaluate",
@@ -142,32 +171,5 @@ def _record(fingerprint: str, unit: str) -> dict[str, Any]:
             "evaluation": {"mmlu": {"data": "sha256:abc"}},
         },
         "inputs": {},
-        "outputs": {"rows.parquet": {"bytes": 1, "sha256": "0"}},
         "versions": {"lm-eval": "0.4.13"},
     }
-
-
-def _write_rows(
-    path: Path,
-    scores: list[float],
-    tokens: list[int] | None,
-    doc_ids: list[int] | None,
-    reference: str,
-    prompt_sha256: str,
-) -> None:
-    n = len(scores)
-    columns = {
-        "doc_id": pa.array(doc_ids or range(n), pa.int64()),
-        "prompt_sha256": pa.array([prompt_sha256] * n),
-        "n_prompt_tokens": pa.array([10] * n, pa.int64()),
-        "untruncated_tokens": pa.array(tokens or [None] * n, pa.int64()),
-        "truncated": pa.array([False] * n),
-        "length_words": pa.array([None] * n, pa.int64()),
-        "output": pa.array(["out"] * n),
-        "filtered": pa.array(["out"] * n),
-        "reference": pa.array([reference] * n),
-        "metric": pa.array(["recall"] * n),
-        "score": pa.array(scores, pa.float64()),
-        "tolerant_score": pa.array([None] * n, pa.float64()),
-    }
-    pq.write_table(pa.table(columns), path)

@@ -5,42 +5,51 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import get_args
 
-import numpy as np
 import pytest
+from reports_fake_store import FakeStore, manifest_of
 
-from tokenweight.pipeline.experiment import Lengths
-from tokenweight.pipeline.manifest import UnitEntry
+from tokenweight.pipeline.experiment import Column, Experiment, Lengths, Row
+from tokenweight.pipeline.manifest import RowEntry, UnitEntry
 from tokenweight.pipeline.measures import SampleMean
 from tokenweight.reports.agreement import disagreement
-from tokenweight.reports.measuring import estimate_from_units
+from tokenweight.reports.build import build_report
+from tokenweight.reports.model import Cell
+from tokenweight.reports.samples import UnitResult
 from tokenweight.reports.targets.columns import usual_columns
 from tokenweight.reports.targets.schema import Benchmark
-from tokenweight.reports.units import UnitResult
 
 AT = Lengths(ruler=(8192, 16_384), perplexity=(4096,))
 
 
 def unit(**changes: object) -> UnitResult:
     entry = UnitEntry(unit="bbh/snarks", benchmark="bbh", task="snarks", address="evaluate/a", fingerprint="f")
-    scores = {"scores": np.array([0.0, 1.0]), "tolerant_scores": np.array([1.0, 1.0])}
     record = {"config": {"protocol": {"shots": 3}}}
-    return replace(UnitResult(entry, "complete", n_expected=2, data_digest="d", record=record, **scores), **changes)
+    return replace(UnitResult(entry, "complete", n=2, n_expected=2, questions="d", record=record), **changes)
 
 
-def test_strict_and_tolerant_are_two_numbers() -> None:
-    strict = estimate_from_units(SampleMean("bbh"), [unit()], "a")
-    tolerant = estimate_from_units(SampleMean("bbh", tolerant=True), [unit()], "a")
+def bbh(store: FakeStore, tolerant: list[float | None]) -> tuple[Cell, Cell]:
+    """The strict and the tolerant score."""
+    store.add("a", "bbh/snarks", [0.0, 1.0], tolerant=tolerant)
+    columns = (Column("strict", "", SampleMean("bbh")), Column("tolerant", "", SampleMean("bbh", tolerant=True)))
+    experiment = Experiment(name="e", title="E", rows=(Row("a", "a", "r"),), columns=columns)
+    entry = RowEntry(row="a", recipe="r", units=tuple(store.entries["a"]))
+    report = build_report(manifest_of(experiment, [entry]), store.root)
+    return report.cell("a", "strict"), report.cell("a", "tolerant")
+
+
+def test_strict_and_tolerant_are_two_numbers(store: FakeStore) -> None:
+    strict, tolerant = bbh(store, [1.0, 1.0])
     assert (strict.value, tolerant.value) == (50.0, 100.0)
 
 
-def test_rows_without_tolerant_scores_are_refused() -> None:
-    bare = unit(tolerant_scores=np.array([np.nan, 1.0]))
-    estimate = estimate_from_units(SampleMean("bbh", tolerant=True), [bare], "a")
-    assert (estimate.status, estimate.value) == ("refused", None)
+def test_rows_without_tolerant_scores_are_refused(store: FakeStore) -> None:
+    strict, tolerant = bbh(store, [None, 1.0])
+    assert strict.value == 50.0
+    assert (tolerant.status, tolerant.value) == ("refused", None)
 
 
 def test_other_samples_may_stand_together_other_protocols_not() -> None:
-    other = unit(data_digest="e")
+    other = unit(questions="e")
     assert "questions asked" in (disagreement({"a": [unit()], "b": [other]}) or "")
     assert disagreement({"a": [unit()], "b": [other]}, same_questions=False) is None
     shots = unit(record={"config": {"protocol": {"shots": 2}}})

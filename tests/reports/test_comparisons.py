@@ -18,9 +18,9 @@ from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.model import CellDifference, Report
+from tokenweight.reports.samples import read_unit
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import usual_columns
-from tokenweight.reports.units import read_unit
 
 
 def difference(report: Report, row: str, column: str) -> CellDifference:
@@ -151,7 +151,7 @@ def test_perplexity_of_other_token_ids_is_other_questions(store: FakeStore) -> N
     store.add("b", unit, [1.0, 2.0], prompt_sha256="1")
     store.add("a", "mmlu/anatomy", [1.0, 2.0])
     store.add("b", "mmlu/anatomy", [1.0, 2.0], prompt_sha256="1")  # a prompt that is cut elsewhere
-    first, second = ([read_unit(entry, store.root).data_digest for entry in store.entries[row]] for row in "ab")
+    first, second = ([read_unit(entry, store.root).questions for entry in store.entries[row]] for row in "ab")
     assert [a == b for a, b in zip(first, second, strict=True)] == [False, True]
 
 

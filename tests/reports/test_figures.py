@@ -25,7 +25,7 @@ from tokenweight.reports.figures.writing import figures_of, write_figures
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import usual_columns
-from tokenweight.reports.write_results import write_results
+from tokenweight.reports.writing import write_results
 
 STEPS = 5
 

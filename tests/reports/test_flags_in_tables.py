@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from reports_fake_store import FakeStore
+from reports_fake_store import FakeStore, seal
 
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.rows import Row, write_rows
 from tokenweight.reports import latex, markdown
-from tokenweight.reports.build import build_report
-from tokenweight.reports.notes import FLAG_MEANINGS
+from tokenweight.reports.build import FLAG_MEANINGS, build_report
 
 ROW = Row(
     doc_id=0, prompt_sha256="a" * 64, n_prompt_tokens=10, untruncated_tokens=None, truncated=False, length_words=None,
@@ -40,6 +39,7 @@ def add(store: FakeStore, unit: str, rows: list[Row]) -> None:
     write_rows(rows, directory)
     told = summary(rows, Unit(*unit.split("/")[:2]), n_expected=len(rows), seconds=1.0)
     (directory / "summary.json").write_text(json.dumps(told))
+    seal(directory)
 
 
 @pytest.mark.parametrize("flag", TRIPPING)

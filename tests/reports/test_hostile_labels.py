@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from tokenweight.latex import escape
 from tokenweight.reports import delimited, latex, macros, markdown
 from tokenweight.reports.model import Note, Report
-from tokenweight.reports.styles import styled
+from tokenweight.reports.writing import styled
 
 HOSTILE = 'a_b %c &d #e $f$ ~g ^h \\i {j} κ ≤ 1 > 0 < 2 | [k] *l* `m` "n" — ’o’ é Ħ 中😀\n=1+1 __p__ <q> \\\\ --r #'
 FORMULA = "=1+1"

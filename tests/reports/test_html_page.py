@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reports_fake_store import RULER_TASKS, FakeStore, manifest_of
+from reports_fake_store import RULER_TASKS, FakeStore, manifest_of, seal
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
@@ -25,8 +25,8 @@ from tokenweight.reports.html.data import RecipeShown, Section
 from tokenweight.reports.html.page import choices, render
 from tokenweight.reports.html.write_page import show_config_command, write_html
 from tokenweight.reports.model import Report
-from tokenweight.reports.styles import styled
 from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.writing import styled
 
 COMMAND = "tokenweight reproduce table-3 --scale smoke"
 HOSTILE = "</script><script>alert(1)</script><!-- \" ' & <b> `x` ${y} {{ 7*7 }}\u202eevil\u202c\x00\x1b\u2028\ud800 \\"
@@ -100,6 +100,7 @@ def change_rows(directory: Path, **columns: list[Any]) -> None:
     for name, values in columns.items():
         table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
     pq.write_table(table, directory / "rows.parquet")
+    seal(directory)
 
 
 def change_record(directory: Path, **fields: Any) -> None:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
+from reports_fake_store import FakeStore, manifest_of
 
-from tokenweight.pipeline.manifest import UnitEntry
+from tokenweight.pipeline.experiment import Column, Experiment, Row
+from tokenweight.pipeline.manifest import RowEntry
 from tokenweight.pipeline.measures import TaskMean
-from tokenweight.reports.measuring import estimate_from_units
-from tokenweight.reports.units import UnitResult
+from tokenweight.reports.build import build_report
 
 
-def test_longbench_is_split_by_the_unit_that_the_run_names() -> None:
-    entry = UnitEntry(unit="longbench/lcc", benchmark="longbench", task="lcc", address="evaluate/a", fingerprint="f")
-    unit = UnitResult(
-        entry,
-        "complete",
-        scores=np.array([0.0, 0.5, 1.0]),
-        untruncated_tokens=np.array([8192.0, 8193.0, 9000.0]),
-        length_words=np.array([4000.0, 8192.0, 8193.0]),
+def test_longbench_is_split_by_the_unit_that_the_run_names(store: FakeStore) -> None:
+    tokens, words = [8192, 8193, 9000], [4000, 8192, 8193]
+    store.add("a", "longbench/lcc", [0.0, 0.5, 1.0], tokens=tokens, words=words)
+    sides = [(unit, side) for unit in ("tokens", "words") for side in ("short", "long")]
+    columns = tuple(
+        Column(f"{unit} {side}", side, TaskMean("longbench", side=side, unit=unit))  # type: ignore[arg-type]
+        for unit, side in sides
     )
-    found = {}
-    for length_unit in ("tokens", "words"):
-        for side in ("short", "long"):
-            measure = TaskMean("longbench", side=side, unit=length_unit)
-            found[length_unit, side] = estimate_from_units(measure, [unit], "a").value
-    assert found == {
-        ("tokens", "short"): 0.0, ("tokens", "long"): 75.0, ("words", "short"): 25.0, ("words", "long"): 100.0,
-    }  # fmt: skip
+    experiment = Experiment(name="sides", title="Sides", rows=(Row("a", "a", "r"),), columns=columns)
+    entry = RowEntry(row="a", recipe="r", units=tuple(store.entries["a"]))
+    report = build_report(manifest_of(experiment, [entry]), store.root)
+    assert [report.cell("a", column.key).value for column in columns] == [0.0, 75.0, 25.0, 100.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reports_fake_store import manifest_of
+from reports_fake_store import manifest_of, seal
 
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
@@ -49,8 +49,7 @@ def write_unit(root: Path, task: str, tokens: Sequence[str], first: float) -> No
     summary = {"n_expected": n, "flags": [], "tokens": list(tokens), "about": "The phrase stands somewhere."}
     (directory / "summary.json").write_text(json.dumps(summary))
     protocol = {"metric": task, "short_tokens": 1024}
-    record = {"fingerprint": "f", "stage_version": 1, "config": {"protocol": protocol}, "outputs": {}, "versions": {}}
-    (directory / "record.json").write_text(json.dumps(record))
+    seal(directory, {"fingerprint": "f", "stage_version": 1, "config": {"protocol": protocol}, "versions": {}})
 
 
 def write_all(root: Path, tokens: Sequence[str]) -> None:

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reports_fake_store import AT, manifest_of
+from reports_fake_store import AT, manifest_of, seal
 
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.pipeline.measures import Pmi
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import figures_of, write_figures
-from tokenweight.reports.measuring import units_of
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import (
     density,
@@ -32,8 +32,8 @@ from tokenweight.reports.pmi import (
     selected,
     statistic,
 )
+from tokenweight.reports.samples import read_unit, units_of
 from tokenweight.reports.targets.resolve import at_lengths
-from tokenweight.reports.units import read_unit
 
 TARGET = at_lengths("figure-3", AT)
 CHUNK_TOKENS, FIRST = 4000, 1000
@@ -91,14 +91,7 @@ def root(pmi: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(pa.table({"low": bins[:-1], "high": bins[1:], **counts}), directory / "histogram.parquet")
     (directory / "summary.json").write_text(json.dumps({"n_expected": n, "flags": []}))
     evaluation = {"pmi": {"shift_k": 2.0}}
-    record = {
-        "fingerprint": "f",
-        "stage_version": 1,
-        "config": {"evaluation": evaluation},
-        "outputs": {},
-        "versions": {},
-    }
-    (directory / "record.json").write_text(json.dumps(record))
+    seal(directory, {"fingerprint": "f", "stage_version": 1, "config": {"evaluation": evaluation}, "versions": {}})
     return root
 
 
@@ -160,9 +153,8 @@ def test_scores_are_those_of_training() -> None:
 
 def test_a_document_too_short_for_far_context_does_not_spoil_the_interval(root: Path) -> None:
     whole = read_distribution(read_unit(ENTRY, root))
-    short = {part: dict.fromkeys(whole.documents[0][part], 0.0) for part in whole.documents[0]}
     mean = Pmi("mean")
-    with_short = replace(whole, documents=[*whole.documents, *[short] * 6])
+    with_short = replace(whole, documents=pd.concat([whole.documents, *[0 * whole.documents[:1]] * 6]))
     value, draws = statistic(mean, with_short)
     expected, expected_draws = statistic(mean, whole)
     assert value == expected

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units, manifest_of
 
@@ -153,7 +153,8 @@ def test_a_task_that_the_run_lacks_is_not_left_out_of_the_mean(store: FakeStore)
         ({"scores": [0.0, 1.0, 1.0]}, "3 samples where 2 were asked for"),
         ({"scores": [0.0, 1.0], "doc_ids": [4, 4]}, "the same sample appears twice"),
         ({"scores": [0.0, 1.0], "record": {"fingerprint": "f" * 64}}, "stale"),
-        ({"scores": [0.0, 1.0], "damage": "rows.parquet"}, "unreadable"),
+        ({"scores": [0.0, 1.0], "damage": "rows.parquet"}, "rows.parquet has 1 bytes, not "),
+        ({"scores": [0.0, 1.0], "damage": "summary.json"}, "summary.json has 1 bytes, not "),
         ({"scores": [0.0, 1.0], "damage": "record.json"}, "its record cannot be read"),
     ],
 )
@@ -166,6 +167,23 @@ def test_unsound_units_are_refused(store: FakeStore, change: dict[str, Any], rea
     assert report.cell("uniform", "mmlu").status == "refused"
     assert report.cell("uniform", "mmlu").value is None
     assert reason in note_texts(report, "uniform", "mmlu")[0]
+
+
+def test_a_changed_score_is_refused(store: FakeStore) -> None:
+    """The record's digest is checked when samples are read: else a number that no model gave would be printed."""
+    directory = store.add("uniform", "mmlu/anatomy", [0.0, 1.0, 0.0])
+    content = (directory / "rows.parquet").read_bytes()
+    pq.write_table(pq.read_table(directory / "rows.parquet"), directory / "rows.parquet")
+    assert (directory / "rows.parquet").read_bytes() == content
+    changed = pq.read_table(directory / "rows.parquet").set_column(10, "score", pa.array([1.0, 1.0, 1.0]))
+    pq.write_table(changed, directory / "rows.parquet")
+    record = json.loads((directory / "record.json").read_text())
+    record["outputs"]["rows.parquet"]["bytes"] = (directory / "rows.parquet").stat().st_size
+    (directory / "record.json").write_text(json.dumps(record))
+    report = build_report(store.manifest(), store.root)
+    assert (report.cell("uniform", "mmlu").status, report.cell("uniform", "mmlu").value) == ("refused", None)
+    assert "rows.parquet has other contents than its record says" in note_texts(report, "uniform", "mmlu")[0]
+    assert "tokenweight reproduce table-3" in " ".join(note.text for note in report.notes)
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -304,18 +322,3 @@ def test_manifest_survives_json(full_store: FakeStore) -> None:
     assert Manifest.model_validate(json.loads(manifest.model_dump_json())) == manifest
     with pytest.raises(ValueError, match="extra"):
         Manifest.model_validate(manifest.model_dump() | {"unknown": 1})
-
-
-def test_building_a_report_imports_neither_pandas_nor_scipy(full_store: FakeStore) -> None:
-    """Either takes longer to import than a table takes to compute."""
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from tokenweight.reports.build import build_report\n"
-        "from tokenweight.pipeline.manifest import Manifest\n"
-        "build_report(Manifest.model_validate_json(sys.stdin.read()), Path(sys.argv[1]))\n"
-        "print([m for m in ('pandas', 'scipy') if m in sys.modules])"
-    )
-    command, manifest = [sys.executable, "-c", code, str(full_store.root)], full_store.manifest().model_dump_json()
-    done = subprocess.run(command, input=manifest, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

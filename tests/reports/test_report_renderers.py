@@ -14,9 +14,8 @@ import pytest
 from tokenweight.errors import UserError
 from tokenweight.reports.delimited import HEADER
 from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn, ReportRow
-from tokenweight.reports.styles import styled
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.writing import FORMATS, chosen_formats, write_report
+from tokenweight.reports.writing import FORMATS, chosen_formats, styled, write_report
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reports.md"

@@ -15,9 +15,9 @@ from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
-from tokenweight.reports.comparisons import Measured, judge
+from tokenweight.reports.comparisons import Results, judge
 from tokenweight.reports.display import finding_texts
-from tokenweight.reports.estimates import Estimate, Reason, mean_of_seeds
+from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_seeds
 from tokenweight.reports.model import FindingResult, Report
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.resolve import at_lengths
@@ -93,7 +93,7 @@ def test_what_is_wrong_with_several_seeds_alike_is_one_note(tmp_path: Path) -> N
 def test_what_is_wrong_with_one_seed_is_not_lost() -> None:
     absent = Estimate("missing", reasons=(Reason("seed 0", "not in the store"),))
     stale = Estimate("refused", reasons=(Reason("seed 1", "stale"),))
-    both = mean_of_seeds([stale, absent])
+    both = mean_of_seeds(Measured({("a", 0): stale, ("a", 1): absent})).cells["a"]
     assert both.status == "refused"
     assert [reason.text for reason in both.reasons] == ["stale", "not in the store"]
 
@@ -101,7 +101,8 @@ def test_what_is_wrong_with_one_seed_is_not_lost() -> None:
 def test_the_samples_of_an_incomplete_cell_are_those_of_its_incomplete_seed() -> None:
     whole = Estimate("complete", 1.0, n=8, n_expected=8, addresses=("a",))
     cut = Estimate("partial", n=3, n_expected=8, addresses=("b",))
-    assert (mean_of_seeds([whole, cut]).n, mean_of_seeds([whole, cut]).status) == (3, "partial")
+    both = mean_of_seeds(Measured({("a", 0): whole, ("a", 1): cut})).cells["a"]
+    assert (both.n, both.status) == (3, "partial")
 
 
 def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_the_verdict_needs_every_seed_and_the_test(found: FindingResult, verdict
 
 def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
     target = at_lengths("table-9", Lengths(ruler=(1024,))).model_copy(update={"columns": ()})
-    assert judge(Measured(target, {}, [0, 1])) == ()
+    assert judge(Results(target, {}, [0, 1])) == ()
 
 
 def test_one_seed_shows_no_finding(tmp_path: Path) -> None:

@@ -14,14 +14,14 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.experiment import Experiment, Figure, Lengths, Row
 from tokenweight.pipeline.manifest import Manifest, with_failures
 from tokenweight.planning.experiments import failures, plan_experiment
-from tokenweight.reports.figures import sweep as figure
+from tokenweight.reports.figures.panels import draw_sweep
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 from tokenweight.reports.targets.find import find_experiments
 from tokenweight.reports.targets.members import members
 from tokenweight.reports.targets.resolve import labels_of
 from tokenweight.reports.targets.typed import sweep_experiment
-from tokenweight.reports.write_results import write_results
+from tokenweight.reports.writing import write_results
 
 SPARSE = "table-3/frozen-sparse"
 
@@ -101,7 +101,7 @@ def manifest_of(fields: dict[str, dict[str, Any]]) -> Manifest:
 
 def drawn(fields: dict[str, dict[str, Any]], values: dict[str, float | None]) -> Any:
     with style():
-        return figure.draw(report_of(values), manifest_of(fields), Path())
+        return draw_sweep(report_of(values), manifest_of(fields), Path())
 
 
 def test_a_number_is_an_axis_and_other_fields_are_series() -> None:

@@ -49,8 +49,7 @@ def report(
     from tokenweight.commands.manifests import manifests_for
     from tokenweight.pipeline.manifest import keep_manifest, manifest_path
     from tokenweight.reports.paper.numbers import paper_tables
-    from tokenweight.reports.write_results import write_results
-    from tokenweight.reports.writing import chosen_formats
+    from tokenweight.reports.writing import chosen_formats, write_results
 
     chosen, directory = chosen_formats(formats), results_directory(out)
     place = existing_store(store)

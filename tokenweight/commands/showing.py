@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:
     """A report's table, and where its files are."""
     from tokenweight.reports import markdown
-    from tokenweight.reports.styles import styled
+    from tokenweight.reports.writing import styled
 
     shown = styled(report, style)
     if as_json:

@@ -1,0 +1,179 @@
+"""The samples of all rows and seeds as one table, read from the store once; of each unit its record, or why it has none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tokenweight.pipeline.faults import files_fault
+from tokenweight.pipeline.manifest import Manifest, Run, UnitEntry
+from tokenweight.pipeline.measures import Measure, Perplexity, TaskMean, UnitMean
+from tokenweight.pipeline.store import read_record
+
+UnitStatus = Literal["complete", "partial", "missing", "refused"]
+Field = Literal["score", "tolerant_score", "untruncated_tokens", "length_words"]
+Floats = npt.NDArray[np.float64]
+
+_COLUMNS = ("doc_id", "reference", "metric", "score")
+# What else a benchmark's columns need. Perplexity has no reference: the hash of the token ids tells which text it was.
+_MORE_COLUMNS = {
+    "longbench": ("untruncated_tokens", "length_words"),
+    "bbh": ("tolerant_score",),
+    "perplexity": ("prompt_sha256",),
+    "phrase": ("prompt_sha256",),
+}
+_NUMBERS = ("score", "tolerant_score", "untruncated_tokens", "length_words")
+NOT_EVALUATED = "not evaluated yet"
+OUTDATED = "stale, the store has it with another fingerprint only (other settings, scorer, data or code)"
+_NO_ROWS = pa.table({"doc_id": pa.array([], pa.int64()), **{name: pa.array([], pa.float64()) for name in _NUMBERS}})
+
+
+@dataclass(frozen=True)
+class UnitResult:
+    """What an evaluation left of one unit, beside its samples; `status` says whether these can be used."""
+
+    entry: UnitEntry
+    status: UnitStatus
+    reason: str = ""  # why it is not complete
+    n: int = 0
+    n_expected: int | None = None  # samples, by the manifest, else by the evaluation's own summary
+    record: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    questions: str = ""  # digest of doc_ids, references, metrics (perplexity: token ids): what was asked
+    directory: Path = Path()
+
+
+class Samples:
+    """All samples that the columns of an experiment need.
+
+    `units`: those of each row and seed, by name. `table`: a line for each sample of a complete unit, with its row, seed,
+    benchmark, task, length_tokens, unit, the digest of the unit's questions, doc_id, score, tolerant_score (BBH),
+    untruncated_tokens and length_words (LongBench).
+    """
+
+    def __init__(self, units: Mapping[Run, Sequence[UnitResult]], rows: Mapping[UnitEntry, pa.Table]) -> None:
+        self.units = units
+        whole = [(run, unit) for run, held in units.items() for unit in held if unit.status == "complete"]
+        about = pd.DataFrame(
+            [
+                (*run, unit.entry.benchmark, unit.entry.task, unit.entry.length_tokens, unit.entry.unit, unit.questions)
+                for run, unit in whole
+            ],
+            columns=["row", "seed", "benchmark", "task", "length_tokens", "unit", "questions"],
+        )
+        numbers = pa.concat_tables([_NO_ROWS, *(rows[unit.entry] for _, unit in whole)], promote_options="permissive")
+        lines = about.loc[np.repeat(about.index, [unit.n for _, unit in whole])].reset_index(drop=True)
+        self.table = lines.join(numbers.to_pandas())
+        self.of_items = cache(self._of_items)
+
+    def _of_items(self, field: Field) -> pd.DataFrame:
+        """One number of each sample: a line for each item, a column for each (row, seed), NaN where a run has it not.
+
+        Items are in the order of unit and doc_id. Those of a unit that was asked other questions are other items.
+        """
+        wide = self.table.pivot(index=["unit", "questions", "doc_id"], columns=["row", "seed"], values=field)
+        return wide.astype(np.float64)
+
+
+def reads(measure: Measure, entry: UnitEntry) -> bool:
+    """Whether a measure is over the samples of this unit; none is where it is derived from columns."""
+    tasks = (measure.task,) if isinstance(measure, UnitMean) else getattr(measure, "tasks", None)
+    if isinstance(measure, TaskMean | Perplexity) and entry.length_tokens != measure.length_tokens:
+        return False
+    return entry.benchmark == getattr(measure, "benchmark", None) and (tasks is None or entry.task in tasks)
+
+
+def units_of(measure: Measure, units: Iterable[UnitResult]) -> list[UnitResult]:
+    """Those of a row's units that the measure reads, in the order of their names."""
+    return sorted((unit for unit in units if reads(measure, unit.entry)), key=lambda unit: unit.entry.unit)
+
+
+def read_samples(manifest: Manifest, store_root: Path) -> Samples:
+    """All that the columns need, from the store; what several rows or columns share is read once."""
+    held = frozenset(_name(path.name) for path in store_root.glob("evaluate/*"))
+    measures = [column.measure for column in manifest.experiment.columns]
+    found: dict[UnitEntry, UnitResult] = {}
+    rows: dict[UnitEntry, pa.Table] = {}
+    units: dict[Run, list[UnitResult]] = {}
+    for row in manifest.rows:
+        entries = sorted(row.units, key=lambda entry: entry.unit)
+        needed = dict.fromkeys(entry for measure in measures for entry in entries if reads(measure, entry))
+        for entry in needed:
+            if entry not in found:  # in one thread: several wait for one another longer than they read
+                found[entry], rows[entry] = _read(entry, store_root, held)
+        units[row.row, row.seed] = [found[entry] for entry in needed]
+    return Samples(units, rows)
+
+
+def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
+    """One unit from the store, without its samples."""
+    return _read(entry, store_root, frozenset())[0]
+
+
+def _read(entry: UnitEntry, store_root: Path, held: frozenset[str]) -> tuple[UnitResult, pa.Table]:
+    """A unit and its samples. Never raises for what is wrong with an artifact: the result says it.
+
+    `held`: names of the artifacts in the store, to tell a unit that other settings made from one that is new.
+    """
+    directory = store_root / entry.address
+    unit = UnitResult(entry, "refused", n_expected=entry.n_expected)
+    record = read_record(directory)
+    if record is None and not directory.exists():
+        reason = OUTDATED if _name(directory.name) in held else NOT_EVALUATED
+        return replace(unit, status="missing", reason=reason), _NO_ROWS
+    if record is None:
+        return replace(unit, reason="its record cannot be read"), _NO_ROWS
+    if record.get("fingerprint") != entry.fingerprint:
+        return replace(unit, reason="stale: its record has another fingerprint than the recipe"), _NO_ROWS
+    try:
+        if fault := files_fault(directory, record, digests=True):
+            return replace(unit, reason=fault), _NO_ROWS
+        columns = [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())]
+        # From bytes: pyarrow opens a path more slowly than it reads so small a file.
+        source = pa.BufferReader((directory / "rows.parquet").read_bytes())
+        table = pq.ParquetFile(source).read(columns=columns, use_threads=False).sort_by("doc_id")
+        doc_ids, scores = (np.array(table[name].to_numpy(), np.float64) for name in ("doc_id", "score"))
+        summary = dict(json.loads((directory / "summary.json").read_text("utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
+        return replace(unit, reason=f"unreadable ({type(error).__name__})"), _NO_ROWS
+    n_expected = entry.n_expected or summary.get("n_expected")
+    status, reason = _judge(n_expected, doc_ids, scores)
+    unit = UnitResult(entry, status, reason, len(table), n_expected, record, summary, _questions(table), directory)
+    return unit, table.select([name for name in table.column_names if name in _NO_ROWS.column_names])
+
+
+def _name(directory: str) -> str:
+    """An artifact's name without its fingerprint."""
+    return directory.rpartition("-")[0]
+
+
+def _questions(table: pa.Table) -> str:
+    digest = hashlib.sha256()
+    for name in ("doc_id", "reference", "metric", "prompt_sha256"):
+        if name in table.column_names:
+            digest.update("\x1f".join(map(str, table[name].to_pylist())).encode())
+    return digest.hexdigest()
+
+
+def _judge(n_expected: int | None, doc_ids: Floats, scores: Floats) -> tuple[UnitStatus, str]:
+    n = len(scores)
+    if np.any(doc_ids[1:] == doc_ids[:-1]):
+        return "refused", "the same sample appears twice"
+    if n_expected is not None and n > n_expected:
+        return "refused", f"{n} samples where {n_expected} were asked for"
+    if not np.all(np.isfinite(scores)):
+        return "refused", f"{int(np.sum(~np.isfinite(scores)))} of {n} samples have no score"
+    if n == 0 or (n_expected is not None and n < n_expected):
+        return "partial", f"{n} of {n_expected or 'all'} samples"
+    return "complete", ""
