@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -59,15 +59,13 @@ class Measured(Generic[Key]):
     @cached_property
     def of(self) -> dict[Key, Floats]:
         """Scores of each row: [items]."""
-        return dict(zip(self.scores.columns, self.scores.to_numpy(np.float64).T, strict=True))
+        return _by_column(self.scores)
 
     @cached_property
     def shares(self) -> dict[Key, Floats]:
         """What each sample of a row adds to its value: [items]."""
         of_sample = self.weights / self.scores.groupby(level=0, sort=False).count()
-        return dict(
-            zip(self.scores.columns, (self.scores * of_sample.loc[self.scores.index]).to_numpy().T, strict=True)
-        )
+        return _by_column(self.scores * of_sample.loc[self.scores.index])
 
     def same_samples(self, one: Key, other: Key) -> bool:
         """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
@@ -92,7 +90,7 @@ class Measured(Generic[Key]):
         return difference
 
 
-def combined(parts: Sequence[Estimate], weights: Sequence[float], counted: Sequence[Estimate]) -> Estimate:
+def combined(parts: Sequence[Estimate], weights: Sequence[float] | Floats, counted: Sequence[Estimate]) -> Estimate:
     """A weighted sum of cells, incomplete where any of them is, for the same reasons; n is that of `counted`."""
     expected = [part.n_expected for part in counted]
     whole = Estimate(
@@ -114,7 +112,7 @@ def combined(parts: Sequence[Estimate], weights: Sequence[float], counted: Seque
     )
 
 
-def mean_of_tasks(scores: pd.DataFrame) -> dict[Run, float]:
+def mean_of_tasks(scores: pd.DataFrame) -> dict[Any, float]:
     """Mean over tasks of each task's mean score, of each row over the tasks that it has."""
     means = np.full((scores.shape[1], scores.index.nunique()), np.nan)
     for number, _, rows, held in _by_task(scores):
@@ -122,14 +120,19 @@ def mean_of_tasks(scores: pd.DataFrame) -> dict[Run, float]:
     return {run: float(np.mean(of_run[~np.isnan(of_run)])) for run, of_run in zip(scores.columns, means, strict=True)}
 
 
-def resampled(scores: pd.DataFrame, weights: pd.DataFrame) -> dict[Run, Floats]:
+def resampled(scores: pd.DataFrame, weights: pd.DataFrame) -> dict[Any, Floats]:
     """Draws of each row's value: all rows resample the same items, task by task. None where a task has one sample."""
     several = ~(scores.groupby(level=0, sort=False).count() == 1).any()
     scores, weights = scores.loc[:, several], weights.loc[:, several]
     draws = np.zeros((scores.shape[1], DRAWS))
     for number, task, rows, held in _by_task(scores):
         draws[rows] += weights.to_numpy()[number, rows][:, None] * bootstrap_means(task, held)
-    return dict(zip(scores.columns, draws, strict=True))
+    return _by_column(pd.DataFrame(draws.T, columns=scores.columns))
+
+
+def _by_column(table: pd.DataFrame) -> dict[Any, Floats]:
+    """Columns as arrays by their keys, the rows that they are of."""
+    return dict(zip(table.columns, table.to_numpy(np.float64).T, strict=True))
 
 
 def _by_task(scores: pd.DataFrame) -> Iterator[tuple[int, str, npt.NDArray[np.int64], Floats]]:

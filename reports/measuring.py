@@ -20,8 +20,9 @@ from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
 
 PERCENT = 100.0
 _NAMED = 3  # unit names that a note spells out
+_AFTER: dict[type, int] = {measures.ColumnMean: 1, measures.Difference: 2}  # measures that read other columns
 
-RunUnits = Mapping[Run, Sequence[UnitResult]]
+RunUnits = Mapping[Run, list[UnitResult]]
 
 
 def is_filled(row: Row, column: Column) -> bool:
@@ -37,11 +38,7 @@ def measure_all(samples: Samples, manifest: Manifest) -> dict[str, Measured[Run]
     runs = list(product((row.key for row in rows), manifest.seeds))
     units: dict[str, RunUnits] = {}
     found: dict[str, Measured[Run]] = {}
-    derived: list[type] = [measures.ColumnMean, measures.Difference]
-    order = {
-        column.key: derived.index(type(column.measure)) if type(column.measure) in derived else -1 for column in columns
-    }
-    for column in sorted(columns, key=lambda column: order[column.key]):
+    for column in sorted(columns, key=lambda column: _AFTER.get(type(column.measure), 0)):
         match column.measure:
             case measures.Difference(column=key):
                 pairs = product([row for row in rows if row.reference], manifest.seeds)

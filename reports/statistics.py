@@ -64,7 +64,7 @@ def pearson(x: Floats, y: Floats) -> float | None:
 
 def spearman(x: Floats, y: Floats) -> float | None:
     """Spearman's correlation: Pearson's of the ranks, ties sharing their mean rank."""
-    return pearson(pd.Series(x).rank().to_numpy(), pd.Series(y).rank().to_numpy())
+    return pearson(*(np.array(pd.Series(side).rank(), np.float64) for side in (x, y)))
 
 
 def mcnemar_exact(first: Floats, second: Floats) -> float:

@@ -126,9 +126,9 @@ def draw_categories(report: Report, columns: Sequence[str], baseline: str | None
                 name = "the paper" if source == "paper" else source
                 (handles[name],) = axes.plot(found["value"].to_numpy(), heights, **dots)
                 _whiskers(axes, found, place, looks["color"], upright=False)
-            if source == "this run" and baseline in found.index:
+            if source == "this run" and baseline is not None and baseline in found.index:
                 line = axes.axvline(float(found["value"][baseline]), **style.BASELINE)
-                handles[style.wrapped(f"{names[str(baseline)]}, this run")] = line
+                handles[style.wrapped(f"{names[baseline]}, this run")] = line
         axes.set_title(style.plain(labels[key]), loc="left")
         axes.margins(x=0.08)
     panels[0].set_yticks(range(len(report.rows)), [style.wrapped(name, 40) for name in names.values()])
@@ -178,7 +178,7 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
 
 def _lines(axes: Axes, found: pd.DataFrame, series: Series, places: Mapping[str, Any]) -> dict[str, Any]:
     """A line for each series; a row that lacks interrupts it."""
-    handles = {}
+    handles: dict[str, Any] = {}
     for number, (name, rows) in enumerate(series.items()):
         looks = style.OURS if len(series) == 1 else style.look(number) | {"markersize": 3.5}
         of_rows, ordered = found.loc[found.index.isin(rows)], sorted(rows, key=lambda row: places[row])

@@ -92,7 +92,7 @@ def test_one_column_a_setup_in_all_formats(tmp_path):
     [
         ({"ratios": {"uniform": "fast"}}, "ratios.uniform"),
         ({"setup": None}, "setup"),
-        ({"model": "gpt-2"}, "'gpt-2' is not in Table 6"),
+        ({"model": "gpt-2"}, "model: Input should be 'llama3-8b' or 'phi-2' .got 'gpt-2'"),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, changes, said):
@@ -104,7 +104,7 @@ def test_a_bad_file_is_named(tmp_path, changes, said):
 
 def test_no_json_missing_and_twice(tmp_path):
     (tmp_path / "text.json").write_text("seconds: 3")
-    with pytest.raises(UserError, match="no JSON"):
+    with pytest.raises(UserError, match="Invalid JSON"):
         read_runtimes([tmp_path / "text.json"])
     with pytest.raises(UserError, match="cannot be read"):
         read_runtimes([tmp_path / "absent.json"])
