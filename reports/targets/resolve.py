@@ -27,6 +27,7 @@ from tokenweight.reports.targets.members import RECIPE, Bases, Member, load_memb
 from tokenweight.reports.targets.schema import ExperimentSpec
 
 _SYMBOLS = {"kappa": "κ", "lambda": "λ", "learning_rate": "learning rate", RECIPE: "recipe"}
+_NAMES_ROWS = ("scorer.kind", "weighting.postprocessing", "weighting.score")
 _PHI2_ID = "microsoft/phi-2"
 
 
@@ -46,6 +47,10 @@ def resolve(
         raise UserError(
             f"{spec.name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
             "leave --corpus out"
+        )
+    if spec.name in TARGETS and (named := [key for key in inputs.assignments() if key in _NAMES_ROWS]):
+        raise UserError(
+            f"--set {named[0]}: the rows of {spec.name} are called by it; set it in an experiment of your own (docs/experiments.md)"
         )
     like, found = spec.scale_like(scale), members(spec)
     recipes = load_members(spec, found, scale, inputs, seeds or spec.seeds, bases or {})

@@ -163,6 +163,12 @@ def test_a_shorter_context_is_refused(llama_dir, tmp_path):
         extend(llama_dir, Extension(long_tokens=64, rope_theta=306_000.0), tmp_path / "out")
 
 
+def test_a_theta_below_the_base_s_own_is_refused(llama_dir, tmp_path):
+    """A base of a longer context at a small scale: theta would go down without a word."""
+    with pytest.raises(UserError, match=r"extension\.rope_theta: 5,000 is less than the base's 10,000"):
+        extend(llama_dir, Extension(long_tokens=512, rope_theta=5_000.0), tmp_path / "out")
+
+
 def test_rounded_and_unchanged_frequencies_are_found_and_restored(llama_dir):
     model = AutoModelForCausalLM.from_pretrained(llama_dir)
     asked = LlamaConfig(**SMALL, rope_parameters={"rope_type": "default", "rope_theta": 306_000.0})

@@ -10,12 +10,12 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Lengths
-from tokenweight.recipes import SCALES, names
+from tokenweight.recipes import SCALES, Inputs, names
 from tokenweight.recipes.scales import of_scale, read_yaml
 from tokenweight.recipes.schema import Execution
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import usual_columns
-from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.resolve import at_lengths, resolve
 from tokenweight.reports.targets.schema import Benchmark
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +59,9 @@ def test_a_scale_replaces_parts_that_the_paper_has() -> None:
 def test_the_package_carries_them() -> None:
     data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     assert "*.yaml" in data["*"]
+
+
+@pytest.mark.parametrize("setting", ["scorer.kind=frozen", "weighting.score=ppmi", "weighting.postprocessing=uniform"])
+def test_what_a_target_calls_its_rows_by_is_not_set(setting: str) -> None:
+    with pytest.raises(UserError, match="the rows of table-3 are called by it"):
+        resolve(get_target("table-3"), "smoke", Inputs(settings=(setting,)))

@@ -245,6 +245,8 @@ def test_an_execution_that_does_not_divide_a_step_is_told_in_the_plan(tmp_path: 
     with pytest.raises(UserError, match=r"^base\.training\.sequences_per_step: 4 is not a multiple"):
         check_execution(schedule(pretrained, store), three)
     check_execution(schedule(graph(store), store), Execution(launcher="torchrun", processes=2))
+    with pytest.raises(UserError, match=r"tensor_parallel: belongs to backend vllm"):
+        check_execution(schedule(graph(store), store), Execution(tensor_parallel=2))
 
 
 def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: Path) -> None:

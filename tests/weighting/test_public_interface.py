@@ -31,7 +31,10 @@ def parameters(function):
     ("name", "expected"),
     [
         ("plan_windows", "long_tokens, short_tokens, stride_tokens"),
-        ("token_weights", "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse, scored=None"),
+        (
+            "token_weights",
+            "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse, scored=None",
+        ),
         ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none"),
         ("weighted_nll", "nll, weights"),
         (

@@ -45,6 +45,11 @@ def extended_rope(config: Any, extension: Extension) -> dict[str, Any]:
             f"({config.max_position_embeddings}); raise it or leave the extension out"
         )
     if extension.method == "abf":
+        if extension.rope_theta is not None and extension.rope_theta < present["rope_theta"]:
+            raise UserError(
+                f"extension.rope_theta: {extension.rope_theta:,.0f} is less than the base's {present['rope_theta']:,.0f}, which "
+                "would shorten its context; set it to what this base needs"
+            )
         return {**present, "rope_theta": extension.rope_theta}
     if present["rope_type"] != "default":
         raise UserError(

@@ -124,6 +124,10 @@ def check_execution(entries: Iterable[PlanEntry], execution: Execution) -> None:
             case Pretrain() as stage:
                 check_batch(stage.training, execution, "base.training")
             case Evaluate() as stage:
+                if execution.tensor_parallel > 1 and stage.evaluation.backend == "hf":
+                    raise UserError(
+                        "execution.tensor_parallel: belongs to backend vllm; with hf each model must fit one GPU"
+                    )
                 check_backend(stage.evaluation.backend)
 
 

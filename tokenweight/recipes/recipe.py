@@ -24,6 +24,7 @@ from tokenweight.recipes.schema import (
     Parity,
     Scale,
     Scorer,
+    Seed,
     Training,
 )
 from tokenweight.weighting.settings import Weighting
@@ -49,7 +50,7 @@ class Recipe(Frozen):
     scorer: Scorer | None = None
     training: Training | None = None
     evaluation: Evaluation
-    seed: int = 0
+    seed: Seed = 0
     parity: Parity = "paper"
 
     @property
@@ -63,6 +64,10 @@ class Recipe(Frozen):
             raise ValueError("training needs corpus and chunking")
         if (self.weighting.postprocessing != "uniform") != (self.scorer is not None):
             raise ValueError("a scorer is needed exactly where weighting is not uniform")
+        if self.scorer and self.scorer.kind == "frozen" and not self.weighting.needs_short_nll:
+            raise ValueError(
+                f"weighting.score {self.weighting.score!r} looks at no short context: scorer.kind is 'unfrozen' there"
+            )
         if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
             raise ValueError(
                 f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from tokenweight.weighting.settings import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
@@ -19,6 +26,8 @@ Backend = Literal["hf", "vllm"]
 Precision = Literal["fp32", "bf16"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
 AtLeastOne = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's and torch's generators take
+Lengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]  # in tokens
 PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 32 of 80
 
 
@@ -27,12 +36,22 @@ class Frozen(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_no_number(cls, values: object) -> object:
+        """For pydantic true is 1, so that `training.steps=true` would train one step."""
+        if isinstance(values, dict):
+            for name, field in cls.model_fields.items():
+                if isinstance(values.get(name), bool) and "bool" not in str(field.annotation):
+                    raise ValueError(f"{name} takes no {str(values[name]).lower()}")
+        return values
+
 
 class NovelCorpus(Frozen):
     """The synthetic novel: seeded text in which the kind of each token is known."""
 
     kind: Literal["novel"] = "novel"
-    seed: int = 0
+    seed: Seed = 0
     documents: PositiveInt = 64
     document_tokens: PositiveInt = 20_000  # length aimed at; documents vary around it
     validation_documents: PositiveInt = 8
@@ -63,7 +82,7 @@ class EchoCorpus(Frozen):
     """Random passages, each said again and again: text that only looking back explains."""
 
     kind: Literal["echo"] = "echo"
-    seed: int = 0
+    seed: Seed = 0
     documents: PositiveInt = 64
     document_tokens: PositiveInt = 1000  # length aimed at
     validation_documents: PositiveInt = 8
@@ -102,7 +121,7 @@ class Chunking(Frozen):
     long_document_tokens: PositiveInt = 8192  # LCDE: longer documents are upsampled
     long_document_factor: PositiveInt = 5  # LCDE: how many times as often they are drawn
     sequences: PositiveInt | None = None  # stop after so many; None keeps all
-    seed: int = 0
+    seed: Seed = 0
 
 
 class Architecture(Frozen):
@@ -176,7 +195,7 @@ class PretrainBase(Frozen):
     corpus: Corpus
     context_tokens: PositiveInt
     training: Training
-    seed: int = 0
+    seed: Seed = 0
 
 
 class RandomBase(Frozen):
@@ -187,7 +206,7 @@ class RandomBase(Frozen):
     layers: PositiveInt | None = None  # None: as many as the configuration has
     tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
     context_tokens: PositiveInt
-    seed: int = 0
+    seed: Seed = 0
 
 
 Base = Annotated[HubBase | ShippedBase | LocalBase | PretrainBase | RandomBase, Field(discriminator="kind")]
@@ -240,9 +259,9 @@ class Extension(Frozen):
 class Ruler(Frozen):
     """RULER: 13 tasks at each length (Appendix C)."""
 
-    lengths_tokens: tuple[PositiveInt, ...]
+    lengths_tokens: Lengths
     samples: PositiveInt = 500
-    seed: int = 42
+    seed: Seed = 42
     haystack: str | None = None  # .txt directory or JSON with `text`; None: the shipped text
     squad: str | None = None  # SQuAD dev-v2.0 JSON; None: the shipped questions
     hotpotqa: str | None = None  # HotpotQA dev-distractor JSON; None: the shipped questions
@@ -280,7 +299,7 @@ class Bbh(Frozen):
 class Perplexity(Frozen):
     """Perplexity over the first N tokens of validation documents (Table 9)."""
 
-    lengths_tokens: tuple[PositiveInt, ...]
+    lengths_tokens: Lengths
     corpus: Corpus
     documents: PositiveInt | None = None
 
