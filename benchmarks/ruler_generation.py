@@ -39,7 +39,7 @@ def measure(task: str, length_tokens: int, samples: int, tokenizer_dir: Path, so
 
     token_counter(tokenizer_dir)
     if TASKS[task].family == "qa":  # one sample a question: a small file allows no more
-        asked = TASKS[task].questions
+        asked = TASKS[task].source
         samples = min(samples, len(questions(asked, sources.path(asked))[0]))
         questions.cache_clear()
     began = time.perf_counter()

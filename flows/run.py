@@ -10,7 +10,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from prefect import flow
 from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 
@@ -99,16 +98,6 @@ def run_graph(
                     return _Run(pieces, slots, end).to_the_end()
         except NotInTime:
             return Outcome(left=[piece for piece in pieces_of(chosen, plans) if not piece.reused])
-
-
-def run_in_flow(name: str, graph: Graph, store: Store, execution: Execution) -> None:
-    """As `run_graph`, in a flow of its own; raises what went wrong."""
-
-    @flow(name=name, persist_result=False)
-    def run() -> None:
-        run_graph(graph, store, execution).raise_failures()
-
-    run()
 
 
 class _Run:

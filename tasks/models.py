@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.backends import check_backend
@@ -61,9 +61,8 @@ def plan_models(
     *,
     benchmarks: Sequence[str],
     lengths_tokens: tuple[int, ...] = (),
-    limit: Mapping[str, int] | None = None,
 ) -> PlannedExperiment:
-    """Their evaluation, planned; `limit`: of each benchmark, in place of one of all.
+    """Their evaluation, planned.
 
     Raises:
         UserError: a model is given twice, or lengths that one cannot read.
@@ -73,7 +72,7 @@ def plan_models(
     labelled = _labelled(models)
     user = models_experiment(
         {label: model.name for label, model in labelled.items()}, benchmarks, lengths_tokens=lengths_tokens,
-        limit=how.limit if limit is None else limit, backend=how.backend,
+        limit=how.limit, backend=how.backend,
     )  # fmt: skip
     bases = {model.name: model.base for model in models}
     (resolved,), _ = find_experiments([user], how.scale, inputs, bases=bases)

@@ -23,7 +23,6 @@ COMMANDS = {
     "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
     "targets": ("targets:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
     "evaluate": ("evaluate:evaluate", "Run the paper's evaluation on any causal language model, and write its table."),
-    "agree": ("evaluate:agree", "Compare two backends on the same samples; exit code 1 where they do not agree."),
     "runtimes": ("report:runtimes", "Render Table 6, the run time of each weighting, from measurements on your GPUs."),
     "audit": ("report:audit", "Recompute what follows from other numbers of the paper, and list what does not."),
     "doctor": ("doctor:doctor", "Show what is here and what is missing: packages, GPUs, disk, data, credentials."),

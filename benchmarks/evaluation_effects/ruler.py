@@ -13,9 +13,9 @@ from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.benchmark import string_match_all, string_match_part
-from tokenweight.evaluation.ruler.generator import generate_samples
+from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.sources import Sources, questions
-from tokenweight.evaluation.ruler.tasks import CWE_TEMPLATE, TASKS
+from tokenweight.evaluation.ruler.tasks import TASKS
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 
 SEED = 42
@@ -40,8 +40,8 @@ def measure(tokenizer_dir: Path, sources: Sources, samples: int) -> dict[str, An
 
 def _demonstration(length: int, samples: int, tokenizer_dir: Path, counter: TokenCounter) -> dict[str, Any]:
     """Tokens of cwe's demonstration: what a zero-shot prompt lacks after it was sized with it."""
-    head = CWE_TEMPLATE.partition("{context}")[0]
-    prompts = [s.prompt for s in generate_samples("cwe", length, samples, SEED, tokenizer_dir)]
+    head = TASKS["cwe"].template.partition("{context}")[0]
+    prompts = [s["input"] + s["answer_prefix"] for s in generate("cwe", length, samples, SEED, tokenizer_dir)]
     tokens = [counter.count_whole(prompt[: prompt.rindex(head)]) for prompt in prompts]
     return {"tokens_mean": round(fmean(tokens)), "share_of_length": round(fmean(tokens) / length, 3)}
 
@@ -51,8 +51,8 @@ def _prefixes(samples: int, tokenizer_dir: Path, sources: Sources, counter: Toke
     found = {}
     for name, spec in TASKS.items():
         if spec.family in ("niah", "qa"):
-            drawn = generate_samples(name, 4096, _at_most(name, samples, sources), SEED, tokenizer_dir, sources)
-            tokens = [counter.count_whole(sample.answer_prefix) for sample in drawn]
+            drawn = generate(name, 4096, _at_most(name, samples, sources), SEED, tokenizer_dir, sources)
+            tokens = [counter.count_whole(sample["answer_prefix"]) for sample in drawn]
             found[name] = {"mean": round(fmean(tokens), 1), "most": max(tokens)}
     return found
 
@@ -62,9 +62,11 @@ def _overflows(samples: int, tokenizer_dir: Path, sources: Sources, counter: Tok
     found = {}
     for name, spec in TASKS.items():
         count = _at_most(name, samples, sources)
-        drawn = generate_samples(name, OVERFLOW_LENGTH, count, SEED, tokenizer_dir, sources, "official-2024")
+        drawn = generate(name, OVERFLOW_LENGTH, count, SEED, tokenizer_dir, sources, "official-2024")
         fixed = counter.special_tokens + spec.tokens_to_generate
-        over = [counter.count_whole(sample.prompt) + fixed - OVERFLOW_LENGTH for sample in drawn]
+        over = [
+            counter.count_whole(sample["input"] + sample["answer_prefix"]) + fixed - OVERFLOW_LENGTH for sample in drawn
+        ]
         found[name] = {"samples": count, "too_long": sum(n > 0 for n in over), "most_tokens_over": max(0, *over)}
     return found
 
@@ -73,7 +75,7 @@ def _references(sources: Sources) -> dict[str, Any]:
     """Scores of a model that answers with the first reference, word by word."""
     found: dict[str, Any] = {}
     for name in ("qa_1", "qa_2"):
-        asked = questions(TASKS[name].questions, sources.path(TASKS[name].questions))[0]
+        asked = questions(TASKS[name].source, sources.path(TASKS[name].source))[0]
         first = [(question.answers[0], question.answers) for question in asked]
         found[name] = {
             "questions": len(asked),
@@ -91,7 +93,7 @@ def _skipped(tokenizer_dir: Path, sources: Sources) -> Iterator[tuple[str, dict[
 
     tokenizer: PreTrainedTokenizerBase = token_counter(tokenizer_dir).tokenizer
     for name, read in (("qa_1", qa_utils.read_squad), ("qa_2", qa_utils.read_hotpotqa)):
-        path = sources.path(TASKS[name].questions)
+        path = sources.path(TASKS[name].source)
         qa_utils.download_json = lambda url, path=path: json.loads(path.read_text(encoding="utf-8"))
         asked, documents = read.__wrapped__()
         for length in SKIP_LENGTHS:
@@ -102,7 +104,7 @@ def _skipped(tokenizer_dir: Path, sources: Sources) -> Iterator[tuple[str, dict[
                 except ValueError:  # it made none
                     made = 0
             try:
-                here = len(generate_samples(name, length, len(asked), SEED, tokenizer_dir, sources))
+                here = len(generate(name, length, len(asked), SEED, tokenizer_dir, sources))
             except UserError:
                 here = 0
             yield f"{name}_{length}", {"questions": len(asked), "lm_eval": made, "here": here}
@@ -112,4 +114,4 @@ def _at_most(name: str, samples: int, sources: Sources) -> int:
     spec = TASKS[name]
     if spec.family != "qa":
         return samples
-    return min(samples, len(questions(spec.questions, sources.path(spec.questions))[0]))
+    return min(samples, len(questions(spec.source, sources.path(spec.source))[0]))

@@ -392,3 +392,21 @@ def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
     with_tokenizer(rotary)
     (rotary / "model.safetensors").touch()
     assert find(str(rotary), context_tokens=10**6).context_tokens == 10**6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--backend", "vllm", "--benchmarks", "perplexity"), "backend vllm: perplexity reads every token's NLL"),
+        (("--tensor-parallel", "2", "--benchmarks", "mmlu"), "--tensor-parallel 2: belongs to --backend vllm"),
+        (("--backend", "vllm", "--benchmarks", "mmlu"), "backend vllm: vllm is not installed in this environment"),
+    ],
+)
+def test_a_backend_that_cannot_run_is_one_line(
+    run_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setattr("tokenweight.evaluation.vllm.check.find_spec", lambda name: None)
+    code, out, err = run_command(tmp_path, "evaluate", "--model", SHIPPED, *SMOKE, *arguments)
+    lines = [line for line in err.splitlines() if line]
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert told in lines[0]

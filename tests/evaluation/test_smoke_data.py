@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
-from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.evaluation.shipped import smoke_eval_dir
 
 SCRIPT = """
 import sys

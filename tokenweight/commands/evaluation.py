@@ -53,7 +53,7 @@ def ruler_generate(
     ] = None,
 ) -> None:
     """Samples of one task."""
-    from tokenweight.evaluation.ruler.generator import check_request, generate
+    from tokenweight.evaluation.ruler.generator import generate
     from tokenweight.evaluation.ruler.sources import Sources
 
     for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
@@ -64,7 +64,6 @@ def ruler_generate(
         raise UserError(f"--out {out}: is a directory; give a file, e.g. {out / 'samples.jsonl'}")
     check_writable("--out", out.parent)
     try:
-        check_request(task, length, tokenizer, sources)
         rows = generate(task, length, samples, seed, tokenizer, sources, profile)
     except UserError as error:
         raise UserError(_in_options(str(error))) from error

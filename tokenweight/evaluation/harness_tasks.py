@@ -16,7 +16,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import AskedBenchmark, HubData, Unit, UnitRun, greedy
 from tokenweight.evaluation.loaded_model import quiet_harness
 from tokenweight.evaluation.samples import Sample
-from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.pipeline.listing import is_there, refuse_listing
 from tokenweight.recipes.schema import Bbh, Evaluation, Mmlu
 

@@ -84,7 +84,8 @@ def squad(web: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
 @pytest.fixture
 def pages(web: Web, monkeypatch: pytest.MonkeyPatch) -> Web:
     """Three essays: two pages and a text."""
-    monkeypatch.setattr(downloads, "LIST_URL", web.address + "/list.txt")
+    listed = replace(PUBLISHED["essays"], urls=(web.address + "/list.txt",))
+    monkeypatch.setitem(PUBLISHED, "essays", listed)
     paths = ("/b.html", "/a.html", "/z.txt")
     web.bodies |= {
         "/list.txt": "".join(f"{web.address}{path}\n" for path in paths).encode(),
@@ -205,9 +206,8 @@ def test_offline_is_one_line_and_leaves_nothing(
     squad: Web, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody = "http://127.0.0.1:9"
-    for name in ("squad", "hotpotqa"):
-        monkeypatch.setitem(PUBLISHED, name, replace(PUBLISHED[name], urls=(f"{nobody}/{name}.json",)))
-    monkeypatch.setattr(downloads, "LIST_URL", f"{nobody}/list.txt")
+    for name in downloads.NAMES:
+        monkeypatch.setitem(PUBLISHED, name, replace(PUBLISHED[name], urls=(f"{nobody}/{name}",)))
     code, out, err = run()
     assert (code, out, err.count("\n")) == (2, "", 1)
     for name in ("squad", "hotpotqa", "essays"):

@@ -17,7 +17,7 @@ import pytest
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.ruler.benchmark import Ruler as Benchmark
-from tokenweight.evaluation.ruler.generator import generate, generate_samples
+from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS, Profile
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
@@ -184,8 +184,15 @@ def test_profile_official_2024_gives_the_official_programs_bytes(tmp_path: Path)
 
 
 def _official_lines(task: str, length_tokens: int, tokenizer: Path, sources: Sources) -> list[str]:
-    samples = generate_samples(task, length_tokens, 10, 42, tokenizer, sources, "official-2024")
+    samples = generate(task, length_tokens, 10, 42, tokenizer, sources, "official-2024")
     return [
-        json.dumps({"index": s.index, "input": s.prompt, "outputs": s.outputs, "length": s.length_tokens})
+        json.dumps(
+            {
+                "index": s["index"],
+                "input": s["input"] + s["answer_prefix"],
+                "outputs": s["outputs"],
+                "length": s["length"],
+            }
+        )
         for s in samples
     ]

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.evaluation.ruler import generator, niah
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
-from tokenweight.evaluation.ruler.sentences import sentences
-from tokenweight.evaluation.ruler.sizing import Budget
+from tokenweight.evaluation.ruler import families, generator
+from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS
+from tokenweight.evaluation.ruler.texts import sentences
 from tokenweight.evaluation.tokens import TokenCounter
 
 
@@ -38,15 +37,15 @@ def slow_samples(task: str, length_tokens: int, samples: int, tokenizer: Path, s
     Only for lengths that hold two steps.
     """
     spec, counter, draws = TASKS[task], WholeTexts(tokenizer), PlainDraws(42)
-    budget = Budget(length_tokens, spec.tokens_to_generate, counter, "paper")
-    family: Family = generator._family(spec, draws, budget, samples, sources)
+    family: Family = families.FAMILIES[spec.family](spec, length_tokens, counter, draws, "paper")
+    family.open(samples, sources)
 
     def tokens(text: str) -> int:
         return len(counter.tokenizer(text)["input_ids"]) + spec.tokens_to_generate  # BOS is among them
 
     size = family.first_size
     while True:
-        draft = family.draw(draws, -1, size)
+        draft = family.draw(-1, size)
         if draft.measured:  # a demonstration is counted by itself while the size is sought
             taken = tokens(draft.measured[0] + draft.sizing_suffix) + counter.count(draft.measured[1])
         else:
@@ -64,7 +63,7 @@ def slow_samples(task: str, length_tokens: int, samples: int, tokenizer: Path, s
         size, step = size + step, step // 8
     for index in range(samples):
         used = size
-        while tokens((draft := family.draw(draws, index, used)).prompt) > length_tokens:
+        while tokens((draft := family.draw(index, used)).prompt) > length_tokens:
             used = max(used - step, family.minimum)
         found.append(draft)
     return found
@@ -75,12 +74,12 @@ def test_samples_are_those_of_the_slow_way(
     task: str, smoke_tokenizer: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     length_tokens = 8192 if TASKS[task].family in ("qa", "niah") else 4096
-    fast = generator.generate_samples(task, length_tokens, 4, 42, smoke_tokenizer, sources)
-    monkeypatch.setattr(niah, "sentences", sentences.__wrapped__)
+    fast = generator.generate(task, length_tokens, 4, 42, smoke_tokenizer, sources)
+    monkeypatch.setattr(families, "sentences", sentences.__wrapped__)
     slow = slow_samples(task, length_tokens, 4, smoke_tokenizer, sources)
-    assert [(s.prompt, s.answer_prefix, s.outputs) for s in fast] == [
+    assert [(s["input"] + s["answer_prefix"], s["answer_prefix"], s["outputs"]) for s in fast] == [
         (s.prompt, s.answer_prefix, s.outputs) for s in slow
     ]
     tokenizer = WholeTexts(smoke_tokenizer).tokenizer
     reserved = TASKS[task].tokens_to_generate
-    assert [s.length_tokens for s in fast] == [len(tokenizer(s.prompt)["input_ids"]) + reserved for s in slow]
+    assert [s["length"] for s in fast] == [len(tokenizer(s.prompt)["input_ids"]) + reserved for s in slow]

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.sentences import sentences
 from tokenweight.evaluation.ruler.sources import Sources, haystack_words, questions
 from tokenweight.evaluation.ruler.tasks import TASKS
-from tokenweight.evaluation.ruler.words import AdjectiveNouns, needle_keys
+from tokenweight.evaluation.ruler.texts import AdjectiveNouns, needle_keys, sentences
 from tokenweight.recipes.schema import Ruler
 
 

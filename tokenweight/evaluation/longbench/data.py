@@ -11,7 +11,7 @@ from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import PARAGRAPH
 from tokenweight.evaluation.longbench.tasks import LongBenchTask, longbench_task
-from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import LongBench
 

@@ -51,43 +51,32 @@ class Ruler(PromptedBenchmark):
     def score(
         self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
     ) -> Scored:
-        filtered = filter_output(output)
+        """Control characters become line breaks, ends are stripped, as RULER matches a prediction."""
+        filtered = _CONTROL.sub("\n", output.strip()).strip()
         metric = string_match_part if self.metric(task) == "string_match_part" else string_match_all
         return Scored(filtered, metric(filtered, references))
 
     def prepare(
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
-        from tokenweight.evaluation.ruler.generator import generate_samples
+        from tokenweight.evaluation.ruler.generator import generate
 
-        settings, task, length_tokens = evaluation.ruler, ruler_task(unit.task), unit.length_tokens or 0
-        samples = generate_samples(
-            unit.task,
-            length_tokens,
-            settings.samples,
-            settings.seed,
-            tokenizer_dir,
-            Sources.of(settings),
-            settings.profile,
-        )
+        settings, task, length = evaluation.ruler, ruler_task(unit.task), unit.length_tokens or 0
+        sources = Sources.of(settings)
+        samples = generate(unit.task, length, settings.samples, settings.seed, tokenizer_dir, sources, settings.profile)
         rows = [
             prompt_record(
-                sample.index,
-                sample.prompt,
-                sample.outputs,
+                sample["index"],
+                sample["input"] + sample["answer_prefix"],
+                sample["outputs"],
                 task.tokens_to_generate,
-                sample.length_tokens - task.tokens_to_generate,
-                answer_prefix=sample.answer_prefix,
+                sample["length"] - task.tokens_to_generate,
+                answer_prefix=sample["answer_prefix"],
             )
             for sample in samples
         ]
-        fill = [sample.length_tokens / length_tokens for sample in samples]
+        fill = [sample["length"] / length for sample in samples]
         return write_prompts(rows, out_dir, fill_ratio_mean=round(fmean(fill), 4), fill_ratio_min=round(min(fill), 4))
-
-
-def filter_output(output: str) -> str:
-    """The prediction as RULER matches it: control characters become line breaks, ends are stripped."""
-    return _CONTROL.sub("\n", output.strip()).strip()
 
 
 def string_match_all(prediction: str, references: list[str]) -> float:
@@ -98,5 +87,4 @@ def string_match_all(prediction: str, references: list[str]) -> float:
 
 def string_match_part(prediction: str, references: list[str]) -> float:
     """1 if any reference is in the prediction, case ignored, else 0."""
-    text = prediction.lower()
-    return float(any(reference.lower() in text for reference in references))
+    return float(string_match_all(prediction, references) > 0)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from tokenweight.console_progress import console_progress
 from tokenweight.errors import UserError
@@ -26,26 +26,21 @@ from tokenweight.pipeline.store import write_json
 SourceName = Literal["squad", "hotpotqa", "essays"]
 NAMES: tuple[SourceName, ...] = get_args(SourceName)
 DIRECTORY = Path("data/ruler")  # where scale `paper` looks
-ESSAYS_FILE = "PaulGrahamEssays.json"
 LOCK_FILE = "digests.json"
 RETRIES = 2  # after a failure; pages of the essays now and then answer 500
 TIMEOUT_SECONDS = 60
-LIST_URL = (
-    "https://raw.githubusercontent.com/NVIDIA/RULER/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/"
-    "scripts/data/synthetic/json/PaulGrahamEssays_URLs.txt"
-)
 
 
 @dataclass(frozen=True)
 class Published:
-    """A file whose SHA-256 is known; the addresses are tried in order, the publisher's first."""
+    """A file; the addresses are tried in order, the publisher's first. Of the essays they give the list of pages."""
 
     file: str
     urls: tuple[str, ...]
-    sha256: str
+    sha256: str | None = None
 
 
-PUBLISHED: dict[str, Published] = {
+PUBLISHED: dict[SourceName, Published] = {
     "squad": Published(
         "squad.json",
         ("https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v2.0.json",),
@@ -60,12 +55,19 @@ PUBLISHED: dict[str, Published] = {
         ),
         "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
     ),
+    "essays": Published(
+        "PaulGrahamEssays.json",
+        (
+            "https://raw.githubusercontent.com/NVIDIA/RULER/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/"
+            "scripts/data/synthetic/json/PaulGrahamEssays_URLs.txt",
+        ),
+    ),
 }
 
 
 def source_file(name: SourceName, directory: Path = DIRECTORY) -> Path:
     """Where a source is, or will be."""
-    return directory / (ESSAYS_FILE if name == "essays" else PUBLISHED[name].file)
+    return directory / PUBLISHED[name].file
 
 
 def check_packages() -> None:
@@ -83,48 +85,45 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     Raises:
         UserError: no network, a digest that is not the expected one, or a directory that cannot be written.
     """
-    target, lock, known = source_file(name, directory), directory / LOCK_FILE, PUBLISHED.get(name)
-    locked = {} if known else _locked(lock)
-    expected = known.sha256 if known else locked.get(target.name, {}).get("sha256")
-    by = "published" if known else f"recorded in {lock}"
-    origin = "a copy that was there"
-    if not target.exists():
-        origin = _make(target, known, expected, lock)
-    elif expected:
-        if (found := file_sha256(target)) != expected:
+    known, target, lock = PUBLISHED[name], source_file(name, directory), directory / LOCK_FILE
+    try:
+        locked = json.loads(lock.read_text()) if not known.sha256 and lock.exists() else {}
+    except ValueError:
+        raise UserError(f"{lock}: is not JSON; remove it") from None
+    expected = known.sha256 or locked.get(target.name, {}).get("sha256")
+    by = "published" if known.sha256 else f"recorded in {lock}"
+    there = target.exists()
+    origin = "a copy that was there" if there else _make(name, directory, expected)
+    sha256, size = file_sha256(target), target.stat().st_size
+    if there and expected:
+        if sha256 != expected:
             raise UserError(
-                f"{target}: its SHA-256 is {found[:12]}, not the {expected[:12]} {by}; remove it to fetch it again"
+                f"{target}: its SHA-256 is {sha256[:12]}, not the {expected[:12]} {by}; remove it to fetch it again"
             )
         say(f"{name}: {target} is there, SHA-256 as {by}")
         return
-    size = target.stat().st_size
-    megabytes = f"{size / 1e6:.1f} MB"
-    if known:
-        say(f"{name}: {target}, {megabytes} from {origin}, SHA-256 as published")
-        return
-    sha256 = file_sha256(target)
     if not expected:
         entry = {"sha256": sha256, "bytes": size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
         write_json(lock, locked | {target.name: entry})
-    say(
-        f"{name}: {target}, {megabytes}; no digest of it is published: {sha256[:12]} is recorded in {lock}, and "
-        "checked from now on"
-    )
+    checked = (
+        f" from {origin}, SHA-256 as published" if known.sha256
+        else f"; no digest of it is published: {sha256[:12]} is recorded in {lock}, and checked from now on"
+    )  # fmt: skip
+    say(f"{name}: {target}, {size / 1e6:.1f} MB{checked}")
 
 
-def _make(target: Path, known: Published | None, expected: str | None, lock: Path) -> str:
+def _make(name: SourceName, directory: Path, expected: str | None) -> str:
     """Fetch a file into a directory on the same disk that is gone afterwards, then move it; returns where it is from."""
-    directory = target.parent
+    known, target = PUBLISHED[name], source_file(name, directory)
     existing = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=existing) as place:
             made = Path(place) / target.name
-            if known:
-                origin = download(known.urls, made, expected)
-            else:
-                origin = LIST_URL
-                made.write_text(json.dumps({"text": collect_essays(made.parent)}))
+            origin = download(known.urls, made, known.sha256)
+            if not known.sha256:
+                made.write_text(json.dumps({"text": collect_essays(made.read_text(), Path(place))}))
                 if expected and (found := file_sha256(made)) != expected:
+                    lock = directory / LOCK_FILE
                     raise UserError(
                         f"essays: what the pages give now has SHA-256 {found[:12]}, {lock} says {expected[:12]}: they "
                         f"have changed; copy the earlier {target.name} here, or remove {lock} to accept the new one"
@@ -146,12 +145,12 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
     from requests import RequestException
 
     pooch.get_logger().setLevel("ERROR")
+    bar = sys.stderr.isatty() and sha256 is not None
     failures = []
     for url in urls:
         keeper = pooch.create(
             path.parent, base_url="", registry={path.name: sha256}, urls={path.name: url}, retry_if_failed=RETRIES
         )
-        bar = sys.stderr.isatty() and sha256 is not None
         try:
             keeper.fetch(path.name, downloader=pooch.HTTPDownloader(timeout=TIMEOUT_SECONDS, progressbar=bar))
         except RequestException as error:
@@ -164,7 +163,7 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
     raise UserError(f"could not be fetched from {' or '.join(failures)}; go online, or bring the file from elsewhere")
 
 
-def collect_essays(directory: Path) -> str:
+def collect_essays(addresses: str, directory: Path) -> str:
     """The haystack of essays, collected as RULER's own script does it (download_paulgraham_essay.py).
 
     Of a list of addresses text files are taken as they are and of web pages the first `font` element, turned into
@@ -181,8 +180,7 @@ def collect_essays(directory: Path) -> str:
     writer = html2text.HTML2Text()
     writer.ignore_images = writer.ignore_tables = True
     writer.mark_code = False
-    download((LIST_URL,), directory / "addresses.txt")
-    urls = [line.strip() for line in (directory / "addresses.txt").read_text().splitlines() if line.strip()]
+    urls = [line.strip() for line in addresses.splitlines() if line.strip()]
     essays: dict[tuple[bool, str], str] = {}
     with console_progress() as progress:
         for number, url in enumerate(urls):
@@ -200,10 +198,3 @@ def collect_essays(directory: Path) -> str:
             essays[is_page, name] = text.replace("\r\n", "\n").replace("\r", "\n")
             progress(number + 1, len(urls), "essays")
     return "".join(essays[key] for key in sorted(essays))
-
-
-def _locked(lock: Path) -> dict[str, dict[str, Any]]:
-    try:
-        return dict(json.loads(lock.read_text())) if lock.exists() else {}
-    except ValueError:
-        raise UserError(f"{lock}: is not JSON; remove it") from None

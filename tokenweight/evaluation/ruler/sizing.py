@@ -9,97 +9,146 @@ a step; a sample is never drawn again without end; a task that cannot fit is an 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.draft import Draft, Draws, Family
-from tokenweight.evaluation.ruler.tasks import Profile
+from tokenweight.evaluation.ruler.sources import Sources
+from tokenweight.evaluation.ruler.tasks import Profile, RulerTask
 from tokenweight.evaluation.tokens import TokenCounter
 
 _REDRAWS = 20  # tries at the smallest size: words differ in tokens, so another draw may fit
 _OFFICIAL_REDRAWS = 200  # the 2024 program tries for ever
 
 
-@dataclass(frozen=True)
-class Budget:
-    """How many tokens a sample may take: BOS + prompt + generation <= length."""
+class Draws:
+    """The random state of one (task, length): Python's generator, and NumPy's where the official program uses it."""
 
-    length_tokens: int
-    tokens_to_generate: int
-    counter: TokenCounter
-    profile: Profile
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.python = random.Random(seed)
+        self.numpy = np.random.RandomState(seed)  # its stream is frozen by NumPy's policy (NEP 19)
+
+    def shuffled(self, items: list[str]) -> list[str]:
+        """A copy in the fixed order that RULER uses for every sample: a fresh generator with the same seed."""
+        return [items[i] for i in _order(self.seed, len(items))]
+
+
+@lru_cache(maxsize=32)  # samples have few sizes; a search tries more
+def _order(seed: int, n: int) -> list[int]:
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One sample before it is known to fit."""
+
+    prompt: str  # with the answer prefix
+    answer_prefix: str
+    outputs: list[str]
+    sizing_suffix: str = ""  # what the 2024 program appends while it looks for the size
+    measured: tuple[str, ...] = ()  # texts whose token counts that program adds up in place of the prompt's
 
     @property
-    def official(self) -> bool:
-        """Whether to count as the 2024 program does, and to do what it does where nothing fits."""
-        return self.profile == "official-2024"
+    def parts(self) -> tuple[str, ...]:
+        return self.measured or (self.prompt,)
+
+
+class Family(ABC):
+    """One task at one length: draws samples of a given size (words, sentences, needles, documents) and counts them."""
+
+    first_size: int  # where the search for the size starts
+    step: int  # the official step of that search
+    minimum: int  # the smallest size at which the sample still is the task
+    maximum: int | None = None  # the largest size that the source can give, if it is bounded
+    shrink_parts = 1  # profile `paper`: more let samples begin one step higher and shrink by such a part of a step
+    # Profile `official-2024`: where that program treats a family unlike the others.
+    tie_steps = 1  # a sample that fills the length exactly: how many steps further the size goes
+    shrinks = True  # whether an overflowing sample is drawn again smaller, or again as large
+    reserves_generation = True
+
+    def __init__(
+        self, task: RulerTask, length_tokens: int, counter: TokenCounter, draws: Draws, profile: Profile
+    ) -> None:
+        self.task, self.length_tokens, self.counter, self.draws = task, length_tokens, counter, draws
+        self.official = profile == "official-2024"  # counts as that program does, and ends as it does if nothing fits
+
+    @abstractmethod
+    def open(self, samples: int, sources: Sources) -> None:
+        """Read what samples are made of. UserError: it cannot be read, or gives fewer samples."""
+
+    @abstractmethod
+    def draw(self, index: int, size: int) -> Draft:
+        """Sample `index` at `size`; index -1 is the search for the size. Raises ValueError if size is impossible."""
 
     def measure(self, draft: Draft) -> int:
         """Length of a sample: prompt and generation, and BOS (which the 2024 program forgets)."""
         return self._used(draft.parts if self.official else (draft.prompt,))
 
-    def left(self, draft: Draft, family: Family) -> int:
-        """Tokens to spare while the size is sought: the expected answer counts as well."""
+    def left(self, size: int) -> int:
+        """Tokens to spare at a size while it is sought: the expected answer counts as well."""
+        draft = self.draw(-1, size)
         question, *others = draft.parts
-        return self._allowed(family) - self._used((question + draft.sizing_suffix, *others))
+        return self.allowed - self._used((question + draft.sizing_suffix, *others))
 
-    def fits(self, tokens: int, family: Family) -> bool:
-        """Whether a sample so long keeps to the length."""
-        return tokens <= self._allowed(family)
+    @property
+    def allowed(self) -> int:
+        """The most tokens of a sample: BOS + prompt + generation."""
+        forgotten = self.official and not self.reserves_generation
+        return self.length_tokens + (self.task.tokens_to_generate if forgotten else 0)
 
     def _used(self, texts: tuple[str, ...]) -> int:
         special = 0 if self.official else self.counter.special_tokens
-        return special + sum(map(self.counter.count, texts)) + self.tokens_to_generate
-
-    def _allowed(self, family: Family) -> int:
-        forgotten = self.official and not family.reserves_generation
-        return self.length_tokens + (self.tokens_to_generate if forgotten else 0)
+        return special + sum(map(self.counter.count, texts)) + self.task.tokens_to_generate
 
 
-@dataclass(frozen=True)
-class Size:
-    """The size for a length and the steps by which an overflowing sample shrinks."""
-
-    units: int
-    step: int
+Size = tuple[int, int]  # for a length, and the step by which an overflowing sample shrinks
 
 
-def find_size(family: Family, draws: Draws, budget: Budget, what: str) -> Size:
+def find_size(family: Family, what: str) -> Size:
     """The largest size, by the profile's search, at which a sample fits.
 
     Raises:
         UserError: the length cannot hold the task (not in profile `official-2024`).
     """
-    units = _scan(family, draws, budget)
-    if budget.official or units >= family.first_size + family.step:
-        if not budget.official and family.shrink_parts > 1:
-            return Size(units + family.step, family.step // family.shrink_parts)
-        return Size(units, family.step)
-
-    def left(size: int) -> int:
-        return budget.left(family.draw(draws, -1, size), family)
-
-    spare = left(family.minimum)
+    size = scan(family)
+    if family.official or size >= family.first_size + family.step:
+        if not family.official and family.shrink_parts > 1:
+            return size + family.step, family.step // family.shrink_parts
+        return size, family.step
+    spare = family.left(family.minimum)
     for _ in range(_REDRAWS):
         if spare >= 0:
             break
-        spare = left(family.minimum)
+        spare = family.left(family.minimum)
     else:
         raise UserError(
-            f"ruler.lengths_tokens: {what} cannot fit {budget.length_tokens} tokens with this tokenizer "
+            f"ruler.lengths_tokens: {what} cannot fit {family.length_tokens} tokens with this tokenizer "
             f"(it lacks {-spare}); use a longer length"
         )
     highest = family.first_size + 2 * family.step
-    units = _bisect(left, family.minimum, min(highest, family.maximum or highest))
-    return Size(units, max(1, units // 25))
+    low, high = family.minimum, min(highest, family.maximum or highest)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if family.left(middle) >= 0:
+            low = middle
+        else:
+            high = middle - 1
+    return low, max(1, low // 25)
 
 
-def _scan(family: Family, draws: Draws, budget: Budget) -> int:
+def scan(family: Family) -> int:
+    """The last size before a sample overflows, in official steps."""
     size = family.first_size
     while True:
-        left = budget.left(family.draw(draws, -1, size), family)
-        if left < 0 or (left == 0 and budget.official):
+        left = family.left(size)
+        if left < 0 or (left == 0 and family.official):
             # The official loop ends on equality one step further (fwe: one step before), and shrinks later.
             return size + family.step * family.tie_steps if left == 0 else size - family.step
         if family.maximum is not None and size + family.step > family.maximum:
@@ -107,49 +156,30 @@ def _scan(family: Family, draws: Draws, budget: Budget) -> int:
         size += family.step
 
 
-def _bisect(left: Callable[[int], int], low: int, high: int) -> int:
-    while low < high:
-        middle = (low + high + 1) // 2
-        if left(middle) >= 0:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def draw_fitting(family: Family, draws: Draws, budget: Budget, size: Size, index: int, what: str) -> tuple[Draft, int]:
-    """Sample `index`, shrunk until it fits, and its length as :meth:`Budget.measure` counts it.
+def draw_fitting(family: Family, size: Size, index: int, what: str) -> tuple[Draft, int]:
+    """Sample `index`, shrunk until it fits, and its length as :meth:`Family.measure` counts it.
 
     Raises:
         UserError: it does not fit at the smallest size.
     """
-    units = size.units
-    tries = _OFFICIAL_REDRAWS if budget.official else _REDRAWS
-    needed = 0
+    (units, step), needed = size, 0
+    tries = _OFFICIAL_REDRAWS if family.official else _REDRAWS
     while tries:
         try:
-            draft = family.draw(draws, index, units)
-            needed = budget.measure(draft)
-            if budget.fits(needed, family):
+            draft = family.draw(index, units)
+            needed = family.measure(draft)
+            if needed <= family.allowed:
                 return draft, needed
         except ValueError:  # the 2024 program's own way: any failure means "try smaller"
-            if not budget.official:
+            if not family.official:
                 raise
-        smaller = _smaller(units, size.step, family, budget.official)
+        if family.official:
+            smaller = units - step if units > step and family.shrinks else units
+        else:
+            smaller = max(units - step, family.minimum)
         tries -= smaller == units
         units = smaller
     raise UserError(
-        f"ruler.lengths_tokens: sample {index} of {what} cannot fit {budget.length_tokens} tokens with this tokenizer "
+        f"ruler.lengths_tokens: sample {index} of {what} cannot fit {family.length_tokens} tokens with this tokenizer "
         f"(it needs {needed}); use a longer length"
     )
-
-
-def _smaller(units: int, step: int, family: Family, official: bool) -> int:
-    if not official:
-        return max(units - step, family.minimum)
-    return units - step if units > step and family.shrinks else units
-
-
-def find_demonstration_size(family: Family, draws: Draws, budget: Budget) -> Size:
-    """The size of the demonstration of variable tracking: its own bound, in official steps."""
-    return Size(max(_scan(family, draws, budget), family.minimum), family.step)

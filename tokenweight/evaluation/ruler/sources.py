@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.tasks import RulerTask
-from tokenweight.evaluation.smoke_data import smoke_eval_dir
+from tokenweight.evaluation.ruler.tasks import RulerTask, Source
+from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.recipes.schema import Ruler
 
 
@@ -26,42 +26,32 @@ class Sources:
     @classmethod
     def of(cls, ruler: Ruler) -> Sources:
         """The sources that a recipe names."""
-        paths = (Path(p) if p else None for p in (ruler.haystack, ruler.squad, ruler.hotpotqa))
-        return cls(*paths)
+        return cls(*(Path(path) if path else None for path in (ruler.haystack, ruler.squad, ruler.hotpotqa)))
 
-    def path(self, name: Literal["haystack", "squad", "hotpotqa"]) -> Path:
+    def path(self, name: Source) -> Path:
         """The file or directory of that name, or the shipped one."""
         given: Path | None = getattr(self, name)
         shipped = "haystack.txt" if name == "haystack" else f"{name}.json"
         return given or smoke_eval_dir() / "ruler" / shipped
 
     def files(self, task: RulerTask) -> list[Path]:
-        """Raw files that a task's samples are made of: their content is part of the data's identity.
-
-        Raises:
-            UserError: a file does not exist.
-        """
+        """Raw files that a task's samples are made of, part of the data's identity. UserError: one does not exist."""
         if task.source is None:
             return []
         path = self.path(task.source)
         if task.source == "haystack":
-            return haystack_files(path)
+            return _haystack_files(path)
         if not path.is_file():
             raise UserError(_absent(f"ruler.{task.source}", path))
         return [path]
 
 
-def haystack_files(path: Path) -> list[Path]:
-    """The files of a haystack: the .txt files of a directory in sorted order, or the file itself.
-
-    Raises:
-        UserError: nothing there.
-    """
+def _haystack_files(path: Path) -> list[Path]:
+    """The .txt files of a directory in sorted order, or the file itself."""
     if path.is_dir():
-        files = sorted(path.glob("*.txt"))
-        if not files:
-            raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
-        return files
+        if files := sorted(path.glob("*.txt")):
+            return files
+        raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
     if not path.exists():
         raise UserError(
             f"ruler.haystack: {path} does not exist; fetch the essays (`tokenweight data fetch essays`), or give a "
@@ -77,8 +67,7 @@ def haystack_words(path: Path) -> tuple[str, ...]:
     Raises:
         UserError: missing, empty, not UTF-8, or JSON without a field `text`.
     """
-    texts = [_text_of(file) for file in haystack_files(path)]
-    words = tuple(re.sub(r"\s+", " ", "".join(texts)).split(" "))
+    words = tuple(re.sub(r"\s+", " ", "".join(map(_text_of, _haystack_files(path)))).split(" "))
     if not any(words):
         raise UserError(f"ruler.haystack: {path} holds no text; give a directory of essays")
     return words
@@ -110,8 +99,11 @@ class Question:
     related: list[int]
 
 
+Questions = tuple[tuple[Question, ...], tuple[str, ...]]
+
+
 @lru_cache(maxsize=4)
-def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
     """All answerable questions in the file's order, and all distinct documents in sorted order.
 
     Raises:
@@ -127,7 +119,7 @@ def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> tuple[tuple[
         ) from None
 
 
-def _squad(data: Any) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+def _squad(data: Any) -> Questions:
     articles = [[p["context"] for p in article["paragraphs"]] for article in data["data"]]
     documents = sorted({context for contexts in articles for context in contexts})
     index = {document: i for i, document in enumerate(documents)}
@@ -144,7 +136,7 @@ def _squad(data: Any) -> tuple[tuple[Question, ...], tuple[str, ...]]:
     return tuple(found), tuple(documents)
 
 
-def _hotpotqa(data: Any) -> tuple[tuple[Question, ...], tuple[str, ...]]:
+def _hotpotqa(data: Any) -> Questions:
     documents = sorted({f"{title}\n{''.join(sentences)}" for entry in data for title, sentences in entry["context"]})
     index = {document: i for i, document in enumerate(documents)}
     found = []

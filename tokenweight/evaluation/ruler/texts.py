@@ -1,43 +1,25 @@
-"""Split English prose into sentences, so that needles stand between sentences.
+"""Texts that samples are made of: word lists of wonderwords, and English prose split into sentences.
 
 The 2024 program splits with NLTK's English Punkt model (Kiss and Strunk, 2006), whose data have to be downloaded.
 These are its rules for ends of sentences with its abbreviations and sentence starters, over a small table of our own
-in place of its learned capitalisation counts: no download, the same cuts in every process. Measured against NLTK 3.10
-with its data: 3,296 of 3,297 cuts agree in the first 60,000 words of Bleak House (all where official samples are
-known), 97 % over five other novels (that version also cuts at curly quotes, which the 2024 rules did not).
+in place of its learned capitalisation counts (sentences.yaml): no download, the same cuts in every process. Measured
+against NLTK 3.10 with its data: 3,296 of 3,297 cuts agree in the first 60,000 words of Bleak House (all where official
+samples are known), 97 % over five other novels (that version also cuts at curly quotes, which the 2024 rules did not).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate
 
-from tokenweight.evaluation.ruler.words import single_words
+from tokenweight.evaluation.shipped import table
 
-# Words after which a full stop need not end a sentence: that model's abbreviations.
-_ABBREVIATIONS = frozenset(
-    """a.a a.c a.d a.g a.h a.m a.m.e a.s a.t adm ala ariz aug ave b.f b.v bros c c.i.t c.o.m.b c.v calif chg cie co col
-    colo conn corp cos ct d d.c d.h d.w dec dr e e.f e.h e.l e.m f f.g f.j feb fla fri ft g g.d g.f g.k ga gen h h.c h.f
-    h.m i.m.s ill inc j.b j.c j.j j.k j.p j.r jan jr k kan ky l l.a l.f l.p lt ltd m m.b.a m.d.c m.j maj messrs mg mich
-    minn mr mrs ms n n.c n.d n.h n.j n.m n.v n.y nev nov oct ok okla ore p p.a.m p.m pa ph.d prof r r.a r.h r.i r.j r.k
-    r.t rep reps s s.a s.a.y s.c s.g s.p.a s.s sen sep sept sr st sw t t.j tenn tues u.k u.n u.s u.s.a u.s.s.r v va vs
-    vt w w.c w.r w.va w.w wash wed wis yr""".split()  # noqa: SIM905
-)
-# Words that, capitalised, begin a sentence even after an abbreviation.
-_STARTERS = frozenset(
-    """although among according but despite even he however if in indeed instead it many meanwhile moreover most
-    nevertheless nonetheless nor sales separately similarly since so some still the there these they this though thus
-    under when while yet both""".split()  # noqa: SIM905
-)
-# Small words that also stand in lower case; only those of the second line never stand capitalised within a sentence.
-_SMALL_WORDS = frozenset(
-    """a all an and any are as at be been but by can do for from had has have he how if in is it its may my no not of on
-    one or our out said she some that the their then there they this those to two was we were what when where who why
-    will with would you""".split()  # noqa: SIM905
-)
-_NEVER_CAPITALISED = frozenset("her which your so yes nor".split())  # noqa: SIM905
-
+_WORDS = {name: frozenset(words.split()) for name, words in table("ruler/sentences").items()}
+_ABBREVIATIONS = _WORDS["abbreviations"]
+_BEGIN_SENTENCES = _WORDS["starters"] | _WORDS["never_capitalised"]
 _END = re.compile(r"""[.?!](?=[)";}\]*:@'({\[!?]|\s+\S)""")
 _BOUNDARY = re.compile(r"""[\s("`{\[:;&#*@)}\],?!]|--""")
 _CLOSING = re.compile(r"""["')\]}]+?(?:\s+|(?=--)|$)""")
@@ -108,14 +90,61 @@ def _word_before(text: str, end: int) -> str:
 
 def _begins_sentence(word: str) -> bool:
     """Whether a word is capitalised only because a sentence begins with it."""
-    return word[:1].isupper() and word.lower().rstrip(".") in _STARTERS | _NEVER_CAPITALISED
+    return word[:1].isupper() and word.lower().rstrip(".") in _BEGIN_SENTENCES
 
 
 def _seen_in_lower_case(word: str) -> bool:
     lower = word.lower().rstrip(".")
-    return lower in _SMALL_WORDS | _STARTERS | _NEVER_CAPITALISED or lower in _common()
+    return lower in _WORDS["small_words"] or lower in _BEGIN_SENTENCES or lower in _common()
 
 
-@lru_cache(maxsize=1)
+@cache
 def _common() -> frozenset[str]:
     return frozenset(single_words())
+
+
+def _list(name: str) -> list[str]:
+    from wonderwords import random_word
+
+    words: list[str] = random_word._get_words_from_text_file(name)  # as the official program reads them
+    return words
+
+
+@cache
+def single_words() -> tuple[str, ...]:
+    """All nouns, adjectives and verbs, sorted: the vocabulary of common words extraction."""
+    return tuple(sorted({*_list("nounlist.txt"), *_list("adjectivelist.txt"), *_list("verblist.txt")}))
+
+
+class AdjectiveNouns:
+    """sorted({f"{adjective}-{noun}"}), some six million keys, without making them.
+
+    Sorted order is adjective by adjective, except where one adjective continues another after a hyphen
+    (old, old-fashioned): such a block is merged in full.
+    """
+
+    def __init__(self, adjectives: Sequence[str], nouns: Sequence[str]) -> None:
+        every = sorted(set(nouns))
+        self._blocks: list[tuple[str, list[str]]] = []  # beginning of keys, and their sorted ends
+        for stem in sorted(f"{adjective}-" for adjective in set(adjectives)):
+            if self._blocks and stem.startswith(self._blocks[-1][0]):
+                first, ends = self._blocks.pop()
+                more = (stem.removeprefix(first) + noun for noun in every)
+                self._blocks.append((first, sorted({*ends, *more})))
+            else:
+                self._blocks.append((stem, every))
+        self._starts = list(accumulate((len(ends) for _, ends in self._blocks), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __getitem__(self, index: int) -> str:
+        at = bisect_right(self._starts, index) - 1
+        first, ends = self._blocks[at]
+        return first + ends[index - self._starts[at]]
+
+
+@cache
+def needle_keys() -> AdjectiveNouns:
+    """The keys of needles, e.g. "wry-rainbow"."""
+    return AdjectiveNouns(_list("adjectivelist.txt"), _list("nounlist.txt"))
