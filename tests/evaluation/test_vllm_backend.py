@@ -19,9 +19,8 @@ import pytest
 
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.backends import load
+from tokenweight.evaluation.backends import evaluation_execution, load
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.devices import evaluation_execution
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete

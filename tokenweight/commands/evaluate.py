@@ -36,7 +36,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """The paper's evaluation of any models as they are."""
-    from tokenweight.evaluation.devices import evaluation_execution
+    from tokenweight.evaluation.backends import evaluation_execution
     from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models, lacks_anything, plan_models
 
     chosen, wanted = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)

@@ -9,29 +9,19 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
 
+BBH_TASKS = tuple(table("harness")["bbh"])
 NO_ANSWER = "[invalid]"  # lm-eval's word for "the pattern matched nothing"
 _STRICT = re.compile(r"(?<=the answer is )(.*)(?=.)")  # lm-eval's filter get-answer
 _TOLERANT = re.compile(r"the answer is[ \t:]*([^\n]*)", re.IGNORECASE)
 _OPTION = re.compile(r"\(?([A-Z])\)(?=\W|$)")
-
-BBH_TASKS = (
-    "boolean_expressions", "causal_judgement", "date_understanding", "disambiguation_qa", "dyck_languages",
-    "formal_fallacies", "geometric_shapes", "hyperbaton", "logical_deduction_five_objects",
-    "logical_deduction_seven_objects", "logical_deduction_three_objects", "movie_recommendation",
-    "multistep_arithmetic_two", "navigate", "object_counting", "penguins_in_a_table",
-    "reasoning_about_colored_objects", "ruin_names", "salient_translation_error_detection", "snarks",
-    "sports_understanding", "temporal_sequences", "tracking_shuffled_objects_five_objects",
-    "tracking_shuffled_objects_seven_objects", "tracking_shuffled_objects_three_objects", "web_of_lies",
-    "word_sorting",
-)  # fmt: skip
 
 
 class Bbh(HarnessBenchmark):
@@ -44,6 +34,7 @@ class Bbh(HarnessBenchmark):
     files = ("{task}.json",)
     layout = "a directory of the 27 official JSON files"
     hub_data = HubData("SaylorTwift/bbh", "b5306be6f827cfafbb545ff5a51f96916029b0fd", "boolean_expressions", "--bbh")
+    greatest_mean = 0.98
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         return {"test": read_examples(files[0])}
@@ -57,16 +48,9 @@ class Bbh(HarnessBenchmark):
         answer = strict_answer(output)
         return Scored(answer, float(answer == references[0]), tolerant_score(output, references[0]))
 
-    def implausible_mean(self, task: str) -> float:
-        return 0.98
 
-
-def read_examples(path: Path) -> list[dict[str, Any]]:
-    """Documents of one official JSON: input and target.
-
-    Raises:
-        UserError: not JSON, or not {"examples": [{"input": ..., "target": ...}, ...]}.
-    """
+def read_examples(path: Path) -> Documents:
+    """Input and target of each example of one official JSON. UserError: it has another layout."""
     try:
         examples = json.loads(path.read_text(encoding="utf-8"))["examples"]
         documents = [{"input": str(example["input"]), "target": str(example["target"])} for example in examples]
@@ -93,11 +77,8 @@ def tolerant_answer(output: str) -> str:
 
 def tolerant_score(output: str, target: str) -> float:
     """1.0 if the tolerant answer is the target; for options, "(A) 05/01/2021" and "A)" answer "(A)"."""
-    answer = tolerant_answer(output)
-    if answer == target.strip():
-        return 1.0
-    if re.fullmatch(r"\([A-Z]\)", target.strip()):
+    answer, target = tolerant_answer(output), target.strip()
+    if answer != target and re.fullmatch(r"\([A-Z]\)", target):
         option = _OPTION.match(answer)
-        letter = option.group(1) if option else answer
-        return float(f"({letter})" == target.strip())
-    return 0.0
+        answer = f"({option.group(1) if option else answer})"
+    return float(answer == target)

@@ -90,10 +90,7 @@ class Benchmark(ABC):
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         """Raw local files whose content is part of the unit's identity, by the dotted field of `evaluation` that names them.
 
-        Shipped ones included; none for data of the hub.
-
-        Raises:
-            UserError: a file is missing (named, with what to do).
+        Shipped ones included; none for data of the hub. UserError: a file is missing.
         """
         return {}
 
@@ -131,8 +128,7 @@ class Benchmark(ABC):
     ) -> dict[str, Any]:
         """Write a unit's prompts for one tokenizer into `out_dir` (:mod:`.prompts`); returns the summary.
 
-        Raises:
-            UserError: a source is missing, or the length cannot hold the task.
+        UserError: a source is missing, or the length cannot hold the task.
         """
         raise ValueError(f"{unit.id}: nothing to prepare")
 
@@ -144,8 +140,7 @@ class AskedBenchmark(Benchmark):
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
         """Each unit's samples with the requests that they make of the model.
 
-        Raises:
-            StageError: a prompt does not fit, or was prepared for another tokenizer.
+        StageError: a prompt does not fit, or was prepared for another tokenizer.
         """
 
     @abstractmethod

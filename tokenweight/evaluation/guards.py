@@ -5,7 +5,7 @@ Everything follows from the rows alone, so that a stored evaluation that is scor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -21,36 +21,29 @@ NO_BOS = "no BOS"
 
 
 def flags(rows: Sequence[Row], unit: Unit) -> list[str]:
-    """Names of what looks wrong with a unit's rows, sorted.
-
-    missing_samples is not among them: it needs the expected count (see :func:`summary`).
-    """
+    """Names of what looks wrong with a unit's rows, sorted; missing_samples needs the expected count: :func:`summary`."""
     if not rows:
         return ["no_samples"]
     benchmark = benchmark_of(unit)
     signs = {
-        "mostly_truncated": 2 * sum(row.truncated for row in rows) > len(rows),
+        "mostly_truncated": fmean(row.truncated for row in rows) > 0.5,
         "missing_bos": any(row.bos_tokens == 0 for row in rows),
         "double_bos": any((row.bos_tokens or 0) > 1 for row in rows),
         "left_truncated": any(row.left_truncated for row in rows),
-        "prompt_echoed": _share(row.echoed for row in rows) > ECHOED_SHARE,
+        "prompt_echoed": fmean(bool(row.echoed) for row in rows) > ECHOED_SHARE,
     }
     if not benchmark.one_pass:  # else there are no answers, and no task to solve by a trick
         signs["all_empty"] = all(not row.output.strip() for row in rows)
         if len(rows) >= MIN_SAMPLES:
-            signs |= _shape(rows, benchmark.implausible_mean(unit.task))
+            scores, most = [row.score for row in rows], benchmark.implausible_mean(unit.task)
+            one_answer = len({row.filtered.strip() for row in rows}) == 1
+            signs |= {
+                "all_zero": max(scores) == 0,
+                "all_equal": max(scores) != 0 and min(scores) == max(scores) < 1,
+                "one_answer_to_everything": one_answer and len({row.reference for row in rows}) > 1,
+                "implausibly_perfect": most is not None and fmean(scores) > most,
+            }
     return sorted(name for name, is_there in signs.items() if is_there)
-
-
-def _shape(rows: Sequence[Row], implausible_mean: float | None) -> dict[str, bool]:
-    scores = [row.score for row in rows]
-    one_answer = len({row.filtered.strip() for row in rows}) == 1
-    return {
-        "all_zero": max(scores) == 0,
-        "all_equal": max(scores) != 0 and min(scores) == max(scores) < 1,
-        "one_answer_to_everything": one_answer and len({row.reference for row in rows}) > 1,
-        "implausibly_perfect": implausible_mean is not None and fmean(scores) > implausible_mean,
-    }
 
 
 def bos(rows: Sequence[Row]) -> int | list[int] | str:
@@ -59,30 +52,19 @@ def bos(rows: Sequence[Row]) -> int | list[int] | str:
     return NO_BOS if not counts else counts[0] if len(counts) == 1 else counts
 
 
-def _share(values: Iterable[bool | None]) -> float:
-    return fmean(bool(value) for value in values)
-
-
 def summary(
-    rows: Sequence[Row],
-    unit: Unit,
-    *,
-    n_expected: int,
-    seconds: float,
-    notes: dict[str, Any] | None = None,
+    rows: Sequence[Row], unit: Unit, *, n_expected: int, seconds: float, notes: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """What `summary.json` holds: n, n_expected, mean_score, shares, bos, flags, seconds, a benchmark's notes."""
-    found = flags(rows, unit)
-    if len(rows) != n_expected:
-        found = sorted({*found, "missing_samples"})
+    missing = {"missing_samples"} if len(rows) != n_expected else set()
     return {
         "n": len(rows),
         "n_expected": n_expected,
         "mean_score": fmean(row.score for row in rows) if rows else None,
-        "share_truncated": _share(row.truncated for row in rows) if rows else None,
-        "share_echoed": _share(row.echoed for row in rows) if rows else None,
+        "share_truncated": fmean(row.truncated for row in rows) if rows else None,
+        "share_echoed": fmean(bool(row.echoed) for row in rows) if rows else None,
         "bos": bos(rows) if rows else None,
-        "flags": found,
+        "flags": sorted({*flags(rows, unit), *missing}),
         "seconds": round(seconds, 3),
         **(notes or {}),
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +18,7 @@ from tokenweight.evaluation.loaded_model import quiet_harness
 from tokenweight.evaluation.samples import Sample
 from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.pipeline.listing import is_there, refuse_listing
-from tokenweight.recipes.schema import Bbh, Evaluation, Mmlu
+from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
@@ -38,11 +38,11 @@ class HarnessBenchmark(AskedBenchmark):
     fewshot_order: ClassVar[str]
     files: ClassVar[tuple[str, ...]]  # of a task, in the official layout
     layout: ClassVar[str]  # what holds them, for people
+    greatest_mean: ClassVar[float]  # that a good model reaches
 
-    def settings(self, evaluation: Evaluation) -> Mmlu | Bbh:
+    def settings(self, evaluation: Evaluation) -> Any:
         """The benchmark's part of the evaluation's settings."""
-        settings: Mmlu | Bbh = getattr(evaluation, self.name)
-        return settings
+        return getattr(evaluation, self.name)
 
     @abstractmethod
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
@@ -72,26 +72,25 @@ class HarnessBenchmark(AskedBenchmark):
     def metric(self, task: str) -> str:
         return self.metric_name
 
+    def implausible_mean(self, task: str) -> float:
+        return self.greatest_mean
+
     def hub(self, evaluation: Evaluation) -> HubData | None:
         return self.hub_data if self.settings(evaluation).data == "hub" else None
 
     def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         hub, new_tokens = self.hub(evaluation), self.new_tokens(evaluation)
-        return {
-            "fewshot_order": self.fewshot_order,
-            "hub": hub.identity if hub else None,
-            **({"generation": greedy(new_tokens)} if new_tokens else {}),
-        }
+        told = {"fewshot_order": self.fewshot_order, "hub": hub.identity if hub else None}
+        return told | ({"generation": greedy(new_tokens)} if new_tokens else {})
 
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
         """Prompts, stop sequences and choices by lm-eval's task, as many examples as fit."""
-        settings, units = self.settings(evaluation), [run.unit for run in runs]
-        tasks = self.harness_tasks(units, evaluation)
+        settings, tasks = self.settings(evaluation), self.harness_tasks([run.unit for run in runs], evaluation)
         found: dict[Unit, list[Sample]] = {}
-        for unit in units:
-            task = tasks[self.prefix + unit.task]
-            documents = islice(task.eval_docs, settings.samples)
-            found[unit] = [self._sample(task, i, document, evaluation, model) for i, document in enumerate(documents)]
+        for run in runs:
+            task = tasks[self.prefix + run.unit.task]
+            documents = enumerate(islice(task.eval_docs, settings.samples))
+            found[run.unit] = [self._sample(task, *numbered, evaluation, model) for numbered in documents]
         return found
 
     def _sample(
@@ -104,37 +103,27 @@ class HarnessBenchmark(AskedBenchmark):
             new_tokens=new_tokens or 2,  # a choice's letter
         )
         requests = task.construct_requests(doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1))
-        return Sample(
-            doc_id,
-            requests if isinstance(requests, list) else [requests],
-            prompt,
-            self.references(document),
-            new_tokens,
-        )
+        instances = requests if isinstance(requests, list) else [requests]
+        return Sample(doc_id, instances, prompt, self.references(document), new_tokens)
 
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
-        """lm-eval's tasks by name, on our data.
-
-        Raises:
-            UserError: a data set of the hub cannot be loaded.
-        """
-        overrides: dict[str, dict[str, Any]] = {}
+        """lm-eval's tasks by name, on our data. UserError: a data set of the hub cannot be loaded."""
+        settings, hub = self.settings(evaluation), self.hub_data
+        members = []
         for unit in units:
-            keys: dict[str, Any] = {"num_fewshot": self.settings(evaluation).fewshot}
+            member = {"task": self.prefix + unit.task, "num_fewshot": settings.fewshot}
             if files := self.raw_files(unit, evaluation):
-                refuse_listing(f"evaluation.{self.name}.data", Path(self.settings(evaluation).data or ""))
-                keys["custom_dataset"] = _LocalSplits(self.splits(files[f"{self.name}.data"], evaluation))
+                refuse_listing(f"evaluation.{self.name}.data", Path(settings.data or ""))
+                local = self.splits(files[f"{self.name}.data"], evaluation)
+                members.append(member | {"custom_dataset": partial(_in_memory, local)})
             else:
-                hub = self.hub_data
-                keys |= {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}}
-            overrides[self.prefix + unit.task] = keys
-        members = [{"task": name, **keys} for name, keys in overrides.items()]
+                members.append(member | {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}})
         try:
             with quiet_harness():
                 tasks: dict[str, Any] = _manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
         except OSError as error:  # local data are in memory by now: this is the hub
             raise UserError(
-                f"evaluation.{self.name}.data: {self.hub_data.repo_id} cannot be loaded ({type(error).__name__}); "
+                f"evaluation.{self.name}.data: {hub.repo_id} cannot be loaded ({type(error).__name__}); "
                 "go online once, or give a local directory"
             ) from error
         if new_tokens := self.new_tokens(evaluation):
@@ -143,7 +132,7 @@ class HarnessBenchmark(AskedBenchmark):
         return tasks
 
 
-@lru_cache(maxsize=4)
+@cache
 def _manager(folder: str) -> Any:
     import lm_eval
     from lm_eval.tasks import TaskManager
@@ -151,21 +140,13 @@ def _manager(folder: str) -> Any:
     return TaskManager(include_defaults=False, include_path=str(Path(lm_eval.__file__).parent / "tasks" / folder))
 
 
-class _LocalSplits:
-    """Documents in memory where lm-eval would load a data set (its `custom_dataset`).
+def _in_memory(splits: dict[str, Documents], **_: Any) -> dict[str, Any]:
+    """Documents where lm-eval would load a data set (its `custom_dataset`).
 
     The fingerprint is given, since nothing is cached: to make one, `datasets` pickles the table, which fails beside some
     installations (Python 3.12 with jax).
     """
+    from datasets import Dataset
+    from datasets.table import InMemoryTable
 
-    def __init__(self, splits: dict[str, Documents]) -> None:
-        self._splits = splits
-
-    def __call__(self, **_: Any) -> dict[str, Any]:
-        from datasets import Dataset
-        from datasets.table import InMemoryTable
-
-        return {
-            name: Dataset(InMemoryTable.from_pylist(documents), fingerprint=name)
-            for name, documents in self._splits.items()
-        }
+    return {name: Dataset(InMemoryTable.from_pylist(documents), fingerprint=name) for name, documents in splits.items()}

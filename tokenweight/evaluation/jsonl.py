@@ -39,7 +39,6 @@ def rows(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
             raise UserError(f"{where}: is not JSON ({error}); it may be half-written, remove or repair it") from None
         if not isinstance(row, dict):
             raise UserError(f"{where}: is no JSON object; expected one with {', '.join(fields)}")
-        missing = [name for name in fields if name not in row]
-        if missing:
+        if missing := [name for name in fields if name not in row]:
             raise UserError(f"{where}: has no field {missing[0]!r}; expected {', '.join(fields)}")
         yield number, row

@@ -9,32 +9,18 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.samples import Prompt
 from tokenweight.evaluation.tokens import end_of_text
 from tokenweight.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
-
-    text: str
-    n_tokens: int
-    untruncated_tokens: int
-    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
-    left_truncated: bool = False  # the text itself was cut, not only examples left out
-
-    @property
-    def truncated(self) -> bool:
-        return self.n_tokens < self.untruncated_tokens
 
 
 class LoadedModel(ABC):
@@ -88,11 +74,7 @@ class LoadedModel(ABC):
         return sum(1 for _ in takewhile(lambda token: token == self._bos, ids))
 
     def read(self, text: str) -> Prompt:
-        """A request as the model will read it, whole.
-
-        Raises:
-            StageError: BOS missing though the tokenizer adds one, or doubled.
-        """
+        """A request as the model will read it. StageError: BOS missing though the tokenizer adds one, or doubled."""
         ids = self.encode(text)
         if self._adds_bos and ids[:1] != [self._bos]:
             raise StageError(

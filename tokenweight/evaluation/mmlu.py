@@ -13,25 +13,12 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
 
+MMLU_SUBJECTS = tuple(table("harness")["mmlu"])
 LETTERS = "ABCD"
 _COLUMNS = ["question", "choice0", "choice1", "choice2", "choice3", "answer"]
-
-MMLU_SUBJECTS = (
-    "abstract_algebra", "anatomy", "astronomy", "business_ethics", "clinical_knowledge", "college_biology",
-    "college_chemistry", "college_computer_science", "college_mathematics", "college_medicine", "college_physics",
-    "computer_security", "conceptual_physics", "econometrics", "electrical_engineering", "elementary_mathematics",
-    "formal_logic", "global_facts", "high_school_biology", "high_school_chemistry", "high_school_computer_science",
-    "high_school_european_history", "high_school_geography", "high_school_government_and_politics",
-    "high_school_macroeconomics", "high_school_mathematics", "high_school_microeconomics", "high_school_physics",
-    "high_school_psychology", "high_school_statistics", "high_school_us_history", "high_school_world_history",
-    "human_aging", "human_sexuality", "international_law", "jurisprudence", "logical_fallacies", "machine_learning",
-    "management", "marketing", "medical_genetics", "miscellaneous", "moral_disputes", "moral_scenarios", "nutrition",
-    "philosophy", "prehistory", "professional_accounting", "professional_law", "professional_medicine",
-    "professional_psychology", "public_relations", "security_studies", "sociology", "us_foreign_policy", "virology",
-    "world_religions",
-)  # fmt: skip
 
 
 class Mmlu(HarnessBenchmark):
@@ -41,10 +28,10 @@ class Mmlu(HarnessBenchmark):
     tasks = MMLU_SUBJECTS
     metric_name = "acc"
     fewshot_order = "first_n of dev"
-    choices = True
     files = ("dev/{task}_dev.csv", "test/{task}_test.csv")
     layout = "a directory with dev/ and test/"
     hub_data = HubData("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "abstract_algebra", "--mmlu")
+    greatest_mean = 0.97
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         (dev, test), shots = map(read_split, files), evaluation.mmlu.fewshot
@@ -61,16 +48,9 @@ class Mmlu(HarnessBenchmark):
         letter = chosen(json.loads(output))
         return Scored(letter, float(letter == references[0]))
 
-    def implausible_mean(self, task: str) -> float:
-        return 0.97
 
-
-def read_split(path: Path) -> list[dict[str, Any]]:
-    """Documents of one CSV as lm-eval's MMLU knows them: question, choices, answer (0-3).
-
-    Raises:
-        UserError: not UTF-8, another header, a row that lacks a field, or an answer outside 0-3.
-    """
+def read_split(path: Path) -> Documents:
+    """Documents of one CSV as lm-eval's MMLU knows them: question, choices, answer (0-3). UserError: another layout."""
     try:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -91,5 +71,5 @@ def read_split(path: Path) -> list[dict[str, Any]]:
 
 
 def chosen(log_likelihoods: Sequence[float]) -> str:
-    """Letter of the most likely choice, the first among equals (as numpy.argmax)."""
-    return LETTERS[max(range(len(log_likelihoods)), key=lambda i: log_likelihoods[i])]
+    """Letter of the most likely choice, the first among equals."""
+    return LETTERS[log_likelihoods.index(max(log_likelihoods))]

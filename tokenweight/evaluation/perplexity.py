@@ -73,7 +73,7 @@ class Perplexity(CorpusBenchmark):
             longest = max(lengths.values())
             ids: list[int] = encode_prefix(model.lm.tokenizer, document.text, longest)["input_ids"][:longest]
             fitting = {unit: n for unit, n in lengths.items() if n <= len(ids)}
-            nll = _nll(nll_model, ids[: max(fitting.values())]) if fitting else []
+            nll = _nll(nll_model, ids[: max(fitting.values())]) if fitting else None
             done += 1
             yield Step({unit: [_row(doc_id, ids[:n], nll, model)] for unit, n in fitting.items()}, done)
 

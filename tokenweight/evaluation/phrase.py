@@ -30,7 +30,7 @@ from tokenweight.corpus.token_texts import (
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData, Step, Unit, UnitRun
 from tokenweight.evaluation.perplexity import CorpusBenchmark
-from tokenweight.evaluation.pmi import load_scorer, score
+from tokenweight.evaluation.pmi import by_windows
 from tokenweight.evaluation.rows import Row, sha256_text
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import Phrase as Settings
@@ -70,20 +70,10 @@ class Phrase(CorpusBenchmark):
     def steps(
         self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
     ) -> Iterator[Step]:
-        """One step: a row of each token of the phrase for each unit.
-
-        Raises:
-            UserError: the text or its phrase cannot be used, the head changes its logits, or the scorer does not fit.
-        """
-        import torch
-
-        from tokenweight.training.vocabulary import bos_token_id
-
-        pmi, nll_model = evaluation.pmi, model.with_nll_head(self.name)
-        scorer = load_scorer(runs[0].prepared_dirs[0], pmi.short_tokens, model) if runs[0].prepared_dirs else None
+        """One step: a row of each token of the phrase for each unit. UserError: the text or its phrase cannot be used."""
+        read = by_windows(runs[0], evaluation.pmi, model)
         sequence = read_sequence(evaluation, model.lm.tokenizer, model.context_tokens)
-        bos = bos_token_id(model.lm.tokenizer, (scorer or nll_model).config)
-        values = score(torch.tensor([sequence.ids], device=nll_model.device), pmi, nll_model, scorer, bos)
+        values = read(sequence.ids)
         difference = np.abs(values.long_nll - values.short_nll)
         if not np.isfinite(difference).all():
             raise StageError(
@@ -99,7 +89,7 @@ class Phrase(CorpusBenchmark):
             kept.clear()  # one pass gives all: what an interrupted run left is from another one
         notes = {
             "tokens": [sequence.texts[token] for token in phrase],
-            "about": _about(phrase, len(sequence.ids), why, pmi.short_tokens),
+            "about": _about(phrase, len(sequence.ids), why, evaluation.pmi.short_tokens),
         }
         yield Step({unit: _rows(unit.task, sequence, phrase, measured[unit.task]) for unit in rows}, 1, notes)
 

@@ -84,8 +84,18 @@ class Planted(PassBenchmark):
                 planted.short_tokens,
                 list(rows),
             )
-            bos_tokens = model.bos_tokens(ids.tolist())
-            yield Step({unit: [_row(sequence, ids, unit, value, bos_tokens)] for unit, value in values.items()}, done)
+            shared = {
+                "doc_id": sequence,
+                "prompt_sha256": sha256_ids(ids),
+                "n_prompt_tokens": len(ids),
+                "bos_tokens": model.bos_tokens(ids.tolist()),
+            }
+            made: dict[Unit, list[Row]] = {}
+            for unit, value in values.items():
+                if not np.isfinite(value):
+                    raise StageError(f"{unit.id}: sequence {sequence} gives {value}; the model's NLL is not finite")
+                made[unit] = [Row(metric=unit.task.partition("-")[0], score=value, **shared)]
+            yield Step(made, done)
 
     def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
         return {"sequences": done}
@@ -137,18 +147,13 @@ def measures(
             continue
         else:
             values = abs_pmi if task == "abs_pmi" else long_nll
-            chosen = _chosen(kind, kinds, short_tokens)
+            if kind == "short_context":
+                chosen = np.arange(len(kinds)) < short_tokens - 1
+            else:
+                chosen = np.equal(kinds, Kind[kind.upper()]) if kind else np.ones(len(kinds), dtype=np.bool_)
         if chosen.any():
             found[unit] = float(values[chosen].mean())
     return found
-
-
-def _chosen(kind: str, kinds: NDArray[np.uint8], short_tokens: int) -> NDArray[np.bool_]:
-    if not kind:
-        return np.ones(len(kinds), dtype=np.bool_)
-    if kind == "short_context":
-        return np.arange(len(kinds)) < short_tokens - 1
-    return np.equal(kinds, Kind[kind.upper()])
 
 
 def roc_auc(scores: Floats, positive: NDArray[np.bool_]) -> float:
@@ -158,16 +163,3 @@ def roc_auc(scores: Floats, positive: NDArray[np.bool_]) -> float:
     n_positive = int(positive.sum())
     rank_sum = float(rankdata(scores)[positive].sum())
     return (rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * (len(scores) - n_positive))
-
-
-def _row(sequence: int, ids: NDArray[np.int64], unit: Unit, value: float, bos_tokens: int | None) -> Row:
-    if not np.isfinite(value):
-        raise StageError(f"{unit.id}: sequence {sequence} gives {value}; the model's NLL is not finite")
-    return Row(
-        doc_id=sequence,
-        prompt_sha256=sha256_ids(ids),
-        n_prompt_tokens=len(ids),
-        metric=unit.task.partition("-")[0],
-        score=value,
-        bos_tokens=bos_tokens,
-    )

@@ -9,10 +9,9 @@ chunk but a document's text.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tokenweight.corpus.sources import document_count, documents
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import Step, Unit, UnitRun
 from tokenweight.evaluation.perplexity import CorpusBenchmark
-from tokenweight.evaluation.pmi_histogram import ChunkValues, resume, tally, totals
+from tokenweight.evaluation.pmi_histogram import ChunkValues, resume, tally
 from tokenweight.evaluation.rows import Row, sha256_ids
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import Pmi as Settings
@@ -57,31 +56,40 @@ class Pmi(CorpusBenchmark):
     def steps(
         self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
     ) -> Iterator[Step]:
-        """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again.
-
-        Raises:
-            UserError: the head changes its logits, or the scorer does not fit the model or the windows.
-        """
-        import torch
-
-        from tokenweight.training.vocabulary import bos_token_id
-
+        """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again."""
         (run,) = runs
         kept = rows[run.unit]
         histogram = resume(run.out_dir, kept)
-        pmi, nll_model = evaluation.pmi, model.with_nll_head(self.name)
-        scorer = load_scorer(run.prepared_dirs[0], pmi.short_tokens, model) if run.prepared_dirs else None
-        bos = bos_token_id(model.lm.tokenizer, (scorer or nll_model).config)
+        read = by_windows(run, evaluation.pmi, model)
         for chunk in chunks(evaluation, Encoder(model.checkpoint_dir), model.context_tokens, kept):
-            ids = torch.from_numpy(chunk.ids.astype(np.int64)).to(nll_model.device)[None]
-            values = score(ids, pmi, nll_model, scorer, bos)
-            yield Step({run.unit: [_row(chunk, values, pmi.shift_k, model)]}, chunk.document + 1)
+            values = read(chunk.ids)
+            mean = float(values.pmi.mean(dtype=np.float64))
+            if not np.isfinite(mean):
+                raise StageError(
+                    f"pmi: document {chunk.document} from token {chunk.first_token} gives an NLL that is not finite"
+                )
+            counts = tally(values, evaluation.pmi.shift_k)
+            row = Row(
+                doc_id=chunk.index,
+                prompt_sha256=sha256_ids(chunk.ids),
+                n_prompt_tokens=len(chunk.ids),
+                output=json.dumps({"document": chunk.document, "first_token": chunk.first_token, **counts}),
+                metric="pmi",
+                score=mean,
+                bos_tokens=model.bos_tokens(chunk.ids.tolist()),
+            )
+            yield Step({run.unit: [row]}, chunk.document + 1)
             histogram.add(values)
             histogram.write(run.out_dir)
         histogram.write(run.out_dir)
 
     def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
-        return totals(rows)
+        chunks = [json.loads(row.output) for row in rows]
+        return {
+            "documents": len({chunk["document"] for chunk in chunks}),
+            "tokens_first_window": sum(chunk["first_window"]["tokens"] for chunk in chunks),
+            "tokens_far_context": sum(chunk["far_context"]["tokens"] for chunk in chunks),
+        }
 
 
 @dataclass(frozen=True)
@@ -98,16 +106,15 @@ def chunks(evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Ma
     """All chunks of the validation documents in order; of the first ones, in `known`, no text is tokenised again but
     that of the last document among them."""
     index = len(known)
-    last = json.loads(known[index - 1].output) if known else None
+    last = json.loads(known[index - 1].output) if known else {"document": 0, "first_token": -1}
     texts = islice(documents(evaluation.perplexity.corpus, "validation"), evaluation.pmi.documents)
     for document, text in enumerate(texts):
-        if last and document < last["document"]:
+        if document < last["document"]:
             continue
         for first_token, ids in document_chunks(encoder.stream(text.text), long_tokens, encoder.bos):
-            if last and document == last["document"] and first_token <= last["first_token"]:
-                continue
-            yield Chunk(index, document, first_token, ids)
-            index += 1
+            if document > last["document"] or first_token > last["first_token"]:
+                yield Chunk(index, document, first_token, ids)
+                index += 1
 
 
 def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -> Iterator[tuple[int, Ids]]:
@@ -128,20 +135,35 @@ def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -
         yield first_token, np.concatenate([front, waiting])
 
 
-def load_scorer(scorer_dir: Path, short_tokens: int, model: LoadedModel) -> Any:
-    """The frozen scorer beside the model, in its precision. UserError: another vocabulary, or a shorter context."""
-    from tokenweight.training.models import load_model
-    from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
+def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Sequence[int] | Ids], ChunkValues]:
+    """What gives both NLLs of token ids: the model's, and on windows that of the prepared scorer or the model itself.
 
-    if vocabulary_sha256(load_tokenizer(scorer_dir)) != vocabulary_sha256(model.lm.tokenizer):
-        raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
-    scorer = load_model(scorer_dir, model.lm.model.dtype).to(model.lm.model.device).eval()
-    if short_tokens > scorer.config.max_position_embeddings:
-        raise UserError(
-            f"evaluation.pmi.short_tokens: {short_tokens} exceeds the scorer's context "
-            f"({scorer.config.max_position_embeddings}); lower it"
-        )
-    return scorer
+    Raises:
+        UserError: the head changes the model's logits, or the scorer has another vocabulary or a shorter context.
+    """
+    import torch
+
+    from tokenweight.training.models import load_model
+    from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
+
+    nll_model, scorer = model.with_nll_head(run.unit.benchmark), None
+    if run.prepared_dirs:
+        (directory,) = run.prepared_dirs
+        if vocabulary_sha256(load_tokenizer(directory)) != vocabulary_sha256(model.lm.tokenizer):
+            raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
+        scorer = load_model(directory, model.lm.model.dtype).to(model.lm.model.device).eval()
+        if pmi.short_tokens > scorer.config.max_position_embeddings:
+            raise UserError(
+                f"evaluation.pmi.short_tokens: {pmi.short_tokens} exceeds the scorer's context "
+                f"({scorer.config.max_position_embeddings}); lower it"
+            )
+    bos = bos_token_id(model.lm.tokenizer, (scorer or nll_model).config)
+
+    def read(ids: Sequence[int] | Ids) -> ChunkValues:
+        given = torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(nll_model.device)[None]
+        return score(given, pmi, nll_model, scorer, bos)
+
+    return read
 
 
 def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
@@ -168,21 +190,3 @@ def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos:
             short_nll = plan.with_own_context(short_nll, long_nll)
     long, short = (nll[0].float().cpu().numpy() for nll in (long_nll, short_nll))
     return ChunkValues(long, short, plan.scored_ranges[0][1])
-
-
-def _row(chunk: Chunk, values: ChunkValues, shift_k: float, model: LoadedModel) -> Row:
-    mean = float(values.pmi.mean(dtype=np.float64))
-    if not np.isfinite(mean):
-        raise StageError(
-            f"pmi: document {chunk.document} from token {chunk.first_token} gives an NLL that is not finite"
-        )
-    counts = {"document": chunk.document, "first_token": chunk.first_token, **tally(values, shift_k)}
-    return Row(
-        doc_id=chunk.index,
-        prompt_sha256=sha256_ids(chunk.ids),
-        n_prompt_tokens=len(chunk.ids),
-        output=json.dumps(counts),
-        metric="pmi",
-        score=mean,
-        bos_tokens=model.bos_tokens(chunk.ids.tolist()),
-    )

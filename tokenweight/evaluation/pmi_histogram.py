@@ -5,9 +5,7 @@ From the histogram come quantiles and a kernel density estimate (Figure 3), from
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,39 +112,22 @@ def tally(values: ChunkValues, shift_k: float) -> dict[str, dict[str, Any]]:
     tokens; sum, squares (of the PMI) and its min and max; near_zero: |PMI| < 0.05; zero: tokens whose score is 0, by
     score function (Section 5.3, shift ln `shift_k`).
     """
-    parts = {"first_window": slice(0, values.first_window), "far_context": slice(values.first_window, None)}
-    return {
-        name: _tally(values.long_nll[part], values.short_nll[part], values.pmi[part], shift_k)
-        for name, part in parts.items()
-    }
-
-
-def _tally(long_nll: Floats, short_nll: Floats, pmi: Floats, shift_k: float) -> dict[str, Any]:
     import torch
 
     from tokenweight.weighting.scores import token_scores
 
-    exact = pmi.astype(np.float64)
-    scores = {
-        name: token_scores(name, torch.from_numpy(long_nll), torch.from_numpy(short_nll), shift_k=shift_k)
-        for name in VARIANTS
-    }
-    return {
-        "tokens": len(pmi),
-        "sum": float(exact.sum()),
-        "squares": float((exact**2).sum()),
-        "min": float(exact.min()) if len(pmi) else None,
-        "max": float(exact.max()) if len(pmi) else None,
-        "near_zero": int((np.abs(exact) < NEAR_ZERO_NATS).sum()),
-        "zero": {name: int((score == 0).sum()) for name, score in scores.items()},
-    }
-
-
-def totals(rows: Iterable[Row]) -> dict[str, int]:
-    """What the summary says beside the chunks: documents and tokens of both kinds."""
-    chunks = [json.loads(row.output) for row in rows]
-    return {
-        "documents": len({chunk["document"] for chunk in chunks}),
-        "tokens_first_window": sum(chunk["first_window"]["tokens"] for chunk in chunks),
-        "tokens_far_context": sum(chunk["far_context"]["tokens"] for chunk in chunks),
-    }
+    parts = {"first_window": slice(0, values.first_window), "far_context": slice(values.first_window, None)}
+    found = {}
+    for name, part in parts.items():
+        exact = values.pmi[part].astype(np.float64)
+        nlls = torch.from_numpy(values.long_nll[part]), torch.from_numpy(values.short_nll[part])
+        found[name] = {
+            "tokens": len(exact),
+            "sum": float(exact.sum()),
+            "squares": float((exact**2).sum()),
+            "min": float(exact.min()) if len(exact) else None,
+            "max": float(exact.max()) if len(exact) else None,
+            "near_zero": int((np.abs(exact) < NEAR_ZERO_NATS).sum()),
+            "zero": {kind: int((token_scores(kind, *nlls, shift_k=shift_k) == 0).sum()) for kind in VARIANTS},
+        }
+    return found

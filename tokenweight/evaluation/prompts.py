@@ -61,16 +61,11 @@ def write_prompts(rows: list[dict[str, Any]], out_dir: Path, **fill_ratios: floa
 
 
 def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
-    """Records of a prepare artifact's prompts.jsonl.
-
-    Raises:
-        StageError: the file is missing or a line is not JSON.
-    """
+    """Records of a prepare artifact's prompts.jsonl. StageError: the file is missing or a line is not JSON."""
     path = prepared_dir / "prompts.jsonl"
     try:
         with path.open(encoding="utf-8") as stream:
-            for line in stream:
-                yield json.loads(line)
+            yield from map(json.loads, stream)
     except FileNotFoundError:
         raise StageError(f"{path}: missing; prepare the unit first") from None
     except ValueError as error:
@@ -87,27 +82,16 @@ def unit_samples(unit: Unit, prepared_dir: Path, model: LoadedModel) -> list[Sam
 
     samples = []
     for record in read_prompts(prepared_dir):
-        doc_id, new_tokens = record["doc_id"], record["max_new_tokens"]
-        prompt = model.checked(record["prompt"], new_tokens)
+        doc_id, text, new_tokens = record["doc_id"], record["prompt"], record["max_new_tokens"]
+        prompt = model.checked(text, new_tokens)
         if prompt.n_tokens != record["n_prompt_tokens"]:
             raise StageError(
                 f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {record['n_prompt_tokens']}: "
                 "the checkpoint's tokenizer is not the one it was prepared for"
             )
-        arguments = {"max_gen_toks": new_tokens, "until": [], "do_sample": False}
-        instance = Instance(
-            "generate_until", doc={}, arguments=(record["prompt"], arguments), idx=0, metadata=(unit.id, doc_id, 1)
-        )
         prompt = replace(prompt, untruncated_tokens=record["untruncated_tokens"])
-        samples.append(
-            Sample(
-                doc_id,
-                [instance],
-                prompt,
-                record["references"],
-                new_tokens,
-                all_classes=record.get("all_classes"),
-                length_words=record["length_words"],
-            )
-        )
+        asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
+        instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
+        own = {name: record[name] for name in ("all_classes", "length_words")}
+        samples.append(Sample(doc_id, [instance], prompt, record["references"], new_tokens, **own))
     return samples

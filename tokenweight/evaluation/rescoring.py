@@ -88,10 +88,9 @@ def rescore_rows(
         classes = {record["doc_id"]: record.get("all_classes") for record in read_prompts(prepared_dir)}
         if unknown := [row.doc_id for row in rows if row.doc_id not in classes]:
             raise StageError(f"{unit.id}: samples {unknown[:3]} are not in {prepared_dir}")
-
-    def again(row: Row) -> Row:
+    found = []
+    for row in rows:
         references = json.loads(row.reference)
         scored = benchmark.score(unit.task, row.output, references, classes.get(row.doc_id), evaluation)
-        return replace(row, metric=benchmark.metric(unit.task), **vars(scored))
-
-    return [again(row) for row in rows]
+        found.append(replace(row, metric=benchmark.metric(unit.task), **vars(scored)))
+    return found

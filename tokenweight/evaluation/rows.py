@@ -48,11 +48,9 @@ def schema() -> pa.Schema:
     """Columns of rows.parquet, in the order of :class:`Row`."""
     import pyarrow as pa
 
-    types: dict[str, Any] = {
-        "int": pa.int64(), "int | None": pa.int64(), "str": pa.string(), "bool": pa.bool_(),
-        "bool | None": pa.bool_(), "float": pa.float64(), "float | None": pa.float64(),
-    }  # fmt: skip
-    return pa.schema([pa.field(f.name, types[str(f.type)], nullable="None" in str(f.type)) for f in fields(Row)])
+    kinds = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_(), "float": pa.float64()}
+    types = {field.name: str(field.type).partition(" | ") for field in fields(Row)}
+    return pa.schema([pa.field(name, kinds[kind], nullable=bool(none)) for name, (kind, none, _) in types.items()])
 
 
 def sha256_text(text: str) -> str:
@@ -78,11 +76,7 @@ def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
 
 
 def read_rows(out_dir: Path) -> list[Row]:
-    """Read and validate `rows.parquet`.
-
-    Raises:
-        StageError: the file is unreadable, has other columns, or holds a sample twice.
-    """
+    """What `write_rows` wrote. StageError: it is unreadable, has other columns, or holds a sample twice."""
     import pyarrow.parquet as pq
 
     path = out_dir / ROWS_NAME
@@ -110,11 +104,7 @@ class Journal:
         self._path = out_dir / JOURNAL_NAME
         self.rows: dict[int, Row] = {}
         self.seconds = 0.0  # that they took, in all runs
-        if self._path.exists():
-            self._read()
-
-    def _read(self) -> None:
-        for line in self._path.read_text().splitlines():
+        for line in self._path.read_text().splitlines() if self._path.exists() else ():
             try:
                 record = json.loads(line)
                 if record.keys() == {"seconds"}:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.backends import check_backend
+from tokenweight.evaluation.backends import check_backend, load
 from tokenweight.evaluation.benchmark import AskedBenchmark, PassBenchmark, Unit, UnitRun
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, Row, read_rows, write_json, write_rows
@@ -27,23 +28,16 @@ if TYPE_CHECKING:
     from tokenweight.evaluation.loaded_model import LoadedModel
 
 
-class UnitWriter:
-    """A unit at work: its rows so far, kept in a journal, and its end."""
-
-    def __init__(self, run: UnitRun) -> None:
-        self.unit, self.out_dir = run.unit, run.out_dir
-        self.journal = Journal(run.out_dir)
-
-    def finish(self, n_expected: int, notes: dict[str, Any] | None = None) -> Unit:
-        """Write summary.json, then rows.parquet; the unit is complete with the latter."""
-        rows = list(self.journal.rows.values())
-        # Of this process, which holds the model; the store's record is about the one that asked for the unit.
-        notes = {**(notes or {}), "peak_memory_bytes": peak_memory_bytes()}
-        content = summary(rows, self.unit, n_expected=n_expected, seconds=self.journal.seconds, notes=notes)
-        write_json(content, self.out_dir / SUMMARY_NAME)
-        write_rows(rows, self.out_dir)
-        self.journal.remove()
-        return self.unit
+def _finish(run: UnitRun, journal: Journal, n_expected: int, notes: dict[str, Any] | None = None) -> Unit:
+    """Write summary.json, then rows.parquet; the unit is complete with the latter."""
+    rows = list(journal.rows.values())
+    # Of this process, which holds the model; the store's record is about the one that asked for the unit.
+    notes = {**(notes or {}), "peak_memory_bytes": peak_memory_bytes()}
+    content = summary(rows, run.unit, n_expected=n_expected, seconds=journal.seconds, notes=notes)
+    write_json(content, run.out_dir / SUMMARY_NAME)
+    write_rows(rows, run.out_dir)
+    journal.remove()
+    return run.unit
 
 
 def is_complete(out_dir: Path) -> bool:
@@ -85,12 +79,10 @@ def evaluate_checkpoint(
     check_backend(evaluation.backend)
     if execution.tensor_parallel > 1 and evaluation.backend == "hf":
         raise UserError("tensor_parallel: belongs to --backend vllm; with hf each model must fit one GPU")
-    from tokenweight.evaluation.backends import load
-
-    if loaded is None:
-        model = load(evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
-    else:
-        model = loaded()
+    model = (
+        loaded() if loaded
+        else load(evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
+    )  # fmt: skip
     yield from evaluate(model, left, evaluation, progress)
 
 
@@ -112,82 +104,81 @@ def evaluate(
 def _read(
     benchmark: PassBenchmark, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
-    writers = [UnitWriter(run) for run in runs]
-    rows = {writer.unit: writer.journal.rows for writer in writers}
+    journals = {run.unit: Journal(run.out_dir) for run in runs}
+    rows = {unit: journal.rows for unit, journal in journals.items()}
     done, total = len(set.intersection(*map(set, rows.values()))), benchmark.total(evaluation)
     notes: dict[str, Any] = {}
     what = f"{benchmark.name} {benchmark.texts}"
     progress(0, total, what)
     started = time.monotonic()
     for step in benchmark.steps(runs, evaluation, model, rows):
-        share = (time.monotonic() - started) / len(writers)
-        for writer in writers:
-            writer.journal.append(step.rows.get(writer.unit, ()), share)
+        share = (time.monotonic() - started) / len(runs)
+        for unit, journal in journals.items():
+            journal.append(step.rows.get(unit, ()), share)
         done, notes = step.done, dict(step.notes)
         progress(done, max(total, done), what)
         started = time.monotonic()
-    for writer in writers:
-        own = list(writer.journal.rows.values())
-        yield writer.finish(n_expected=len(own), notes=notes | benchmark.notes(own, done))
+    for run in runs:
+        own = list(rows[run.unit].values())
+        yield _finish(run, journals[run.unit], len(own), notes | benchmark.notes(own, done))
 
 
 # --- Benchmarks that ask the model -------------------------------------------------------------
+
+Asked = tuple[UnitRun, Sample]
 
 
 def _ask(
     benchmark: AskedBenchmark, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     samples = benchmark.samples(runs, evaluation, model)
-    waiting: list[tuple[UnitWriter, Sample]] = []
-    for writer in map(UnitWriter, runs):
-        own = samples[writer.unit]
-        writer.journal.keep_only({sample.doc_id: sample.prompt_sha256 for sample in own})
-        missing = [sample for sample in own if sample.doc_id not in writer.journal.rows]
-        waiting += [(writer, sample) for sample in missing]
+    journals = {run.unit: Journal(run.out_dir) for run in runs}
+    waiting: list[Asked] = []
+    for run in runs:
+        own, journal = samples[run.unit], journals[run.unit]
+        journal.keep_only({sample.doc_id: sample.prompt_sha256 for sample in own})
+        missing = [(run, sample) for sample in own if sample.doc_id not in journal.rows]
+        waiting += missing
         if not missing:
-            yield writer.finish(len(own))
+            yield _finish(run, journal, len(own))
     total, done = len(waiting), 0
     what = f"{benchmark.name} samples"
     progress(0, total, what)
     for batch in _batches(waiting, model):
         started = time.monotonic()
         outputs = _outputs([sample for _, sample in batch], model)
-        new: dict[UnitWriter, list[Row]] = {}
-        for (writer, sample), output in zip(batch, outputs, strict=True):
-            task = writer.unit.task
+        new: dict[Unit, list[Row]] = {}
+        for (run, sample), output in zip(batch, outputs, strict=True):
+            task = run.unit.task
             scored = benchmark.score(task, output, sample.references, sample.all_classes, evaluation)
-            new.setdefault(writer, []).append(sample.row(output, benchmark.metric(task), scored))
+            new.setdefault(run.unit, []).append(sample.row(output, benchmark.metric(task), scored))
         share = (time.monotonic() - started) / len(batch)
         done += len(batch)
         progress(done, total, what)
-        for writer, rows in new.items():
-            writer.journal.append(rows, share * len(rows))
-            if len(writer.journal.rows) == len(samples[writer.unit]):
-                yield writer.finish(len(samples[writer.unit]))
+        for run in {run.unit: run for run, _ in batch}.values():
+            journal, rows, expected = journals[run.unit], new[run.unit], len(samples[run.unit])
+            journal.append(rows, share * len(rows))
+            if len(journal.rows) == expected:
+                yield _finish(run, journal, expected)
 
 
-def _batches(waiting: list[tuple[UnitWriter, Sample]], model: LoadedModel) -> Iterator[list[tuple[UnitWriter, Sample]]]:
+def _batches(waiting: list[Asked], model: LoadedModel) -> Iterator[list[Asked]]:
     """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
 
     def arguments(sample: Sample) -> tuple[int, str]:
         return sample.new_tokens, repr(sample.instances[0].args[1:]) if sample.new_tokens else ""
 
-    def order(item: tuple[UnitWriter, Sample]) -> tuple[Any, ...]:
-        writer, sample = item
-        return *arguments(sample), -sample.prompt.n_tokens, writer.unit.id, sample.doc_id
+    def order(item: Asked) -> tuple[Any, ...]:
+        run, sample = item
+        return *arguments(sample), -sample.prompt.n_tokens, run.unit.id, sample.doc_id
 
-    batch: list[tuple[UnitWriter, Sample]] = []
-    for item in sorted(waiting, key=order):
-        sample = item[1]
-        if batch:
-            first = batch[0][1]
-            longest = first.prompt.n_tokens + first.new_tokens
-            if arguments(sample) != arguments(first) or len(batch) >= model.batch_size(longest, first.new_tokens):
-                yield batch
-                batch = []
-        batch.append(item)
-    if batch:
-        yield batch
+    for _, alike in groupby(sorted(waiting, key=order), key=lambda item: arguments(item[1])):
+        left = list(alike)
+        while left:
+            longest = left[0][1]
+            size = model.batch_size(longest.prompt.n_tokens + longest.new_tokens, longest.new_tokens)
+            yield left[:size]
+            left = left[size:]
 
 
 def _outputs(samples: list[Sample], model: LoadedModel) -> list[str]:

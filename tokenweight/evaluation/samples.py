@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tokenweight.evaluation.loaded_model import Prompt
 from tokenweight.evaluation.rows import Row, sha256_text
 
 if TYPE_CHECKING:
@@ -14,6 +13,21 @@ if TYPE_CHECKING:
 
 ECHO_HEAD_CHARACTERS = 40
 ECHO_TAIL_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
+
+    text: str
+    n_tokens: int
+    untruncated_tokens: int
+    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
+    left_truncated: bool = False  # the text itself was cut, not only examples left out
+
+    @property
+    def truncated(self) -> bool:
+        return self.n_tokens < self.untruncated_tokens
 
 
 @dataclass(frozen=True)
@@ -57,14 +71,12 @@ class Sample:
             truncated=prompt.truncated,
             length_words=self.length_words,
             output=output,
-            filtered=scored.filtered,
             reference=json.dumps(self.references),
             metric=metric,
-            score=scored.score,
-            tolerant_score=scored.tolerant_score,
             bos_tokens=prompt.bos_tokens,
             left_truncated=prompt.left_truncated,
             echoed=self.new_tokens > 0 and echoes(output, self.text),
+            **vars(scored),
         )
 
 

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
 
 
 def smoke_eval_dir() -> Path:
@@ -16,4 +16,4 @@ def smoke_eval_dir() -> Path:
 def table(name: str) -> Any:
     """The content of one of this room's YAML files, e.g. `ruler/tasks`."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return YAML(typ="safe", pure=True).load(text)

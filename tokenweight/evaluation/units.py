@@ -67,11 +67,7 @@ def template_of(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
 
 
 def protocol(unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-    """How a unit's model is asked, beside its settings: versions of prompts and harness, generation, the hub's data.
-
-    Raises:
-        UserError: the benchmark needs the backend hf.
-    """
+    """How a unit's model is asked, beside its settings. UserError: the benchmark needs the backend hf."""
     benchmark = benchmark_of(unit)
     if evaluation.backend != "hf" and benchmark.one_pass:
         raise UserError(

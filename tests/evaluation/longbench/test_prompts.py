@@ -12,7 +12,7 @@ from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark
-from tokenweight.evaluation.longbench.data import hub_prompt, load_samples, longbench_files, truncate_middle
+from tokenweight.evaluation.longbench.benchmark import hub_prompt, load_samples, local_file, truncate_middle
 from tokenweight.evaluation.longbench.tasks import TASKS
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import Evaluation, LongBench
@@ -29,11 +29,11 @@ ROW = {
 @pytest.mark.parametrize("task", TASKS)
 def test_prompts_are_the_official_ones(task: str, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     (tmp_path / f"{task}.jsonl").write_text(json.dumps(ROW | {"answers": ["Paragraph 1"], "all_classes": ["A"]}) + "\n")
-    sample = load_samples(task, LongBench(data=str(tmp_path)))[0]
+    prompt, _ = load_samples(task, LongBench(data=str(tmp_path)))[0]
     spec = TASKS[task]
     golden(
         f"{task}.txt",
-        f"{sample.prompt}<GENERATE>\n--- at most {spec.max_new_tokens} tokens, {spec.metric}, {spec.category}\n",
+        f"{prompt}<GENERATE>\n--- at most {spec.max_new_tokens} tokens, {spec.metric}, {spec.category}\n",
     )
 
 
@@ -71,9 +71,9 @@ def test_hub_rows_are_read_at_a_pinned_revision(monkeypatch: pytest.MonkeyPatch)
         return [{**row, "answers": ["A"], "length": 3, "all_classes": None}]
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    sample = load_samples("samsum", LongBench(data="hub"))[0]
-    assert sample.prompt == TASKS["samsum"].template.format(context="TEXT", input="Dialogue: D\nSummary: ")
-    assert (sample.answers, sample.length_words) == (["A"], 3)
+    prompt, row = load_samples("samsum", LongBench(data="hub"))[0]
+    assert prompt == TASKS["samsum"].template.format(context="TEXT", input="Dialogue: D\nSummary: ")
+    assert (row["answers"], row["length"]) == (["A"], 3)
 
 
 def test_a_hub_out_of_reach_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,14 +120,14 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"longbench.data: .*lcc.jsonl does not exist"):
         load_samples("lcc", data)
     with pytest.raises(UserError, match=r"longbench task 'lsht'"):
-        longbench_files("lsht", data)
+        local_file("lsht", data)
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
     with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
         load_samples("lcc", data)
     for task, wrong, told in (
-        ("lcc", {"answers": []}, "answers is no list of references"),
-        ("passage_retrieval_en", {"answers": ["third"]}, "answers must read 'Paragraph N', not 'third'"),
-        ("trec", {"answers": ["Place"]}, "has no field 'all_classes'"),
+        ("lcc", {"answers": []}, "answers is no list of texts"),
+        ("passage_retrieval_en", {"answers": ["third"]}, "an answer does not read 'Paragraph N'"),
+        ("trec", {"answers": ["Place"]}, "all_classes is no list of class names"),
     ):
         (tmp_path / f"{task}.jsonl").write_text(json.dumps({"input": "", "context": "", "length": 1} | wrong) + "\n")
         with pytest.raises(UserError, match=f"{task}.jsonl line 1: {told}"):
@@ -135,5 +135,5 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     (tmp_path / "lcc.jsonl").write_text("\n")
     with pytest.raises(UserError, match="no sample of lcc"):
         load_samples("lcc", data)
-    assert longbench_files("lcc", data) == [tmp_path / "lcc.jsonl"]
-    assert longbench_files("lcc", LongBench(data="hub")) == []
+    assert local_file("lcc", data) == tmp_path / "lcc.jsonl"
+    assert local_file("lcc", LongBench(data="hub")) is None

@@ -1,19 +1,29 @@
-"""LongBench as a benchmark: units, identity, prompts and scores of its 16 English tasks (Section 4, Evaluation)."""
+"""LongBench as a benchmark: units, samples, prompts cut in the middle, scores of its 16 English tasks (Section 4).
+
+Samples are local JSONL, the hub's parquet mirror, or shipped.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit, greedy
-from tokenweight.evaluation.longbench.data import HUB, load_samples, longbench_files, truncate_middle
-from tokenweight.evaluation.longbench.metrics import score_longbench
-from tokenweight.evaluation.longbench.tasks import TASKS, longbench_task
+from tokenweight.evaluation.jsonl import rows
+from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
+from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask, longbench_task
 from tokenweight.evaluation.prompts import PromptedBenchmark, prompt_record, write_prompts
 from tokenweight.evaluation.samples import Scored
-from tokenweight.evaluation.tokens import token_counter
+from tokenweight.evaluation.shipped import smoke_eval_dir
+from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import LongBench as Settings
+
+HUB = HubData(  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
+    "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
+)
 
 
 class LongBench(PromptedBenchmark):
@@ -26,8 +36,7 @@ class LongBench(PromptedBenchmark):
         return [Unit(self.name, task) for task in TASKS]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        files = longbench_files(unit.task, evaluation.longbench)
-        return {"longbench.data": files} if files else {}
+        return {"longbench.data": [file]} if (file := local_file(unit.task, evaluation.longbench)) else {}
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
         return HUB if evaluation.longbench.data == "hub" else None
@@ -61,21 +70,93 @@ class LongBench(PromptedBenchmark):
         counter = token_counter(tokenizer_dir)
         max_new_tokens = min(task.max_new_tokens, settings.max_new_tokens or task.max_new_tokens)
         budget_tokens = context_tokens - max_new_tokens
-        rows = []
-        for doc_id, sample in enumerate(load_samples(unit.task, settings)):
-            prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(sample.prompt, budget_tokens, counter)
-            rows.append(
-                prompt_record(
-                    doc_id,
-                    prompt,
-                    sample.answers,
-                    max_new_tokens,
-                    n_prompt_tokens,
-                    untruncated_tokens=untruncated_tokens,
-                    truncated=untruncated_tokens > budget_tokens,
-                    length_words=sample.length_words,
-                    all_classes=sample.all_classes,
-                )
-            )
-        fill = sum(row["n_prompt_tokens"] for row in rows) / len(rows) / budget_tokens
-        return write_prompts(rows, out_dir, fill_ratio_mean=round(fill, 4))
+        made = []
+        for doc_id, (whole, row) in enumerate(load_samples(unit.task, settings)):
+            prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(whole, budget_tokens, counter)
+            cut = {"untruncated_tokens": untruncated_tokens, "truncated": untruncated_tokens > budget_tokens}
+            own = {"length_words": row.get("length"), "all_classes": row.get("all_classes")}
+            answers = list(row["answers"])
+            made.append(prompt_record(doc_id, prompt, answers, max_new_tokens, n_prompt_tokens, **cut, **own))
+        fill = sum(row["n_prompt_tokens"] for row in made) / len(made) / budget_tokens
+        return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
+
+
+def local_file(task: str, longbench: Settings) -> Path | None:
+    """Raw local file of a task (its content is identity); none for the hub, whose revision is."""
+    name = f"{longbench_task(task).name}.jsonl"
+    if longbench.data == "hub":
+        return None
+    path = Path(longbench.data) / name if longbench.data else smoke_eval_dir() / "longbench" / name
+    if not path.exists():
+        raise UserError(f"longbench.data: {path} does not exist; give the directory of the official JSONL, or 'hub'")
+    return path
+
+
+def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
+    """Prompt, before any cut, and row of a task's samples in the data's order, at most `longbench.samples`.
+
+    Raises:
+        UserError: missing file, or a line that lacks a field (names both).
+    """
+    spec, path = longbench_task(task), local_file(task, longbench)
+    samples = list(_from_file(spec, path) if path else _from_hub(spec))
+    if not samples:
+        raise UserError(f"longbench.data: no sample of {task}; give the official test file")
+    return samples[: longbench.samples]
+
+
+def _from_file(spec: LongBenchTask, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, row in rows(path, "input", "context", "answers", "length"):
+        if wrong := unscorable(spec.name, row):
+            raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
+        yield spec.template.format(context=row["context"], input=row["input"]), row
+
+
+def _from_hub(spec: LongBenchTask) -> Iterator[tuple[str, dict[str, Any]]]:
+    from datasets import load_dataset
+
+    try:
+        mirror = load_dataset(HUB.repo_id, spec.name, split="test", revision=HUB.revision)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"longbench.data: {HUB.repo_id} ({spec.name}) cannot be loaded ({type(error).__name__}); "
+            "go online once, or give a directory of the official JSONL"
+        ) from error
+    for row in mirror:
+        yield hub_prompt(spec, row), row
+
+
+def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
+    """The official prompt of a row of the mirror.
+
+    The mirror was made for a library that caches contexts: its `context` and `question` already hold the
+    official template's text, and the prompt is context + question + answer_prefix.
+    """
+    context, question = str(row["context"]), str(row["question"])
+    if context.startswith(spec.template.partition("{context}")[0]):
+        prefix = str(row["answer_prefix"])
+        # Few-shot inputs end with the prefix already; the mirror cut it off where no space followed it.
+        return context + question + ("" if question.rstrip().endswith(prefix.strip()) else prefix)
+    return spec.template.format(context=context, input=question)
+
+
+def truncate_middle(prompt: str, budget_tokens: int, counter: TokenCounter) -> tuple[str, int, int]:
+    """The prompt (without BOS), its middle removed if it exceeds the budget with BOS (LongBench's and LCEG's way).
+
+    Returns it, its tokens, and its tokens before the cut, both with BOS where the tokenizer adds one.
+
+    Raises:
+        UserError: the budget leaves no room for a prompt.
+    """
+    ids = counter.encode(prompt)
+    untruncated = len(ids) + counter.special_tokens
+    half = budget_tokens // 2
+    if half <= counter.special_tokens:
+        raise UserError(f"context_tokens: {budget_tokens} tokens are left for a prompt; use a model with more context")
+    kept, n_tokens = prompt, untruncated
+    # Tokens of the joined text can outnumber the kept ones by a few at the seam: cut those off as well.
+    while n_tokens > budget_tokens:
+        kept = counter.decode(ids[: half - counter.special_tokens]) + counter.decode(ids[-half:])
+        n_tokens = len(counter.encode(kept)) + counter.special_tokens
+        half -= 1
+    return kept, n_tokens, untruncated

@@ -7,24 +7,22 @@ import string
 from collections import Counter
 from collections.abc import Callable
 from difflib import SequenceMatcher
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.longbench.tasks import FirstLine, LongBenchTask, Metric, longbench_task
+from tokenweight.evaluation.longbench.tasks import FirstLine, LongBenchTask, longbench_task
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def normalize_answer(text: str) -> str:
-    """Lower case, without punctuation, articles and extra white space (SQuAD's normalisation)."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+_PARAGRAPH = re.compile(r"Paragraph (\d+)")
 
 
 def qa_f1(prediction: str, reference: str) -> float:
-    """F1 of the words of both, normalised."""
-    return word_f1(normalize_answer(prediction).split(), normalize_answer(reference).split())
+    """F1 of the words of both: lower case, without punctuation and articles (SQuAD's normalisation)."""
+    return word_f1(
+        *(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split() for text in (prediction, reference))
+    )
 
 
 def word_f1(predicted: list[str], expected: list[str]) -> float:
@@ -36,7 +34,7 @@ def word_f1(predicted: list[str], expected: list[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _rouge() -> Any:
     from rouge import Rouge
 
@@ -61,25 +59,18 @@ def classification(prediction: str, reference: str, all_classes: list[str]) -> f
     return 1.0 / len(found) if reference in found else 0.0
 
 
-def _share_of_numbers(prediction: str, expected: str) -> float:
-    numbers = re.findall(r"\d+", prediction)
-    return numbers.count(expected) / len(numbers) if numbers else 0.0
-
-
-PARAGRAPH = re.compile(r"Paragraph (\d+)")
-
-
 def retrieval(prediction: str, reference: str) -> float:
     """Share of the prediction's numbers that are the paragraph's number."""
-    paragraph = PARAGRAPH.search(reference)
+    paragraph = _PARAGRAPH.search(reference)
     if paragraph is None:
         raise UserError(f"passage_retrieval_en: a reference must read 'Paragraph N', not {reference!r}")
-    return _share_of_numbers(prediction, paragraph.group(1))
+    return count(prediction, paragraph.group(1))
 
 
 def count(prediction: str, reference: str) -> float:
     """Share of the prediction's numbers that are the right count."""
-    return _share_of_numbers(prediction, str(reference))
+    numbers = re.findall(r"\d+", prediction)
+    return numbers.count(str(reference)) / len(numbers) if numbers else 0.0
 
 
 def code_line(prediction: str) -> str:
@@ -102,7 +93,7 @@ def code_similarity(prediction: str, reference: str) -> float:
     return round(100 * SequenceMatcher(None, line, reference).ratio()) / 100
 
 
-METRICS: dict[Metric, Callable[[str, str], float]] = {
+METRICS: dict[str, Callable[[str, str], float]] = {
     "qa_f1": qa_f1, "rouge_l": rouge_l, "retrieval": retrieval, "count": count, "code_similarity": code_similarity,
 }  # fmt: skip
 
@@ -110,14 +101,9 @@ METRICS: dict[Metric, Callable[[str, str], float]] = {
 def score_longbench(
     task: str, output: str, references: list[str], all_classes: list[str] | None, first_line: FirstLine
 ) -> tuple[str, float]:
-    """Filtered prediction and its score in 0..1, the maximum over `references`.
+    """Filtered prediction and its score in 0..1, the maximum over `references`; of trec by the names of `all_classes`.
 
-    Args:
-        task: name of one of the 16 English tasks.
-        output: what the model generated, prompt excluded.
-        references: all accepted answers.
-        all_classes: class names (trec only).
-        first_line: which tasks keep only the first line (`lceg` as the paper, `thudm` as LongBench's own code).
+    `first_line`: which tasks keep only the first line (`lceg` as the paper, `thudm` as LongBench's own code).
     """
     spec = longbench_task(task)
     filtered = first_line_of(output) if spec.takes_first_line(first_line) else output
@@ -136,3 +122,15 @@ def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_cl
     else:
         scores = [METRICS[spec.metric](filtered, reference) for reference in references]
     return max(scores, default=0.0)
+
+
+def unscorable(task: str, row: dict[str, Any]) -> str | None:
+    """What of a sample's `answers` and `all_classes` the task's metric could not read."""
+    answers, classes, metric = row["answers"], row.get("all_classes"), longbench_task(task).metric
+    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
+        return "answers is no list of texts"
+    if metric == "classification" and not (isinstance(classes, list) and classes):
+        return "all_classes is no list of class names"
+    if metric == "retrieval" and not all(_PARAGRAPH.search(answer) for answer in answers):
+        return "an answer does not read 'Paragraph N'"
+    return None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.jsonl import check_folder, rows
-from tokenweight.evaluation.longbench.metrics import score_longbench
+from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
 from tokenweight.evaluation.longbench.tasks import TASKS, FirstLine
 
 
@@ -43,7 +43,7 @@ def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, TaskSc
 def _predictions(path: Path) -> list[tuple[str, list[str], list[str] | None]]:
     found = []
     for number, row in rows(path, "pred", "answers"):
-        if problem := _problem(path.stem, row):
+        if problem := unscorable(path.stem, row) if isinstance(row["pred"], str) else "pred is no text":
             raise UserError(f"{path} line {number}: {problem}; expected lines as LongBench's pred.py writes them")
         found.append((row["pred"], row["answers"], row.get("all_classes")))
     if not found:
@@ -51,30 +51,13 @@ def _predictions(path: Path) -> list[tuple[str, list[str], list[str] | None]]:
     return found
 
 
-def _problem(task: str, row: dict[str, Any]) -> str | None:
-    """What keeps a line from being scored."""
-    if not isinstance(row["pred"], str):
-        return "pred is no text"
-    answers, classes = row["answers"], row.get("all_classes")
-    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
-        return "answers is no list of texts"
-    if TASKS[task].metric == "classification" and not (isinstance(classes, list) and classes):
-        return "all_classes is no list of class names"
-    if TASKS[task].metric == "retrieval" and not all("Paragraph " in answer for answer in answers):
-        return "an answer does not read 'Paragraph N'"
-    return None
-
-
 def categories(scores: dict[str, TaskScore]) -> dict[str, float]:
     """Plain mean of each category whose tasks are all there, in official order."""
     members: dict[str, list[str]] = {}
     for task in TASKS.values():
         members.setdefault(task.category, []).append(task.name)
-    return {
-        category: fmean(scores[name].score for name in names)
-        for category, names in members.items()
-        if scores.keys() >= set(names)
-    }
+    complete = {category: names for category, names in members.items() if scores.keys() >= set(names)}
+    return {category: fmean(scores[name].score for name in names) for category, names in complete.items()}
 
 
 def mean(scores: dict[str, TaskScore]) -> float | None:

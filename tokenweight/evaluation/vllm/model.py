@@ -92,9 +92,7 @@ class VllmModel(LoadedModel):
         return answers
 
 
-def load(checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision) -> VllmModel:
-    """The checkpoint by vLLM; see :func:`tokenweight.evaluation.backends.load`."""
-    return VllmModel(checkpoint_dir, context_tokens, execution, precision)
+load = VllmModel
 
 
 def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:
