@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.backends import check_backend
-from tokenweight.evaluation.hub_data import unreachable
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.evaluation.units import BENCHMARKS, unreachable
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
 from tokenweight.planning.plan import schedule, shortened

@@ -22,7 +22,10 @@ COMMANDS = {
     "show-config": ("recipes:show_config", "Print a recipe with the origin of each value."),
     "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
     "targets": ("targets:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
-    "evaluate": ("evaluate:evaluate", "Run the paper's evaluation on any causal language model, and write its table."),
+    "evaluate": (
+        "evaluation:evaluate",
+        "Run the paper's evaluation on any causal language model, and write its table.",
+    ),
     "runtimes": ("report:runtimes", "Render Table 6, the run time of each weighting, from measurements on your GPUs."),
     "audit": ("report:audit", "Recompute what follows from other numbers of the paper, and list what does not."),
     "doctor": ("doctor:doctor", "Show what is here and what is missing: packages, GPUs, disk, data, credentials."),

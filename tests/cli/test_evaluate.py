@@ -258,7 +258,7 @@ def test_scale_paper_wants_a_gpu_and_its_data(run: Run, monkeypatch: pytest.Monk
 def test_hub_data_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import HfApi
 
-    from tokenweight.evaluation.hub_data import unreachable
+    from tokenweight.evaluation.units import unreachable
     from tokenweight.recipes import load
 
     def offline(self: HfApi, repo_id: str, **_: Any) -> None:

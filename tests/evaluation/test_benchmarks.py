@@ -16,7 +16,7 @@ from tokenweight.evaluation.units import BENCHMARKS, benchmark_of, units
 from tokenweight.recipes.schema import Evaluation
 
 ROOM = Path(__file__).parents[2] / "tokenweight" / "evaluation"
-SHARED = ("benchmark", "guards", "hub_data", "prompts", "rescoring", "rows", "run", "samples")
+SHARED = ("benchmark", "guards", "rescoring", "rows", "run", "samples")
 
 
 class Letters(PassBenchmark):

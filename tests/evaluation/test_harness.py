@@ -12,7 +12,7 @@ import torch
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.hf_model import HFModel
-from tokenweight.evaluation.prompts import unit_samples
+from tokenweight.evaluation.samples import unit_samples
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Execution
 

@@ -17,8 +17,7 @@ from tokenweight.corpus.sources import documents
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation import pmi as pmi_module
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.pmi import document_chunks
-from tokenweight.evaluation.pmi_histogram import EDGES, HISTOGRAM_NAME, ChunkValues, Histogram, resume, tally
+from tokenweight.evaluation.pmi import EDGES, HISTOGRAM_NAME, ChunkValues, Histogram, document_chunks, resume, tally
 from tokenweight.evaluation.rows import Journal, Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit, units

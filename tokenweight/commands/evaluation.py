@@ -1,8 +1,10 @@
-"""The commands `ruler generate`, `rescore` and `data fetch`: their options, and what they print."""
+"""The commands `evaluate`, `ruler generate`, `rescore` and `data fetch`: their options, and what they print."""
 
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal
@@ -10,23 +12,48 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tokenweight.commands.command import command
+from tokenweight.commands.experiments import make_and_show
 from tokenweight.commands.showing import print_json
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench.tasks import FirstLine
 from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
 from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.files import check_writable, write_files
-from tokenweight.recipes.options import JsonOption
+from tokenweight.flat import Part
+from tokenweight.pipeline.opened import open_store
+from tokenweight.recipes.options import EvaluationInputs, JsonOption, ModelOptions, RunOptions
 
-# What the library calls its arguments (they come from recipes as well), and what this command calls them.
-_OPTIONS = {
-    "ruler task": "--task",
-    "ruler.lengths_tokens:": "--length:",
-    "ruler.samples:": "--samples:",
-    "ruler.haystack:": "--haystack:",
-    "ruler.squad:": "--squad:",
-    "ruler.hotpotqa:": "--hotpotqa:",
-}
+
+@command
+def evaluate(
+    *,
+    models: Annotated[list[str], Field(description="Checkpoint directory or hub id; repeat for more rows")],
+    benchmarks: Annotated[
+        str | None,
+        Field(
+            description="Comma-separated benchmarks of ruler,longbench,mmlu,bbh,perplexity,pmi. Default: all but pmi"
+        ),
+    ] = None,
+    lengths: Annotated[
+        str | None,
+        Field(
+            description="Comma-separated lengths of RULER and perplexity in tokens, for example 4096,8192. Default: what fits"
+        ),
+    ] = None,
+    inputs: EvaluationInputs,
+    how: ModelOptions,
+    options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
+    as_json: JsonOption = False,
+) -> None:
+    """The paper's evaluation of any models as they are."""
+    from tokenweight.evaluation.backends import evaluation_execution
+    from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models, lacks_anything, plan_models
+
+    chosen, wanted = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)
+    place, found = open_store(options.store), find_models(models, how)
+    planned = plan_models(found, how, inputs, place, benchmarks=chosen, lengths_tokens=wanted)
+    lacks_anything(planned, place)  # can it be had?
+    make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
 
 
 @command
@@ -66,7 +93,9 @@ def ruler_generate(
     try:
         rows = generate(task, length, samples, seed, tokenizer, sources, profile)
     except UserError as error:
-        raise UserError(_in_options(str(error))) from error
+        # The library's words are those of recipes: ruler.lengths_tokens is --length here, ruler.squad --squad.
+        message = str(error).replace("ruler.lengths_tokens:", "--length:")
+        raise UserError(re.sub(r"^ruler[. ](task|samples|haystack|squad|hotpotqa)\b", r"--\1", message)) from error
     write_files({out: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)}, f"--out {out}", "another")
     fill = [row["length"] / length for row in rows]
     print(f"{task} at {length} tokens: {len(rows)} samples, fill ratio mean {fmean(fill):.4f}, min {min(fill):.4f}")
@@ -95,14 +124,6 @@ def data_fetch(
         raise UserError("; ".join(failures))
 
 
-def _in_options(message: str) -> str:
-    """The same message in this command's words."""
-    for name, option in _OPTIONS.items():
-        if message.startswith(name):
-            return option + message.removeprefix(name)
-    return message
-
-
 @command
 def rescore_longbench(
     directory: Annotated[Path, Field(description="Folder of <task>.jsonl with pred, answers, all_classes")],
@@ -129,7 +150,7 @@ def rescore_bbh(
     as_json: JsonOption = False,
 ) -> None:
     """Outputs of BIG-Bench-Hard, scored again."""
-    from tokenweight.evaluation.bbh_rescore import summary, table
+    from tokenweight.evaluation.bbh import as_text, summary
 
     content = summary(directory)
-    print_json(content) if as_json else print(table(content))
+    print_json(content) if as_json else print(as_text(content))

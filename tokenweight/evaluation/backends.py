@@ -26,8 +26,7 @@ def load(
 ) -> LoadedModel:
     """The checkpoint by the backend, weights and activations in that precision.
 
-    Raises:
-        UserError: the backend cannot run here, or cannot run this checkpoint.
+    UserError: the backend cannot run here, or cannot run this checkpoint.
     """
     if backend == "hf":
         from tokenweight.evaluation.hf_model import HFModel
@@ -49,11 +48,9 @@ def _room(backend: Backend, module: str) -> Any:
 def evaluation_execution(how: ModelOptions) -> Execution:
     """The scale's execution on the devices that are here.
 
-    All visible GPUs work side by side, each with a process that loads the model once; `how.processes` is their number in
-    place of that, and on a CPU. `how.tensor_parallel` is how many GPUs each process has.
-
-    Raises:
-        UserError: no GPU, or fewer than processes.
+    All visible GPUs work side by side, each with a process that loads the model once; `how.processes` is their number
+    in place of that, and on a CPU. `how.tensor_parallel` is how many GPUs each process has. UserError: no GPU, or fewer
+    than processes.
     """
     import torch
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
-from tokenweight.errors import UserError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
+from tokenweight.evaluation.jsonl import check_folder, rows
+from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 from tokenweight.evaluation.samples import Scored
 from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
@@ -22,6 +26,14 @@ NO_ANSWER = "[invalid]"  # lm-eval's word for "the pattern matched nothing"
 _STRICT = re.compile(r"(?<=the answer is )(.*)(?=.)")  # lm-eval's filter get-answer
 _TOLERANT = re.compile(r"the answer is[ \t:]*([^\n]*)", re.IGNORECASE)
 _OPTION = re.compile(r"\(?([A-Z])\)(?=\W|$)")
+
+_NAMES = "|".join(BBH_TASKS)
+# samples_<task>_<date>.jsonl, as lm-eval names them: bbh_cot_fewshot_navigate, leaderboard_bbh_navigate and so on.
+_LOG = re.compile(r"samples_(?:\w*?bbh\w*?_)?(?P<task>" + _NAMES + r")(?:_\d{4}-[^/]*)?\.jsonl")
+_ARTIFACT = re.compile(r"(?P<label>.+)--bbh-(?P<task>" + _NAMES + r")-[0-9a-f]+")  # a store's evaluate/<name>
+
+
+Output = tuple[str, str]  # of a sample, and its target
 
 
 class Bbh(HarnessBenchmark):
@@ -82,3 +94,92 @@ def tolerant_score(output: str, target: str) -> float:
         option = _OPTION.match(answer)
         answer = f"({option.group(1) if option else answer})"
     return float(answer == target)
+
+
+# --- Stored outputs, scored again: lm-eval's sample logs, or this project's per-sample rows ----------
+
+
+def summary(directory: Path) -> dict[str, Any]:
+    """Exact match in percent by lm-eval's strict pattern and by the tolerant one, of every run below `directory`.
+
+    A run is a directory of lm-eval logs, or in a store of this project the checkpoint that rows are of: its tasks, its
+    micro-average (a task weighs as much as it has samples), and the tasks that are missing. A log with several filters
+    holds a sample once for each: it counts once. UserError: no such directory, no output of a task, two files of one
+    run and task, or a line that cannot be scored (named).
+    """
+    check_folder(directory, f"samples_*.jsonl or {ROWS_NAME}")
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted([*directory.rglob("samples_*.jsonl"), *directory.rglob(ROWS_NAME)]):
+        if (place := _place(path, directory)) is None:
+            continue
+        run, task = place
+        other = found.setdefault(run, {}).setdefault(task, path)
+        if other != path:
+            raise UserError(f"{run}: {other} and {path} both hold {task}; leave the outputs of one evaluation there")
+    if not found:
+        raise UserError(f"{directory}: holds no samples_*.jsonl or {ROWS_NAME} of a BBH task; give a folder of outputs")
+    return {run: _run(files) for run, files in sorted(found.items())}
+
+
+def _run(files: dict[str, Path]) -> dict[str, Any]:
+    tasks = {task: _score(files[task]) for task in BBH_TASKS if task in files}
+    total = sum(task["n"] for task in tasks.values())
+    average = {kind: sum(task[kind] * task["n"] for task in tasks.values()) / total for kind in ("strict", "tolerant")}
+    missing = [task for task in BBH_TASKS if task not in files]
+    return {"tasks": tasks, "micro_average": average | {"n": total}, "missing": missing}
+
+
+def as_text(content: dict[str, Any]) -> str:
+    """A summary as text, one table a run."""
+    parts = []
+    for run, found in content.items():
+        lines = [run, f"{'task':40}{'n':>6}{'strict':>9}{'tolerant':>10}"]
+        average = f"micro-average, {len(found['tasks'])} of {len(BBH_TASKS)} tasks"
+        named = found["tasks"] | {average: found["micro_average"]}
+        lines += [f"{name:40}{row['n']:>6}{row['strict']:>9.2f}{row['tolerant']:>10.2f}" for name, row in named.items()]
+        if found["missing"]:
+            lines.append(f"missing: {', '.join(found['missing'])}")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _place(path: Path, directory: Path) -> tuple[str, str] | None:
+    """Run and task of a file, by its name or its directory's; None: of something else than BBH."""
+    if path.name == ROWS_NAME:
+        match = _ARTIFACT.fullmatch(path.parent.name)
+        return (match["label"], match["task"]) if match else None
+    match = _LOG.fullmatch(path.name)
+    run = path.parent.relative_to(directory).as_posix()
+    return (directory.resolve().name if run == "." else run, match["task"]) if match else None
+
+
+def _score(path: Path) -> dict[str, Any]:
+    outputs = _stored(path) if path.name == ROWS_NAME else _logged(path)
+    if not outputs:
+        raise UserError(f"{path}: holds no sample; remove it or give its outputs")
+    strict = fmean(float(strict_answer(output) == target) for output, target in outputs)
+    tolerant = fmean(tolerant_score(output, target) for output, target in outputs)
+    return {"strict": 100 * strict, "tolerant": 100 * tolerant, "n": len(outputs)}
+
+
+def _stored(path: Path) -> list[Output]:
+    try:
+        return [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
+    except StageError as error:
+        raise UserError(str(error)) from error
+
+
+def _logged(path: Path) -> list[Output]:
+    found: dict[int, Output] = {}
+    seen: set[tuple[int, str]] = set()
+    for number, row in rows(path, "doc_id", "target", "resps"):
+        where, sample = f"{path} line {number}", row["doc_id"]
+        match row["resps"]:
+            case [[str(output), *_], *_]:
+                found[sample] = (output, str(row["target"]))
+            case _:
+                raise UserError(f"{where}: resps holds no text; expected a log of generated answers")
+        if (sample, name := str(row.get("filter"))) in seen:
+            raise UserError(f"{where}: sample {sample} stands there twice; was the log appended to? give one run's")
+        seen.add((sample, name))
+    return list(found.values())

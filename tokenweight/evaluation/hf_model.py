@@ -114,8 +114,7 @@ class HFModel(LoadedModel):
     def generate(self, instances: list[Instance]) -> list[str]:
         """Greedy continuations by lm-eval, as one batch of requests with equal generation arguments.
 
-        Raises:
-            MemoryError: the GPU's memory does not hold the batch.
+        MemoryError: the GPU's memory does not hold the batch.
         """
         self.lm.batch_size_per_gpu = len(instances)
         with quiet_harness(), _memory_error():
@@ -125,8 +124,7 @@ class HFModel(LoadedModel):
     def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
         """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ.
 
-        Raises:
-            MemoryError: the GPU's memory does not hold the batch.
+        MemoryError: the GPU's memory does not hold the batch.
         """
         self.lm.batch_size_per_gpu = contexts
         with quiet_harness(), _memory_error():

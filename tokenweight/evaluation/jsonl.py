@@ -19,8 +19,7 @@ def check_folder(directory: Path, wanted: str) -> None:
 def rows(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank; each has `fields`.
 
-    Raises:
-        UserError: unreadable, not UTF-8, a line that is no JSON object (half-written, say) or lacks a field.
+    UserError: unreadable, not UTF-8, a line that is no JSON object (half-written, say) or lacks a field.
     """
     try:
         # Not splitlines(): predictions may hold characters such as U+2028 that JSON leaves as they are.

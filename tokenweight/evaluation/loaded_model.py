@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.rows import Row, sha256_ids
 from tokenweight.evaluation.samples import Prompt
 from tokenweight.evaluation.tokens import end_of_text
 from tokenweight.training.quiet import quiet_transformers
@@ -73,6 +74,18 @@ class LoadedModel(ABC):
             return None
         return sum(1 for _ in takewhile(lambda token: token == self._bos, ids))
 
+    def row_of(self, doc_id: int, ids: Any, metric: str, score: float, output: str = "") -> Row:
+        """The row of a text that was read as token ids [N], BOS included."""
+        return Row(
+            doc_id=doc_id,
+            prompt_sha256=sha256_ids(ids),
+            n_prompt_tokens=len(ids),
+            output=output,
+            metric=metric,
+            score=score,
+            bos_tokens=self.bos_tokens(ids),
+        )
+
     def read(self, text: str) -> Prompt:
         """A request as the model will read it. StageError: BOS missing though the tokenizer adds one, or doubled."""
         ids = self.encode(text)
@@ -88,8 +101,7 @@ class LoadedModel(ABC):
     def checked(self, text: str, new_tokens: int) -> Prompt:
         """A request that must fit as it is.
 
-        Raises:
-            StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
+        StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
         """
         prompt = self.read(text)
         if prompt.n_tokens + new_tokens > self.context_tokens:

@@ -15,9 +15,9 @@ from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import check_tokenizer, end_of_text, load_tokenizer
 from tokenweight.pipeline.locate import SMALL_FILES
+from tokenweight.recipes.any_model import CONTEXT_FIELDS
 from tokenweight.recipes.schema import HubBase, LocalBase
 
-CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -39,10 +39,8 @@ class ModelSpec:
 def find(name: str, revision: str | None = None, context_tokens: int | None = None) -> ModelSpec:
     """Look at a checkpoint directory, or at a model of the hub at `revision` (None: its main branch now).
 
-    `context_tokens` takes the place of what config.json says.
-
-    Raises:
-        UserError: no such model, no tokenizer, no weights, not a causal language model, or no known context.
+    `context_tokens` takes the place of what config.json says. UserError: no such model, no tokenizer, no weights, not a
+    causal language model, or no known context.
     """
     directory = Path(name).expanduser()
     local = directory.is_dir()
@@ -56,20 +54,25 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
     config = _config(name, directory)
     _check_causal(name, config)
-    _check_tokenizer(name, directory)
+    try:
+        check_tokenizer(directory)
+    except UserError:
+        raise UserError(
+            f"--model {name}: has no tokenizer (tokenizer.json, tokenizer.model or vocab.json); add its files"
+        ) from None
+    end_of_text(load_tokenizer(directory), name)
     context = context_tokens or _context_tokens(name, config)
     if context_tokens:
         _check_positions(name, directory, context_tokens)
     if local:
-        _check_weights(name, directory, config)
+        if config.get(RANDOM_SEED) is None and not [*directory.glob("*.safetensors"), *directory.glob("*.bin")]:
+            raise UserError(f"--model {name}: holds no weights (*.safetensors or *.bin); give a whole checkpoint")
         path = directory.resolve()
-        return ModelSpec(name, _label(path.name), LocalBase(path=str(path), context_tokens=context), config)
-    base = HubBase(repo_id=name, revision=directory.name, context_tokens=context)
-    return ModelSpec(name, _label(name.rpartition("/")[2]), base, config)
-
-
-def _label(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-.") or "model"
+        base: LocalBase | HubBase = LocalBase(path=str(path), context_tokens=context)
+    else:
+        base = HubBase(repo_id=name, revision=directory.name, context_tokens=context)
+    label = re.sub(r"[^A-Za-z0-9._+-]+", "-", path.name if local else name.rpartition("/")[2]).strip("-.")
+    return ModelSpec(name, label or "model", base, config)
 
 
 def _small_files(repo_id: str, revision: str | None) -> Path:
@@ -120,21 +123,6 @@ def _check_causal(name: str, config: dict[str, Any]) -> None:
             f"--model {name}: is no causal language model ({', '.join(architectures)}); "
             f"a {kind} one would be {', '.join(sorted(known))}"
         )
-
-
-def _check_tokenizer(name: str, directory: Path) -> None:
-    try:
-        check_tokenizer(directory)
-    except UserError:
-        raise UserError(
-            f"--model {name}: has no tokenizer (tokenizer.json, tokenizer.model or vocab.json); add its files"
-        ) from None
-    end_of_text(load_tokenizer(directory), name)
-
-
-def _check_weights(name: str, directory: Path, config: dict[str, Any]) -> None:
-    if config.get(RANDOM_SEED) is None and not [*directory.glob("*.safetensors"), *directory.glob("*.bin")]:
-        raise UserError(f"--model {name}: holds no weights (*.safetensors or *.bin); give a whole checkpoint")
 
 
 def _check_positions(name: str, directory: Path, context_tokens: int) -> None:

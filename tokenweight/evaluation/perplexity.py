@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.corpus.sources import documents, files_by_field
 from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, within
-from tokenweight.evaluation.rows import Row, sha256_ids
+from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Evaluation, HubCorpus
 
 if TYPE_CHECKING:
@@ -73,23 +73,17 @@ class Perplexity(CorpusBenchmark):
             longest = max(lengths.values())
             ids: list[int] = encode_prefix(model.lm.tokenizer, document.text, longest)["input_ids"][:longest]
             fitting = {unit: n for unit, n in lengths.items() if n <= len(ids)}
-            nll = _nll(nll_model, ids[: max(fitting.values())]) if fitting else None
-            done += 1
-            yield Step({unit: [_row(doc_id, ids[:n], nll, model)] for unit, n in fitting.items()}, done)
+            done, made = done + 1, {}
+            if fitting:
+                nll = _nll(nll_model, ids[: max(fitting.values())])
+                made = {
+                    unit: [model.row_of(doc_id, ids[:n], "nll", float(nll[: n - 1].mean()))]
+                    for unit, n in fitting.items()
+                }
+            yield Step(made, done)
 
     def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
         return {"documents": done, "documents_too_short": done - len(rows)}
-
-
-def _row(doc_id: int, ids: list[int], nll: Any, model: LoadedModel) -> Row:
-    return Row(
-        doc_id=doc_id,
-        prompt_sha256=sha256_ids(ids),
-        n_prompt_tokens=len(ids),
-        metric="nll",
-        score=float(nll[: len(ids) - 1].mean()),
-        bos_tokens=model.bos_tokens(ids),
-    )
 
 
 def _nll(model: Any, ids: list[int]) -> Any:

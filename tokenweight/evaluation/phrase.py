@@ -91,7 +91,22 @@ class Phrase(CorpusBenchmark):
             "tokens": [sequence.texts[token] for token in phrase],
             "about": _about(phrase, len(sequence.ids), why, evaluation.pmi.short_tokens),
         }
-        yield Step({unit: _rows(unit.task, sequence, phrase, measured[unit.task]) for unit in rows}, 1, notes)
+        digest = sha256_text(json.dumps(sequence.ids))
+        made = {
+            unit: [
+                Row(
+                    doc_id=number,
+                    prompt_sha256=digest,
+                    n_prompt_tokens=token,  # what is before it in the long pass
+                    reference=json.dumps([sequence.texts[token]]),
+                    metric=unit.task,
+                    score=float(measured[unit.task][token - 1]),
+                )
+                for number, token in enumerate(phrase)
+            ]
+            for unit in rows
+        }
+        yield Step(made, 1, notes)
 
 
 def text_problem(settings: Settings) -> str | None:
@@ -188,18 +203,3 @@ def _about(phrase: range, n_tokens: int, why: str, short_tokens: int) -> str:
         f"The phrase is tokens {phrase.start} to {phrase.stop - 1} of the {n_tokens} that the long model reads; the short "
         f"windows have {short_tokens}. {chosen}{near}"
     )
-
-
-def _rows(task: str, sequence: PhraseSequence, phrase: range, nll: Any) -> list[Row]:
-    digest = sha256_text(json.dumps(sequence.ids))
-    return [
-        Row(
-            doc_id=number,
-            prompt_sha256=digest,
-            n_prompt_tokens=token,  # what is before it in the long pass
-            reference=json.dumps([sequence.texts[token]]),
-            metric=task,
-            score=float(nll[token - 1]),
-        )
-        for number, token in enumerate(phrase)
-    ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokenweight.corpus.documents import Kind
 from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import PassBenchmark, Step, Unit, UnitRun
-from tokenweight.evaluation.rows import Row, sha256_ids
+from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
@@ -84,17 +84,11 @@ class Planted(PassBenchmark):
                 planted.short_tokens,
                 list(rows),
             )
-            shared = {
-                "doc_id": sequence,
-                "prompt_sha256": sha256_ids(ids),
-                "n_prompt_tokens": len(ids),
-                "bos_tokens": model.bos_tokens(ids.tolist()),
-            }
             made: dict[Unit, list[Row]] = {}
             for unit, value in values.items():
                 if not np.isfinite(value):
                     raise StageError(f"{unit.id}: sequence {sequence} gives {value}; the model's NLL is not finite")
-                made[unit] = [Row(metric=unit.task.partition("-")[0], score=value, **shared)]
+                made[unit] = [model.row_of(sequence, ids, unit.task.partition("-")[0], value)]
             yield Step(made, done)
 
     def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import AskedBenchmark, Unit
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
-from tokenweight.evaluation.prompts import read_prompts
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
+from tokenweight.evaluation.samples import read_prompts
 from tokenweight.evaluation.units import benchmark_named, benchmark_of
 from tokenweight.pipeline import Identity, Store
 from tokenweight.pipeline.store import read_record
@@ -75,10 +75,8 @@ def rescore_rows(
 ) -> list[Row]:
     """Rows with filtered, metric and scores computed anew from their outputs.
 
-    `prepared_dir` is the unit's prepare artifact (class names of LongBench's trec are only there).
-
-    Raises:
-        StageError: rows that hold no output (perplexity), or rows of other samples than prepared_dir's.
+    `prepared_dir` is the unit's prepare artifact (class names of LongBench's trec are only there). StageError: rows
+    that hold no output (perplexity), or rows of other samples than prepared_dir's.
     """
     benchmark = benchmark_of(unit)
     if not isinstance(benchmark, AskedBenchmark):

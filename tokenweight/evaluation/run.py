@@ -60,11 +60,8 @@ def evaluate_checkpoint(
     """Evaluate a checkpoint directory on units; yields each unit when its rows are complete.
 
     `context_tokens` is the longest input of the model: nothing longer is ever sent. Progress counts samples. `loaded`
-    gives the model where the caller keeps it for several benchmarks.
-
-    Raises:
-        UserError: data is missing or not in its official layout (before the model loads).
-        StageError: a prepared prompt does not fit, or was prepared for another tokenizer.
+    gives the model where the caller keeps it for several benchmarks. UserError: data is missing or not in its official
+    layout (before the model loads). StageError: a prepared prompt does not fit, or was prepared for another tokenizer.
     """
     left = []
     for run in runs:

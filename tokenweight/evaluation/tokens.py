@@ -88,8 +88,7 @@ class TokenCounter:
 def load_tokenizer(tokenizer_dir: Path) -> Any:
     """Tokenizer of a directory that transformers can load, or that holds a bare ``tokenizer.json``.
 
-    Raises:
-        UserError: the directory does not exist, or holds no tokenizer that can be loaded.
+    UserError: the directory does not exist, or holds no tokenizer that can be loaded.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -117,8 +116,7 @@ def check_tokenizer(tokenizer_dir: Path) -> Path:
 def end_of_text(tokenizer: Any, name: str) -> str:
     """The end-of-text token, by which a model stops; a bare tokenizer.json does not say which it is.
 
-    Raises:
-        UserError: none is known, of the tokenizer called `name`.
+    UserError: none is known, of the tokenizer called `name`.
     """
     if tokenizer.eos_token is not None:
         return str(tokenizer.eos_token)

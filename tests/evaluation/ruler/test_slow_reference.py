@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.evaluation.ruler import families, generator
+from tokenweight.evaluation.ruler import generator
 from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS
@@ -37,7 +37,7 @@ def slow_samples(task: str, length_tokens: int, samples: int, tokenizer: Path, s
     Only for lengths that hold two steps.
     """
     spec, counter, draws = TASKS[task], WholeTexts(tokenizer), PlainDraws(42)
-    family: Family = families.FAMILIES[spec.family](spec, length_tokens, counter, draws, "paper")
+    family: Family = generator.FAMILIES[spec.family](spec, length_tokens, counter, draws, "paper")
     family.open(samples, sources)
 
     def tokens(text: str) -> int:
@@ -75,7 +75,7 @@ def test_samples_are_those_of_the_slow_way(
 ) -> None:
     length_tokens = 8192 if TASKS[task].family in ("qa", "niah") else 4096
     fast = generator.generate(task, length_tokens, 4, 42, smoke_tokenizer, sources)
-    monkeypatch.setattr(families, "sentences", sentences.__wrapped__)
+    monkeypatch.setattr(generator, "sentences", sentences.__wrapped__)
     slow = slow_samples(task, length_tokens, 4, smoke_tokenizer, sources)
     assert [(s["input"] + s["answer_prefix"], s["answer_prefix"], s["outputs"]) for s in fast] == [
         (s.prompt, s.answer_prefix, s.outputs) for s in slow

@@ -14,8 +14,7 @@ from tokenweight.evaluation.benchmark import HubData, Unit, greedy
 from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
 from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask, longbench_task
-from tokenweight.evaluation.prompts import PromptedBenchmark, prompt_record, write_prompts
-from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.samples import PromptedBenchmark, Scored, prompt_record, write_prompts
 from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
@@ -95,8 +94,7 @@ def local_file(task: str, longbench: Settings) -> Path | None:
 def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
     """Prompt, before any cut, and row of a task's samples in the data's order, at most `longbench.samples`.
 
-    Raises:
-        UserError: missing file, or a line that lacks a field (names both).
+    UserError: missing file, or a line that lacks a field (names both).
     """
     spec, path = longbench_task(task), local_file(task, longbench)
     samples = list(_from_file(spec, path) if path else _from_hub(spec))
@@ -143,10 +141,8 @@ def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
 def truncate_middle(prompt: str, budget_tokens: int, counter: TokenCounter) -> tuple[str, int, int]:
     """The prompt (without BOS), its middle removed if it exceeds the budget with BOS (LongBench's and LCEG's way).
 
-    Returns it, its tokens, and its tokens before the cut, both with BOS where the tokenizer adds one.
-
-    Raises:
-        UserError: the budget leaves no room for a prompt.
+    Returns it, its tokens, and its tokens before the cut, both with BOS where the tokenizer adds one. UserError: the
+    budget leaves no room for a prompt.
     """
     ids = counter.encode(prompt)
     untruncated = len(ids) + counter.special_tokens

@@ -23,11 +23,9 @@ class TaskScore(NamedTuple):
 def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, TaskScore]:
     """Scores of every English task whose ``<task>.jsonl`` is in `directory`, in the tasks' official order.
 
-    Lines hold pred, answers, all_classes as LongBench's pred.py writes them. Repeated lines count as often as they
-    are there. Missing tasks are left out: the caller must not average over fewer than it expects.
-
-    Raises:
-        UserError: no such directory, no task in it, or a line that cannot be scored (named).
+    Lines hold pred, answers, all_classes as LongBench's pred.py writes them. Repeated lines count as often as they are
+    there. Missing tasks are left out: the caller must not average over fewer than it expects. UserError: no such
+    directory, no task in it, or a line that cannot be scored (named).
     """
     check_folder(directory, "<task>.jsonl files")
     files = [path for name in TASKS if (path := directory / f"{name}.jsonl").exists()]
@@ -68,8 +66,7 @@ def mean(scores: dict[str, TaskScore]) -> float | None:
 def published(directory: Path) -> dict[str, float]:
     """Scores of the English tasks in the folder's ``result.json``; empty where there is none.
 
-    Raises:
-        UserError: it is not a JSON object of numbers.
+    UserError: it is not a JSON object of numbers.
     """
     path = directory / "result.json"
     if not path.exists():

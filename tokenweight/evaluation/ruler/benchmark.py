@@ -8,10 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.benchmark import Unit, greedy, within
-from tokenweight.evaluation.prompts import PromptedBenchmark, prompt_record, write_prompts
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS, ruler_task
-from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.samples import PromptedBenchmark, Scored, prompt_record, write_prompts
 from tokenweight.recipes.schema import Evaluation
 
 _CONTROL = re.compile(r"[\x00-\x1f]")

@@ -82,8 +82,7 @@ def check_packages() -> None:
 def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None:
     """Fetch a source into `directory` unless it is there; what is there is checked. An interrupted one leaves no file.
 
-    Raises:
-        UserError: no network, a digest that is not the expected one, or a directory that cannot be written.
+    UserError: no network, a digest that is not the expected one, or a directory that cannot be written.
     """
     known, target, lock = PUBLISHED[name], source_file(name, directory), directory / LOCK_FILE
     try:
@@ -138,8 +137,7 @@ def _make(name: SourceName, directory: Path, expected: str | None) -> str:
 def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
     """Fetch the first of some addresses that answers, with retries, into `path`; returns that address.
 
-    Raises:
-        UserError: none answers, or gives a file of that digest.
+    UserError: none answers, or gives a file of that digest.
     """
     import pooch
     from requests import RequestException
@@ -169,10 +167,7 @@ def collect_essays(addresses: str, directory: Path) -> str:
     Of a list of addresses text files are taken as they are and of web pages the first `font` element, turned into
     Markdown; text files first, each kind in the order of names, joined without separator. One rule differs: the script
     leaves out a page that does not answer, and so gives another haystack; here nothing is made then. `directory` takes
-    what is fetched on the way.
-
-    Raises:
-        UserError: a page could not be fetched or read.
+    what is fetched on the way. UserError: a page could not be fetched or read.
     """
     import html2text
     from bs4 import BeautifulSoup

@@ -1,18 +1,277 @@
-"""Generate RULER samples: any of the 13 tasks at any length that holds it."""
+"""Generate RULER samples: how each family of tasks draws one of a given size (Appendix C), any task at any length."""
 
 from __future__ import annotations
 
+import math
+import string
+import uuid
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.families import FAMILIES
-from tokenweight.evaluation.ruler.sizing import Draws, draw_fitting, find_size
-from tokenweight.evaluation.ruler.sources import Sources
-from tokenweight.evaluation.ruler.tasks import Profile, ruler_task
+from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitting, find_size, scan
+from tokenweight.evaluation.ruler.sources import Question, Sources, haystack_words, questions
+from tokenweight.evaluation.ruler.tasks import NEEDLE, NOISE, Profile, ruler_task
+from tokenweight.evaluation.ruler.texts import needle_keys, sentences, single_words
 from tokenweight.evaluation.tokens import check_tokenizer, token_counter
 
 SHORTEST_TOKENS = 512
+_DEPTHS_PERCENT = [int(d) for d in np.round(np.linspace(0, 100, num=40, endpoint=True))]
+HOPS = 4
+DEMONSTRATION_TOKENS = 500  # the official bound on the demonstration of variable tracking, its generation included
+COMMON = 10  # common words that are asked for
+ALPHA = 2.0  # of the zeta distribution that coded words are drawn by
+_ZETA = math.pi**2 / 6  # zeta(ALPHA)
+_CODED_LETTERS = 6
+
+
+class NeedleInHaystack(Family):
+    """Retrieval. Draws samples of `size` haystack units: words of an essay, noise sentences, or needles."""
+
+    def open(self, samples: int, sources: Sources) -> None:
+        task = self.task
+        self._words = haystack_words(sources.path("haystack")) if task.source else ()
+        if task.hidden_in == "essay":
+            self.step, self.minimum = 500, 40
+            self.maximum = len(self._words) if self.official else None  # the 2024 program stops where its text ends
+        else:
+            self.step, self.minimum = (25 if self.length_tokens >= 4096 else 5), task.keys * task.values_per_key
+        self.first_size = self.step
+
+    def draw(self, index: int, size: int) -> Draft:
+        task = self.task
+        made = [
+            (self._make(task.key_type), [self._make(task.value_type) for _ in range(task.values_per_key)])
+            for _ in range(task.keys)
+        ]
+        hidden = self.draws.shuffled([self._needle(key, value) for key, values in made for value in values])
+        context = self._essay(hidden, size) if task.hidden_in == "essay" else self._lines(hidden, size)
+        asked = [made[i] for i in self.draws.python.sample(range(task.keys), task.queries)]
+        return self._asked(context, [key for key, _ in asked], [value for _, values in asked for value in values])
+
+    def _make(self, kind: str) -> str:
+        if kind == "numbers":
+            return str(self.draws.python.randint(10**6, 10**7 - 1))
+        if kind == "words":
+            return self.draws.python.choice(needle_keys())
+        return str(uuid.UUID(int=self.draws.python.getrandbits(128), version=4))
+
+    def _needle(self, key: str, value: str) -> str:
+        return NEEDLE.format(type_needle_v=self.task.value_type, key=key, value=value)
+
+    def _essay(self, hidden: list[str], size: int) -> str:
+        words = self._words
+        if not self.official and size > len(words):
+            words = words * (size // len(words) + 1)
+        document = sentences(" ".join(words[:size]).strip())
+        depths = self.draws.python.sample(_DEPTHS_PERCENT, len(hidden))
+        cuts = sorted(int(len(document) * (depth / 100)) for depth in depths)
+        parts = []
+        for start, end, needle in zip([0, *cuts], cuts, hidden, strict=False):
+            parts += [" ".join(document[start:end]), needle]
+        return " ".join([*parts, " ".join(document[cuts[-1] :])])
+
+    def _lines(self, hidden: list[str], size: int) -> str:
+        task = self.task
+        if task.hidden_in == "repeat":
+            lines = [NOISE] * size
+        else:
+            lines = [self._needle(self._make(task.key_type), self._make(task.value_type)) for _ in range(size)]
+        places = sorted(self.draws.python.sample(range(size), len(hidden)), reverse=True)
+        for place, needle in zip(places, hidden, strict=True):
+            lines.insert(place, needle)
+        return "\n".join(lines)
+
+    def _asked(self, context: str, queries: list[str], answers: list[str]) -> Draft:
+        query = ", ".join(queries[:-1]) + ", and " + queries[-1] if len(queries) > 1 else queries[0]
+        template, prefix, values = self.task.template, self.task.prefix, str(self.task.value_type)
+        if len(answers) == 1:
+            template, prefix, values = _singular(template), _singular(prefix), values[:-1]
+        prefix = prefix.format(type_needle_v=values, query=query)
+        prompt = template.format(type_needle_v=values, context=context, query=query) + prefix
+        return Draft(prompt, prefix, answers, sizing_suffix=" ".join(answers))
+
+
+def _singular(template: str) -> str:
+    return template.replace("Some", "A").replace("are all", "is").replace("are", "is")
+
+
+class VariableTracking(Family):
+    """Multi-hop tracing. Draws samples of `size` noise sentences with one chain of five assignments among them.
+
+    Without a demonstration so far it draws that: the solved example that stands before the question.
+    """
+
+    shrinks = False
+
+    def open(self, samples: int, sources: Sources) -> None:
+        self._demonstration = ""
+        self.step = self.first_size = self.minimum = 5
+        length_tokens, self.length_tokens = self.length_tokens, DEMONSTRATION_TOKENS
+        size = max(scan(self), self.minimum), self.step
+        shown, _ = draw_fitting(self, size, 0, "the demonstration of vt")
+        self.length_tokens = length_tokens
+        self._demonstration = f"{shown.prompt} {' '.join(shown.outputs)}\n\n"
+        self.step = self.first_size = 10
+        self.minimum = HOPS + 2  # below, assignments would not stand between sentences
+
+    def draw(self, index: int, size: int) -> Draft:
+        names, value, chain = self._chain()
+        template = self.task.template
+        if not self._demonstration:  # in 2024 the example lost line breaks and "above."
+            template = " ".join(template.split()[:-1])
+        prefix = self.task.prefix.format(num_v=HOPS + 1, query=value)
+        question = template.format(context=self._with_chain(chain, size), query=value) + prefix
+        if not self._demonstration:
+            return Draft(question, prefix, names, sizing_suffix=f" {names}")
+        prompt = f" {self._demonstration}\n\n{question}"
+        return Draft(prompt, prefix, names, sizing_suffix=f" {names}", measured=(question, self._demonstration))
+
+    def _chain(self) -> tuple[list[str], str, list[str]]:
+        letters = 5 if self._demonstration else 3
+        names: list[str] = []
+        while len(names) < HOPS + 1 or len(set(names)) < HOPS + 1:
+            names.append("".join(self.draws.python.choices(string.ascii_uppercase, k=letters)))
+        names = names[: HOPS + 1]
+        value = str(self.draws.numpy.randint(10000, 99999))
+        links = [f"VAR {after} = VAR {before} " for before, after in pairwise(names)]
+        return names, value, [f"VAR {names[0]} = {value}", *links]
+
+    def _with_chain(self, chain: list[str], size: int) -> str:
+        """The noise with the chain's assignments in order at drawn places."""
+        noise = [NOISE + "\n"] * size
+        if len(noise) <= len(chain):  # the official way to find more places: cut the noise at its full stops
+            pieces = [piece for sentence in noise for piece in sentence.split(".")]
+            noise = [piece + "." if piece.strip() else piece for piece in pieces]
+        places = sorted(self.draws.python.sample(range(len(noise)), len(chain)))
+        for shift, (place, assignment) in enumerate(zip(places, chain, strict=True)):
+            noise.insert(place + shift, assignment)
+        return " ".join(noise).replace(". \n", ".\n")
+
+
+class CommonWords(Family):
+    """Aggregation. Draws samples of `size` distinct words: ten are repeated often among the others; one demonstration."""
+
+    step = first_size = 10
+    minimum = COMMON
+
+    def open(self, samples: int, sources: Sources) -> None:
+        short = self.length_tokens < 4096  # where official sizes are smaller
+        # Words of the demonstration; how often common and other words stand in its list, and in the question's.
+        self._shown, self._repeats = ((20, 3, 1), (6, 1)) if short else ((40, 10, 3), (30, 3))
+        self._words = self.draws.shuffled(list(single_words()))
+        self.maximum = len(self._words)
+
+    def draw(self, index: int, size: int) -> Draft:
+        example, example_answer = self._list(*self._shown)
+        question, answer = self._list(size, *self._repeats)
+        template, prefix = self.task.template, self.task.prefix
+        demonstration = template.format(context=example) + prefix + _numbered(example_answer)
+        prompt = f"{demonstration}\n{template.format(context=question)}{prefix}"
+        return Draft(prompt, prefix, answer, sizing_suffix=" " + _numbered(answer))
+
+    def _list(self, words: int, common: int, other: int) -> tuple[str, list[str]]:
+        chosen = self.draws.python.sample(self._words, words)
+        frequent, rest = chosen[:COMMON], chosen[COMMON:]
+        return _numbered(self.draws.shuffled(frequent * common + rest * other)), frequent
+
+
+def _numbered(words: list[str]) -> str:
+    return " ".join(f"{number}. {word}" for number, word in enumerate(words, start=1))
+
+
+class FrequentWords(Family):
+    """Aggregation. Draws samples of about `size` coded words, dots included; the vocabulary stays while size is sought."""
+
+    tie_steps, reserves_generation = -1, False
+    # The 2024 program lets samples overflow by their generation. Ours never do, and would lose a step for it: up to 7 %.
+    shrink_parts = 8
+    minimum = 120  # below, the third and the fourth most frequent word could tie
+
+    def open(self, samples: int, sources: Sources) -> None:
+        self.first_size = self.length_tokens // _CODED_LETTERS
+        self.step = self.length_tokens // 32
+        self._vocabulary_words = self.length_tokens // 50
+        self._drawn: tuple[int, list[str]] | None = None
+
+    def draw(self, index: int, size: int) -> Draft:
+        if self._drawn is None or self._drawn[0] != index:
+            self._drawn = (index, self._vocabulary())
+        vocabulary = self._drawn[1]
+        words = [
+            word
+            for rank, word in enumerate(vocabulary, start=1)
+            for _ in range(int(size * (float(rank) ** -ALPHA) / _ZETA))
+        ]
+        prompt = self.task.template.format(context=" ".join(self.draws.shuffled(words))) + self.task.prefix
+        return Draft(prompt, self.task.prefix, vocabulary[1:4])
+
+    def _vocabulary(self) -> list[str]:
+        words: list[str] = []
+        while len(words) < self._vocabulary_words or len(set(words)) < self._vocabulary_words:
+            words.append("".join(self.draws.python.choices(string.ascii_lowercase, k=_CODED_LETTERS)))
+        return ["...", *self.draws.shuffled(sorted(set(words)))[1:]]  # the most frequent word is noise
+
+
+class DocumentQuestions(Family):
+    """Question answering. Draws samples of `size` documents, the question's among others; sample i asks question i."""
+
+    step = first_size = 10
+    minimum = 1
+
+    def open(self, samples: int, sources: Sources) -> None:
+        asked: Any = self.task.source  # squad or hotpotqa
+        self._questions, documents = questions(asked, sources.path(asked))
+        if len(self._questions) < samples:
+            raise UserError(
+                f"ruler.samples: {samples} asked for, the question file holds {len(self._questions)}; lower it or give "
+                "more"
+            )
+        self._documents = list(documents)
+        self.maximum = len(documents)
+
+    def draw(self, index: int, size: int) -> Draft:
+        question = self._questions[max(index, 0)]
+        documents = self._chosen(question, size)
+        context = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(documents, start=1))
+        prompt = self.task.template.format(context=context, query=question.query) + self.task.prefix
+        return Draft(prompt, self.task.prefix, question.answers, sizing_suffix=f" {question.answers}")
+
+    def _chosen(self, question: Question, size: int) -> list[str]:
+        if size >= len(self._documents):
+            shuffled = self.draws.shuffled(self._documents)
+            if self.official:  # the 2024 program shuffles its own list, so that later indices point elsewhere
+                self._documents = shuffled
+            return shuffled
+        own, related = question.own, question.related
+        if size < len(own):
+            chosen = self._fewer_than_own(question, size)
+        elif size - len(own) > len(related):
+            taken = {*own, *related}
+            others = [i for i in range(len(self._documents)) if i not in taken]
+            chosen = own + related + self.draws.python.sample(others, size - len(own) - len(related))
+        else:
+            chosen = own + self.draws.python.sample(related, size - len(own))
+        return self.draws.shuffled([self._documents[i] for i in chosen])
+
+    def _fewer_than_own(self, question: Question, size: int) -> list[int]:
+        if self.official:
+            raise ValueError("the 2024 program needs all documents that come with the question")
+        others = [i for i in question.own if i not in question.gold]
+        kept = {*question.gold, *others[: max(0, size - len(question.gold))]}
+        return [i for i in question.own if i in kept]
+
+
+FAMILIES: dict[str, type[Family]] = {
+    "niah": NeedleInHaystack,
+    "variable_tracking": VariableTracking,
+    "common_words": CommonWords,
+    "frequent_words": FrequentWords,
+    "qa": DocumentQuestions,
+}
 
 
 def generate(
@@ -28,10 +287,8 @@ def generate(
 
     `length` = BOS + prompt + tokens to generate (in profile `official-2024` as that program counts it). The same
     arguments give the same samples in any order, process and hash seed. Mistakes are reported before anything is drawn.
-
-    Raises:
-        UserError: unknown task, no tokenizer, a source that is missing or cannot be read, or a length that cannot hold
-            the task.
+    UserError: unknown task, no tokenizer, a source that is missing or cannot be read, or a length that cannot hold the
+    task.
     """
     sources, spec = sources or Sources(), ruler_task(task)
     if length_tokens < SHORTEST_TOKENS:

@@ -114,8 +114,7 @@ Size = tuple[int, int]  # for a length, and the step by which an overflowing sam
 def find_size(family: Family, what: str) -> Size:
     """The largest size, by the profile's search, at which a sample fits.
 
-    Raises:
-        UserError: the length cannot hold the task (not in profile `official-2024`).
+    UserError: the length cannot hold the task (not in profile `official-2024`).
     """
     size = scan(family)
     if family.official or size >= family.first_size + family.step:
@@ -159,8 +158,7 @@ def scan(family: Family) -> int:
 def draw_fitting(family: Family, size: Size, index: int, what: str) -> tuple[Draft, int]:
     """Sample `index`, shrunk until it fits, and its length as :meth:`Family.measure` counts it.
 
-    Raises:
-        UserError: it does not fit at the smallest size.
+    UserError: it does not fit at the smallest size.
     """
     (units, step), needed = size, 0
     tries = _OFFICIAL_REDRAWS if family.official else _REDRAWS

@@ -64,8 +64,7 @@ def _haystack_files(path: Path) -> list[Path]:
 def haystack_words(path: Path) -> tuple[str, ...]:
     """Words of the haystack: files joined without separator, split at any white space.
 
-    Raises:
-        UserError: missing, empty, not UTF-8, or JSON without a field `text`.
+    UserError: missing, empty, not UTF-8, or JSON without a field `text`.
     """
     words = tuple(re.sub(r"\s+", " ", "".join(map(_text_of, _haystack_files(path)))).split(" "))
     if not any(words):
@@ -106,8 +105,7 @@ Questions = tuple[tuple[Question, ...], tuple[str, ...]]
 def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
     """All answerable questions in the file's order, and all distinct documents in sorted order.
 
-    Raises:
-        UserError: the file is missing or not in the official schema (names the missing field).
+    UserError: the file is missing or not in the official schema (names the missing field).
     """
     data = _json(path, f"ruler.{dataset}")
     try:

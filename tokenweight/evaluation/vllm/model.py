@@ -171,24 +171,19 @@ class VllmLM(TemplateLM):  # type: ignore[misc]
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **ignored: Any
     ) -> list[tuple[float, bool]]:
         """Of continuations of one token the logits behind their context, read once; of others each prompt's own."""
-        answers: list[tuple[float, bool] | None] = [None] * len(requests)
         one_token: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)  # context -> request -> token
-        longer: list[int] = []
+        longer: dict[int, tuple[list[int], list[int]]] = {}
         for index, (_, context, continuation) in enumerate(requests):
             if len(continuation) == 1:
                 one_token[tuple(context)][index] = continuation[0]
             else:
-                longer.append(index)
-        self._read_next_tokens(one_token, answers)
-        self._read_continuations({i: requests[i][1:] for i in longer}, answers)
-        missing = sum(answer is None for answer in answers)
-        if missing:
-            raise StageError(f"vllm gave no log-likelihood for {missing} of {len(answers)} continuations")
-        return [answer for answer in answers if answer is not None]
+                longer[index] = (context, continuation)
+        found = self._next_tokens(one_token) | self._continuations(longer)
+        if missing := len(requests) - len(found):
+            raise StageError(f"vllm gave no log-likelihood for {missing} of {len(requests)} continuations")
+        return [found[index] for index in range(len(requests))]
 
-    def _read_next_tokens(
-        self, wanted: dict[tuple[int, ...], dict[int, int]], answers: list[tuple[float, bool] | None]
-    ) -> None:
+    def _next_tokens(self, wanted: dict[tuple[int, ...], dict[int, int]]) -> dict[int, tuple[float, bool]]:
         from vllm import SamplingParams
 
         settings = [
@@ -198,24 +193,25 @@ class VllmLM(TemplateLM):  # type: ignore[misc]
             for tokens in wanted.values()
         ]
         outputs = self._ask([list(context) for context in wanted], settings)
+        answers = {}
         for tokens, output in zip(wanted.values(), outputs, strict=True):
             said = output.outputs[0]
             for index, token in tokens.items():
-                found = said.logprobs[0].get(token)
-                if found is not None:
+                if (found := said.logprobs[0].get(token)) is not None:
                     answers[index] = float(found.logprob), said.token_ids[0] == token
+        return answers
 
-    def _read_continuations(
-        self, wanted: dict[int, tuple[list[int], list[int]]], answers: list[tuple[float, bool] | None]
-    ) -> None:
+    def _continuations(self, wanted: dict[int, tuple[list[int], list[int]]]) -> dict[int, tuple[float, bool]]:
         from vllm import SamplingParams
 
         setting = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
         outputs = self._ask([context + more for context, more in wanted.values()], [setting] * len(wanted))
+        answers = {}
         for (index, (context, more)), output in zip(wanted.items(), outputs, strict=True):
             found = [output.prompt_logprobs[at].get(id_) for at, id_ in enumerate(more, start=len(context))]
             if more and None not in found:
                 answers[index] = sum(float(one.logprob) for one in found), all(one.rank == 1 for one in found)
+        return answers
 
     def _ask(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
         """vLLM's answers. StageError where a prompt does not fit as it is, or was read otherwise than it was sent."""
