@@ -15,7 +15,7 @@ from tokenweight.evaluation import benchmark as benchmarks
 from tokenweight.evaluation import units
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.hf_model import HFModel
-from tokenweight.evaluation.longbench import benchmark as longbench
+from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.pipeline import Store
@@ -147,8 +147,8 @@ def test_other_longbench_data_is_other_prompts(planned: Planned, tmp_path: Path)
 
 def test_another_revision_of_hub_data_is_other_prompts(planned: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned(longbench="hub")
-    hub = replace(longbench.HUB, revision="f" * 40)
-    monkeypatch.setattr(longbench, "HUB", hub)
+    hub = replace(LongBench.hub_data, revision="f" * 40)
+    monkeypatch.setattr(LongBench, "hub_data", hub)
     own = {name for name in ALL_EVALUATED | ALL_PREPARED if "longbench" in name}
     assert changed(before, planned(longbench="hub")) == own
 

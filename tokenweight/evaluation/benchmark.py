@@ -72,20 +72,22 @@ class Benchmark(ABC):
     """One benchmark. Raise a version whenever prompts or the meaning of scores change: older samples are not reused."""
 
     name: ClassVar[str]
+    tasks: ClassVar[Sequence[str]] = ()
+    metric_name: ClassVar[str] = ""  # of all tasks; empty: each task's is its name
+    greatest_mean: ClassVar[float | None] = None  # above it a broken protocol is likelier than a good model
+    hub_data: ClassVar[HubData | None] = None  # that setting `data` "hub" reads
     template_version: ClassVar[int] = 1
     metric_version: ClassVar[int] = 1
     metric_packages: ClassVar[tuple[str, ...]] = ()
     one_pass: ClassVar[bool] = False  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
-    together: ClassVar[bool] = False  # units have few samples, which fill batches together
     classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
     scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
-    choices: ClassVar[bool] = False  # an answer is the most likely of several choices: an output is log-likelihoods
 
-    @abstractmethod
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """All units for a model that reads `context_tokens`; lengths beyond that are left out."""
+        return [Unit(self.name, task) for task in self.tasks]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         """Raw local files whose content is part of the unit's identity, by the dotted field of `evaluation` that names them.
@@ -103,9 +105,9 @@ class Benchmark(ABC):
         packages = {name: version(name) for name in self.metric_packages}
         return {"metric": self.metric(unit.task), "metric_version": self.metric_version, "metric_packages": packages}
 
-    @abstractmethod
     def metric(self, task: str) -> str:
         """Name of a task's metric."""
+        return self.metric_name or task
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """The parts of `evaluation`, by field, that the unit's samples and scores depend on, and no others."""
@@ -113,20 +115,20 @@ class Benchmark(ABC):
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
         """The hub's data that these settings read, if they do."""
-        return None
+        return self.hub_data if getattr(getattr(evaluation, self.name), "data", None) == "hub" else None
 
     def task_template_version(self, task: str) -> int:
         """Version of a task's prompts: its own where only that changed, else the benchmark's."""
         return self.template_version
 
     def implausible_mean(self, task: str) -> float | None:
-        """The mean score above which a broken protocol is likelier than a good model; None: no such score."""
-        return None
+        """The mean score of a task above which a broken protocol is likelier than a good model; None: no such score."""
+        return self.greatest_mean
 
     def prepare(
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
-        """Write a unit's prompts for one tokenizer into `out_dir` (:mod:`.prompts`); returns the summary.
+        """Write a unit's prompts for one tokenizer into `out_dir` (:mod:`.samples`); returns the summary.
 
         UserError: a source is missing, or the length cannot hold the task.
         """
@@ -171,7 +173,6 @@ class PassBenchmark(Benchmark):
     """A benchmark of one pass over texts, whose per-token NLLs all of its units come from."""
 
     one_pass = True
-    together = True
     texts: ClassVar[str]  # what is counted, for progress: "documents"
 
     @abstractmethod

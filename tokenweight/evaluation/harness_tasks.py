@@ -29,16 +29,12 @@ Documents = list[dict[str, Any]]
 class HarnessBenchmark(AskedBenchmark):
     """A benchmark that lm-eval defines: `folder` of its library, tasks named `prefix` and the unit's task."""
 
-    together = True
     folder: ClassVar[str]
     prefix: ClassVar[str]
-    tasks: ClassVar[tuple[str, ...]]
-    metric_name: ClassVar[str]
     hub_data: ClassVar[HubData]
     fewshot_order: ClassVar[str]
     files: ClassVar[tuple[str, ...]]  # of a task, in the official layout
     layout: ClassVar[str]  # what holds them, for people
-    greatest_mean: ClassVar[float]  # that a good model reaches
 
     def settings(self, evaluation: Evaluation) -> Any:
         """The benchmark's part of the evaluation's settings."""
@@ -56,9 +52,6 @@ class HarnessBenchmark(AskedBenchmark):
         """Tokens to generate; 0: log-likelihoods."""
         return 0
 
-    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        return [Unit(self.name, task) for task in self.tasks]
-
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         data = self.settings(evaluation).data
         if data == "hub":
@@ -68,15 +61,6 @@ class HarnessBenchmark(AskedBenchmark):
         if missing := [str(file) for file in files if not is_there(file)]:
             raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}")
         return {f"{self.name}.data": files}
-
-    def metric(self, task: str) -> str:
-        return self.metric_name
-
-    def implausible_mean(self, task: str) -> float:
-        return self.greatest_mean
-
-    def hub(self, evaluation: Evaluation) -> HubData | None:
-        return self.hub_data if self.settings(evaluation).data == "hub" else None
 
     def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         hub, new_tokens = self.hub(evaluation), self.new_tokens(evaluation)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicCache, StaticLayer
 
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text, quiet_harness
 from tokenweight.recipes.schema import Execution, Precision
-from tokenweight.training.models import causal_lm
+from tokenweight.training.models import causal_lm, resolve_device
 
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
@@ -83,7 +83,7 @@ class HFModel(LoadedModel):
     def __init__(
         self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
     ) -> None:
-        device = evaluation_device(execution)
+        device = resolve_device(execution.device).type
         with quiet_harness():
             tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
             model = causal_lm(checkpoint_dir, torch.bfloat16 if precision == "bf16" else torch.float32)
@@ -111,25 +111,12 @@ class HFModel(LoadedModel):
             tokens = min(tokens, self._logits_elements // self.lm.model.config.get_text_config().vocab_size)
         return max(1, min(self._max_sequences, tokens // longest_tokens))
 
-    def generate(self, instances: list[Instance]) -> list[str]:
-        """Greedy continuations by lm-eval, as one batch of requests with equal generation arguments.
-
-        MemoryError: the GPU's memory does not hold the batch.
-        """
-        self.lm.batch_size_per_gpu = len(instances)
-        with quiet_harness(), _memory_error():
-            outputs: list[str] = self.lm.generate_until(instances, disable_tqdm=True)
-        return outputs
-
-    def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
-        """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ.
-
-        MemoryError: the GPU's memory does not hold the batch.
-        """
-        self.lm.batch_size_per_gpu = contexts
-        with quiet_harness(), _memory_error():
-            answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
-        return answers
+    def ask(self, method: Callable[..., Any], instances: list[Instance], sequences: int) -> Any:
+        self.lm.batch_size_per_gpu = sequences
+        with contextlib.suppress(torch.OutOfMemoryError):
+            return super().ask(method, instances, sequences)
+        torch.cuda.empty_cache()  # when what filled it is gone
+        raise MemoryError("GPU")
 
 
 def _batch_tokens(model: Any, device: str, context_tokens: int, execution: Execution) -> int:
@@ -139,26 +126,6 @@ def _batch_tokens(model: Any, device: str, context_tokens: int, execution: Execu
         cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
         return max(context_tokens, int(share * torch.cuda.mem_get_info()[0] / cache_bytes))
     return (sequences or CPU_BATCH_SEQUENCES) * context_tokens
-
-
-@contextlib.contextmanager
-def _memory_error() -> Iterator[None]:
-    """A full GPU as a MemoryError, raised when what filled it is gone."""
-    full = False
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        full = True
-    if full:
-        torch.cuda.empty_cache()
-        raise MemoryError("GPU")
-
-
-def evaluation_device(execution: Execution) -> str:
-    """`cpu` or `cuda`, as the execution asks."""
-    if execution.device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return execution.device
 
 
 def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:

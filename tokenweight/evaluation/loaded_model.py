@@ -44,13 +44,21 @@ class LoadedModel(ABC):
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
         """How many sequences of at most `longest_tokens` are asked together (`new_tokens` 0: log-likelihoods)."""
 
-    @abstractmethod
     def generate(self, instances: list[Instance]) -> list[str]:
-        """Greedy continuations of one batch of requests with equal generation arguments."""
+        """Greedy continuations of one batch of requests with equal generation arguments.
 
-    @abstractmethod
+        MemoryError: the GPU's memory does not hold the batch; here and in `log_likelihoods`.
+        """
+        return list(self.ask(self.lm.generate_until, instances, len(instances)))
+
     def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
         """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ."""
+        return list(self.ask(self.lm.loglikelihood, instances, contexts))
+
+    def ask(self, method: Callable[..., Any], instances: list[Instance], sequences: int) -> Any:
+        """lm-eval's answers to one batch of so many sequences."""
+        with quiet_harness():
+            return method(instances, disable_tqdm=True)
 
     def with_nll_head(self, benchmark: str) -> Any:
         """The transformers model with the head that gives every token's NLL. UserError: it would change its logits."""

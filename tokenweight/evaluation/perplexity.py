@@ -41,6 +41,7 @@ class CorpusBenchmark(PassBenchmark):
 class Perplexity(CorpusBenchmark):
     name = "perplexity"
     texts = "documents"
+    metric_name = "nll"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = within(evaluation.perplexity.lengths_tokens, context_tokens)
@@ -49,9 +50,6 @@ class Perplexity(CorpusBenchmark):
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         lengths = (unit.length_tokens,)
         return {"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": lengths})}
-
-    def metric(self, task: str) -> str:
-        return "nll"
 
     def total(self, evaluation: Evaluation) -> int:
         return evaluation.perplexity.documents or 0
@@ -73,7 +71,8 @@ class Perplexity(CorpusBenchmark):
             longest = max(lengths.values())
             ids: list[int] = encode_prefix(model.lm.tokenizer, document.text, longest)["input_ids"][:longest]
             fitting = {unit: n for unit, n in lengths.items() if n <= len(ids)}
-            done, made = done + 1, {}
+            done += 1
+            made: dict[Unit, list[Row]] = {}
             if fitting:
                 nll = _nll(nll_model, ids[: max(fitting.values())])
                 made = {

@@ -61,9 +61,6 @@ class Phrase(CorpusBenchmark):
         own = {"phrase": evaluation.phrase, "pmi": evaluation.pmi.model_copy(update={"scorer_model": None})}
         return own if evaluation.phrase.file else own | self.corpus_settings(evaluation)
 
-    def metric(self, task: str) -> str:
-        return task
-
     def total(self, evaluation: Evaluation) -> int:
         return 1
 

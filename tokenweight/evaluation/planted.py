@@ -47,9 +47,6 @@ class Planted(PassBenchmark):
         plain = [Unit(self.name, task) for task in TASKS if task != RECALL]
         return [*plain, *(Unit(self.name, RECALL, distance) for distance in distances)]
 
-    def metric(self, task: str) -> str:
-        return task
-
     def total(self, evaluation: Evaluation) -> int:
         return evaluation.planted.sequences
 

@@ -49,6 +49,7 @@ _CHUNKS = b"chunks"
 class Pmi(CorpusBenchmark):
     name = "pmi"
     texts = "documents"
+    metric_name = "pmi"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """One unit; none where the model reads no more than a window, which leaves no far context."""
@@ -57,9 +58,6 @@ class Pmi(CorpusBenchmark):
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, without the scorer (an input), and the corpus of perplexity."""
         return {"pmi": evaluation.pmi.model_copy(update={"scorer_model": None})} | self.corpus_settings(evaluation)
-
-    def metric(self, task: str) -> str:
-        return "pmi"
 
     def total(self, evaluation: Evaluation) -> int:
         return evaluation.pmi.documents or document_count(evaluation.perplexity.corpus, "validation")

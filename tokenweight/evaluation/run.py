@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,11 +77,9 @@ def evaluate_checkpoint(
     check_backend(evaluation.backend)
     if execution.tensor_parallel > 1 and evaluation.backend == "hf":
         raise UserError("tensor_parallel: belongs to --backend vllm; with hf each model must fit one GPU")
-    model = (
-        loaded() if loaded
-        else load(evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
-    )  # fmt: skip
-    yield from evaluate(model, left, evaluation, progress)
+    if loaded is None:
+        loaded = partial(load, evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
+    yield from evaluate(loaded(), left, evaluation, progress)
 
 
 def evaluate(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit, greedy
@@ -20,25 +20,22 @@ from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import LongBench as Settings
 
-HUB = HubData(  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
-    "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
-)
-
 
 class LongBench(PromptedBenchmark):
     name = "longbench"
+    tasks = tuple(TASKS)
+    greatest_mean = 0.95
+    hub_data: ClassVar[HubData] = (
+        HubData(  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
+            "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
+        )
+    )
     metric_packages = ("rouge",)
     scoring_fields = ("first_line",)
     classes_in_prompts = True  # trec's
 
-    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        return [Unit(self.name, task) for task in TASKS]
-
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         return {"longbench.data": [file]} if (file := local_file(unit.task, evaluation.longbench)) else {}
-
-    def hub(self, evaluation: Evaluation) -> HubData | None:
-        return HUB if evaluation.longbench.data == "hub" else None
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, without the border between short and long: tables draw it, rows have both lengths."""
@@ -52,9 +49,6 @@ class LongBench(PromptedBenchmark):
         hub = self.hub(evaluation)
         generation = greedy(longbench_task(unit.task).max_new_tokens)
         return {"generation": generation, "hub": hub.identity if hub else None}
-
-    def implausible_mean(self, task: str) -> float:
-        return 0.95
 
     def score(
         self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
@@ -113,11 +107,12 @@ def _from_file(spec: LongBenchTask, path: Path) -> Iterator[tuple[str, dict[str,
 def _from_hub(spec: LongBenchTask) -> Iterator[tuple[str, dict[str, Any]]]:
     from datasets import load_dataset
 
+    hub = LongBench.hub_data
     try:
-        mirror = load_dataset(HUB.repo_id, spec.name, split="test", revision=HUB.revision)
+        mirror = load_dataset(hub.repo_id, spec.name, split="test", revision=hub.revision)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"longbench.data: {HUB.repo_id} ({spec.name}) cannot be loaded ({type(error).__name__}); "
+            f"longbench.data: {hub.repo_id} ({spec.name}) cannot be loaded ({type(error).__name__}); "
             "go online once, or give a directory of the official JSONL"
         ) from error
     for row in mirror:

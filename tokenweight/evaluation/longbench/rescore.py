@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from jinja2 import Environment
+
 from tokenweight.errors import UserError
 from tokenweight.evaluation.jsonl import check_folder, rows
 from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
@@ -98,25 +100,9 @@ def summary(directory: Path, first_line: FirstLine) -> dict[str, Any]:
 
 def table(content: dict[str, Any]) -> str:
     """The same as text."""
-    tasks = content["tasks"]
-    compared = {name: row["difference"] for name, row in tasks.items() if "published" in row}
-    head = f"{'task':22}{'category':22}{'n':>5}{'score':>8}"
-    lines = [head + (f"{'published':>11}{'difference':>12}" if compared else "")]
-    for name, row in tasks.items():
-        beside = f"{row['published']:>11.2f}{row['difference']:>+12.2f}" if name in compared else ""
-        lines.append(f"{name:22}{row['category']:22}{row['n']:>5}{row['score']:>8.2f}{beside}")
-    means = content["categories"] | ({} if content["mean"] is None else {"mean of the 16 tasks": content["mean"]})
-    lines += ["", *(f"{name:49}{score:>8.2f}" for name, score in means.items())]
-    if content["missing"]:
-        lines.append(f"no mean: {', '.join(content['missing'])} missing")
-    if content["not_scored"]:
-        lines.append(f"no English task, not scored: {', '.join(content['not_scored'])}")
-    lines.append(f"first-line rule: {content['first_line']}")
-    if zero := [name for name, row in tasks.items() if row["score"] == 0]:
-        lines.append(f"every prediction scores 0: {', '.join(zero)}; look at a few, or try the other first-line rule")
-    if compared:
-        differing = sum(difference != 0 for difference in compared.values())
-        lines.append(f"{len(compared) - differing} of {len(compared)} equal the published scores to two decimals")
-        if differing and content["first_line"] == "lceg":
-            lines.append("(LongBench's own scores are made with --first-line thudm)")
-    return "\n".join(lines)
+    template = (Path(__file__).parent / "rescore.jinja").read_text(encoding="utf-8")
+    text = Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False).from_string(template)
+    compared = [row for row in content["tasks"].values() if "published" in row]
+    differing = sum(row["difference"] != 0 for row in compared)
+    zero = [name for name, row in content["tasks"].items() if row["score"] == 0]
+    return text.render(content, compared=len(compared), differing=differing, zero=zero).rstrip()

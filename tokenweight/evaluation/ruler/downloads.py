@@ -1,9 +1,6 @@
 """RULER's sources from where they are published, each checked by its SHA-256.
 
-SQuAD and HotpotQA have digests that others have published: of SQuAD `tensorflow_datasets` (question_answering/squad/
-checksums.tsv) and ParlAI (tasks/squad2/build.py), of HotpotQA the `datasets` library (datasets/hotpot_qa/
-dataset_infos.json) and ParlAI (tasks/hotpotqa/build.py). Of the collected essays there is none: the first copy's is kept
-in a lock file beside it.
+Of the collected essays none is published (published.yaml): the first copy's is kept in a lock file beside it.
 """
 
 from __future__ import annotations
@@ -20,6 +17,7 @@ from typing import Literal, get_args
 
 from tokenweight.console_progress import console_progress
 from tokenweight.errors import UserError
+from tokenweight.evaluation.shipped import table
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.store import write_json
 
@@ -36,33 +34,11 @@ class Published:
     """A file; the addresses are tried in order, the publisher's first. Of the essays they give the list of pages."""
 
     file: str
-    urls: tuple[str, ...]
+    urls: Sequence[str]
     sha256: str | None = None
 
 
-PUBLISHED: dict[SourceName, Published] = {
-    "squad": Published(
-        "squad.json",
-        ("https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v2.0.json",),
-        "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
-    ),
-    "hotpotqa": Published(
-        "hotpotqa.json",
-        (
-            "http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_dev_distractor_v1.json",
-            "https://huggingface.co/datasets/RAGLAB/data/resolve/c33b09b7fa5099b89830e84f9bdff78329268d9b/"
-            "eval_datasets/HotPotQA/hotpot_dev_distractor_v1.json",  # the same bytes, where that server is silent
-        ),
-        "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
-    ),
-    "essays": Published(
-        "PaulGrahamEssays.json",
-        (
-            "https://raw.githubusercontent.com/NVIDIA/RULER/c3f5e3b4f87f97e048793bb510a3a6b19a46bf3a/"
-            "scripts/data/synthetic/json/PaulGrahamEssays_URLs.txt",
-        ),
-    ),
-}
+PUBLISHED: dict[SourceName, Published] = {name: Published(**of) for name, of in table("ruler/published").items()}
 
 
 def source_file(name: SourceName, directory: Path = DIRECTORY) -> Path:
@@ -104,10 +80,9 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     if not expected:
         entry = {"sha256": sha256, "bytes": size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
         write_json(lock, locked | {target.name: entry})
-    checked = (
-        f" from {origin}, SHA-256 as published" if known.sha256
-        else f"; no digest of it is published: {sha256[:12]} is recorded in {lock}, and checked from now on"
-    )  # fmt: skip
+    checked = f" from {origin}, SHA-256 as published"
+    if not known.sha256:
+        checked = f"; no digest of it is published: {sha256[:12]} is recorded in {lock}, and checked from now on"
     say(f"{name}: {target}, {size / 1e6:.1f} MB{checked}")
 
 

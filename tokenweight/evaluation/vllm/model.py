@@ -79,18 +79,6 @@ class VllmModel(LoadedModel):
         """How many sequences of at most `longest_tokens` go to vLLM together."""
         return max(1, min(MAX_BATCH_SEQUENCES, self._batch_tokens // longest_tokens))
 
-    def generate(self, instances: list[Instance]) -> list[str]:
-        """Greedy continuations, cut at stop strings as lm-eval cuts those of backend hf."""
-        with quiet_harness():
-            outputs: list[str] = self.lm.generate_until(instances, disable_tqdm=True)
-        return outputs
-
-    def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
-        """(log-likelihood in nats, is greedy) of each request's continuation."""
-        with quiet_harness():
-            answers: list[tuple[float, bool]] = self.lm.loglikelihood(instances, disable_tqdm=True)
-        return answers
-
 
 load = VllmModel
 
