@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import HubData
+from tokenweight.evaluation.benchmark import Classes, HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.jsonl import check_folder, rows
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
@@ -54,9 +54,7 @@ class Bbh(HarnessBenchmark):
     def new_tokens(self, evaluation: Evaluation) -> int:
         return evaluation.bbh.max_new_tokens
 
-    def score(
-        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
-    ) -> Scored:
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         answer = strict_answer(output)
         return Scored(answer, float(answer == references[0]), tolerant_score(output, references[0]))
 

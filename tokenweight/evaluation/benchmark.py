@@ -40,6 +40,10 @@ class Unit:
         return "/".join(str(part) for part in (*parts, self.length_tokens) if part is not None)
 
 
+Kept = Mapping[Unit, dict[int, "Row"]]  # rows by doc_id, what an interrupted run kept among them
+Classes = list[str] | None  # names, of which an answer is one (LongBench's trec)
+
+
 @dataclass(frozen=True)
 class UnitRun:
     """A unit to evaluate: where what was prepared for it is, and where its rows go.
@@ -146,9 +150,7 @@ class AskedBenchmark(Benchmark):
         """
 
     @abstractmethod
-    def score(
-        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
-    ) -> Scored:
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         """What the metric makes of an output, fresh or stored; needs no model."""
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -180,13 +182,8 @@ class PassBenchmark(Benchmark):
         """How many texts the pass reads; 0: not known."""
 
     @abstractmethod
-    def steps(
-        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
-    ) -> Iterator[Step]:
-        """Rows of one text after the other; each step's are kept before the next is asked for.
-
-        `rows` holds what an interrupted run kept, by doc_id: what is not of this pass is to be removed from it.
-        """
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
+        """Rows of one text after the other, each step's kept before the next; what is not of this pass leaves `rows`."""
 
     def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
         """What a unit's summary says beside the rest, given all its rows."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import HubData
+from tokenweight.evaluation.benchmark import Classes, HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Scored
 from tokenweight.evaluation.shipped import table
@@ -42,9 +42,7 @@ class Mmlu(HarnessBenchmark):
     def references(self, document: dict[str, Any]) -> list[str]:
         return [LETTERS[document["answer"]]]
 
-    def score(
-        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
-    ) -> Scored:
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         letter = chosen(json.loads(output))
         return Scored(letter, float(letter == references[0]))
 

@@ -15,9 +15,9 @@ from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import check_tokenizer, end_of_text, load_tokenizer
 from tokenweight.pipeline.locate import SMALL_FILES
-from tokenweight.recipes.any_model import CONTEXT_FIELDS
 from tokenweight.recipes.schema import HubBase, LocalBase
 
+CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 

@@ -5,13 +5,13 @@ One pass over the longest length serves all lengths: the NLL of a prefix is a pr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.corpus.sources import documents, files_by_field
-from tokenweight.evaluation.benchmark import HubData, PassBenchmark, Step, Unit, UnitRun, within
+from tokenweight.evaluation.benchmark import HubData, Kept, PassBenchmark, Step, Unit, UnitRun, within
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Evaluation, HubCorpus
 
@@ -54,9 +54,7 @@ class Perplexity(CorpusBenchmark):
     def total(self, evaluation: Evaluation) -> int:
         return evaluation.perplexity.documents or 0
 
-    def steps(
-        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
-    ) -> Iterator[Step]:
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each document at each length that it fills."""
         from tokenweight.corpus.encoding import encode_prefix
 

@@ -7,7 +7,7 @@ Where a phrase is given, the sequence ends with it if the text before is long en
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -28,7 +28,7 @@ from tokenweight.corpus.token_texts import (
     span_around,
 )
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import HubData, Step, Unit, UnitRun
+from tokenweight.evaluation.benchmark import HubData, Kept, Step, Unit, UnitRun
 from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.pmi import by_windows
 from tokenweight.evaluation.rows import Row, sha256_text
@@ -64,9 +64,7 @@ class Phrase(CorpusBenchmark):
     def total(self, evaluation: Evaluation) -> int:
         return 1
 
-    def steps(
-        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
-    ) -> Iterator[Step]:
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """One step: a row of each token of the phrase for each unit. UserError: the text or its phrase cannot be used."""
         read = by_windows(runs[0], evaluation.pmi, model)
         sequence = read_sequence(evaluation, model.lm.tokenizer, model.context_tokens)

@@ -6,7 +6,7 @@ the first `short_tokens` tokens is the model's own short-context NLL (causal: a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tokenweight.corpus.documents import Kind
 from tokenweight.errors import StageError
-from tokenweight.evaluation.benchmark import PassBenchmark, Step, Unit, UnitRun
+from tokenweight.evaluation.benchmark import Kept, PassBenchmark, Step, Unit, UnitRun
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Evaluation
 
@@ -50,9 +50,7 @@ class Planted(PassBenchmark):
     def total(self, evaluation: Evaluation) -> int:
         return evaluation.planted.sequences
 
-    def steps(
-        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
-    ) -> Iterator[Step]:
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each sequence for each unit that the sequence has tokens for."""
         import torch
 

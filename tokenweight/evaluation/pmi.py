@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.sources import document_count, documents
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import Step, Unit, UnitRun
+from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
 from tokenweight.evaluation.perplexity import CorpusBenchmark
-from tokenweight.evaluation.rows import Row
-from tokenweight.files import replace_file
+from tokenweight.evaluation.rows import Row, write_table
 from tokenweight.recipes.schema import Evaluation, ScoreName
 from tokenweight.recipes.schema import Pmi as Settings
 
@@ -62,9 +61,7 @@ class Pmi(CorpusBenchmark):
     def total(self, evaluation: Evaluation) -> int:
         return evaluation.pmi.documents or document_count(evaluation.perplexity.corpus, "validation")
 
-    def steps(
-        self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Mapping[Unit, dict[int, Row]]
-    ) -> Iterator[Step]:
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again."""
         (run,) = runs
         kept = rows[run.unit]
@@ -235,9 +232,8 @@ class Histogram:
         self.chunks += 1
 
     def write(self, out_dir: Path) -> None:
-        """Write `histogram.parquet` (low, high, first_window, far_context) whole or not at all."""
+        """Write `histogram.parquet` (low, high, first_window, far_context) complete or not at all."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         columns = {
             "low": np.concatenate([[-math.inf], EDGES]),
@@ -246,9 +242,7 @@ class Histogram:
             "far_context": self.counts[1],
         }
         table = pa.table(columns).replace_schema_metadata({_CHUNKS: str(self.chunks).encode()})
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
-        replace_file(out_dir / HISTOGRAM_NAME, sink.getvalue().to_pybytes())
+        write_table(table, out_dir / HISTOGRAM_NAME)
 
     @staticmethod
     def read(out_dir: Path) -> Histogram:

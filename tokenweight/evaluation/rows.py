@@ -66,13 +66,19 @@ def sha256_ids(ids: Sequence[int] | NDArray[np.integer[Any]]) -> str:
 def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
     """Write `rows.parquet` (ordered by doc_id) under a temporary name, then move it into place."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     ordered = sorted(rows, key=lambda row: row.doc_id)
-    table = pa.Table.from_pylist([asdict(row) for row in ordered], schema=schema())
+    write_table(pa.Table.from_pylist([asdict(row) for row in ordered], schema=schema()), out_dir / ROWS_NAME)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a Parquet file complete or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
-    replace_file(out_dir / ROWS_NAME, sink.getvalue().to_pybytes())
+    replace_file(path, sink.getvalue().to_pybytes())
 
 
 def read_rows(out_dir: Path) -> list[Row]:

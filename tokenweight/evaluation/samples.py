@@ -120,29 +120,19 @@ class PromptedBenchmark(AskedBenchmark):
         return {run.unit: unit_samples(run.unit, run.prepared_dirs[0], model) for run in runs}
 
 
-def prompt_record(
-    doc_id: int, prompt: str, references: list[str], max_new_tokens: int, n_prompt_tokens: int, **others: Any
-) -> dict[str, Any]:
-    """A line of ``prompts.jsonl``; `others` in place of the values of a prompt that was not cut."""
-    return {
-        "doc_id": doc_id,
-        "prompt": prompt,
-        "references": references,
-        "max_new_tokens": max_new_tokens,
-        "n_prompt_tokens": n_prompt_tokens,
-        "untruncated_tokens": n_prompt_tokens,
-        "truncated": False,
-        "length_words": None,
-        "all_classes": None,
-        "answer_prefix": "",
-        **others,
-    }
+_UNCUT: dict[str, Any] = {  # a line of prompts.jsonl, its keys in order, with the values of a prompt that was not cut
+    "doc_id": 0, "prompt": "", "references": [], "max_new_tokens": 0, "n_prompt_tokens": 0, "untruncated_tokens": 0,
+    "truncated": False, "length_words": None, "all_classes": None, "answer_prefix": "",
+}  # fmt: skip
 
 
-def write_prompts(rows: list[dict[str, Any]], out_dir: Path, **fill_ratios: float) -> dict[str, Any]:
-    """Write ``prompts.jsonl`` and ``summary.json``, each complete or not at all; returns the summary."""
-    share_truncated = sum(row["truncated"] for row in rows) / len(rows)
-    summary = {"n": len(rows), **fill_ratios, "share_truncated": share_truncated}
+def write_prompts(made: list[dict[str, Any]], out_dir: Path, **fill_ratios: float) -> dict[str, Any]:
+    """Write ``prompts.jsonl`` and ``summary.json``, each complete or not at all; returns the summary.
+
+    `made`: doc_id, prompt, references, max_new_tokens, n_prompt_tokens of each, and what is unlike an uncut one's.
+    """
+    rows = [_UNCUT | {"untruncated_tokens": row["n_prompt_tokens"]} | row for row in made]
+    summary = {"n": len(rows), **fill_ratios, "share_truncated": sum(row["truncated"] for row in rows) / len(rows)}
     out_dir.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     replace_file(out_dir / "prompts.jsonl", lines)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import HubData, Unit, greedy
+from tokenweight.evaluation.benchmark import Classes, HubData, Unit, greedy
 from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
 from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask, longbench_task
-from tokenweight.evaluation.samples import PromptedBenchmark, Scored, prompt_record, write_prompts
+from tokenweight.evaluation.samples import PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
@@ -50,10 +50,8 @@ class LongBench(PromptedBenchmark):
         generation = greedy(longbench_task(unit.task).max_new_tokens)
         return {"generation": generation, "hub": hub.identity if hub else None}
 
-    def score(
-        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
-    ) -> Scored:
-        return Scored(*score_longbench(task, output, references, all_classes, evaluation.longbench.first_line))
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
+        return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))
 
     def prepare(
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
@@ -63,13 +61,22 @@ class LongBench(PromptedBenchmark):
         counter = token_counter(tokenizer_dir)
         max_new_tokens = min(task.max_new_tokens, settings.max_new_tokens or task.max_new_tokens)
         budget_tokens = context_tokens - max_new_tokens
-        made = []
+        made: list[dict[str, Any]] = []
         for doc_id, (whole, row) in enumerate(load_samples(unit.task, settings)):
             prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(whole, budget_tokens, counter)
-            cut = {"untruncated_tokens": untruncated_tokens, "truncated": untruncated_tokens > budget_tokens}
-            own = {"length_words": row.get("length"), "all_classes": row.get("all_classes")}
-            answers = list(row["answers"])
-            made.append(prompt_record(doc_id, prompt, answers, max_new_tokens, n_prompt_tokens, **cut, **own))
+            made.append(
+                {
+                    "doc_id": doc_id,
+                    "prompt": prompt,
+                    "references": list(row["answers"]),
+                    "max_new_tokens": max_new_tokens,
+                    "n_prompt_tokens": n_prompt_tokens,
+                    "untruncated_tokens": untruncated_tokens,
+                    "truncated": untruncated_tokens > budget_tokens,
+                    "length_words": row.get("length"),
+                    "all_classes": row.get("all_classes"),
+                }
+            )
         fill = sum(row["n_prompt_tokens"] for row in made) / len(made) / budget_tokens
         return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
 

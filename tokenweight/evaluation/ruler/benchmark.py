@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenweight.evaluation.benchmark import Unit, greedy, within
+from tokenweight.evaluation.benchmark import Classes, Unit, greedy, within
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS, ruler_task
-from tokenweight.evaluation.samples import PromptedBenchmark, Scored, prompt_record, write_prompts
+from tokenweight.evaluation.samples import PromptedBenchmark, Scored, write_prompts
 from tokenweight.recipes.schema import Evaluation
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -47,9 +47,7 @@ class Ruler(PromptedBenchmark):
         """Needles are really solved; questions about real text are not."""
         return 0.95 if ruler_task(task).family == "qa" else None
 
-    def score(
-        self, task: str, output: str, references: list[str], all_classes: list[str] | None, evaluation: Evaluation
-    ) -> Scored:
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         """Control characters become line breaks, ends are stripped, as RULER matches a prediction."""
         filtered = _CONTROL.sub("\n", output.strip()).strip()
         metric = string_match_part if self.metric(task) == "string_match_part" else string_match_all
@@ -64,14 +62,14 @@ class Ruler(PromptedBenchmark):
         sources = Sources.of(settings)
         samples = generate(unit.task, length, settings.samples, settings.seed, tokenizer_dir, sources, settings.profile)
         rows = [
-            prompt_record(
-                sample["index"],
-                sample["input"] + sample["answer_prefix"],
-                sample["outputs"],
-                task.tokens_to_generate,
-                sample["length"] - task.tokens_to_generate,
-                answer_prefix=sample["answer_prefix"],
-            )
+            {
+                "doc_id": sample["index"],
+                "prompt": sample["input"] + sample["answer_prefix"],
+                "references": sample["outputs"],
+                "max_new_tokens": task.tokens_to_generate,
+                "n_prompt_tokens": sample["length"] - task.tokens_to_generate,
+                "answer_prefix": sample["answer_prefix"],
+            }
             for sample in samples
         ]
         fill = [sample["length"] / length for sample in samples]
