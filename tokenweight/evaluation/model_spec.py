@@ -28,7 +28,6 @@ class ModelSpec:
     name: str  # as the user wrote it
     label: str  # short and readable, usable in names of files
     base: LocalBase | HubBase
-    config: dict[str, Any]  # config.json
 
     @property
     def context_tokens(self) -> int:
@@ -72,7 +71,7 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     else:
         base = HubBase(repo_id=name, revision=directory.name, context_tokens=context)
     label = re.sub(r"[^A-Za-z0-9._+-]+", "-", path.name if local else name.rpartition("/")[2]).strip("-.")
-    return ModelSpec(name, label or "model", base, config)
+    return ModelSpec(name, label or "model", base)
 
 
 def _small_files(repo_id: str, revision: str | None) -> Path:
