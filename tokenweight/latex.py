@@ -13,7 +13,9 @@ import unicodedata
 from itertools import groupby
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
+
+from tokenweight.webpage import plain_environment
 
 CODE_POINTS = "{[}U+"  # how spelled characters begin
 
@@ -30,19 +32,14 @@ _LIGATURES = re.compile(r"(?<=[-,'’])(?=[-,'’])")  # -- would print as a das
 
 def environment(templates: Path) -> Environment:
     """Templates of LaTeX: `<< value >>`, `<% statement %>`, `<# comment #>`; an unknown name is an error."""
-    return Environment(
-        loader=FileSystemLoader(templates),
+    return plain_environment(
+        templates,
         block_start_string="<%",
         block_end_string="%>",
         variable_start_string="<<",
         variable_end_string=">>",
         comment_start_string="<#",
         comment_end_string="#>",
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-        autoescape=False,
     )
 
 

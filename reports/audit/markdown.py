@@ -7,31 +7,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from tokenweight.reports.audit import audit
 from tokenweight.reports.audit.rules import Audit, ClaimCheck, EmphasisCheck, ValueCheck, rules
 from tokenweight.reports.markdown import escape, line
 from tokenweight.reports.paper.numbers import paper_cells, place_name
+from tokenweight.webpage import plain_environment
 
 Words = tuple[str, ...]  # a row of a table
 
 
 def render(found: Audit) -> str:
     """All sections; an empty one says so."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
+    environment = plain_environment(Path(__file__).parent)
     environment.filters |= {"line": line, "text": escape}
     return environment.get_template("audit.md.jinja").render(
         found=found,
         kinds=_kinds(found),
-        values=[_value(check) for check in found.values if not check.follows],
-        marks=[_marks(check) for check in found.emphasis if not check.follows],
+        **_differing(found),
         partly=[_claim(check) for check in found.claims if check.exceptions],
         complete=[_claim(check)[:3] for check in found.claims if not check.exceptions],
         readings=dict.fromkeys(f"{_scope(check)}: {check.reading}" for check in found.values if check.reading),
@@ -45,20 +37,19 @@ def findings_about(target: str) -> dict[str, Any] | None:
     words, `checked` how many values derive from others. A value belongs to the table it stands in.
     """
     found = _audit_of_the_paper()
-    here = [check for check in found.values if check.cell.startswith(f"{target}/")]
-    marks = [check for check in found.emphasis if check.cell.startswith(f"{target}/")]
-    claims = [
-        check
-        for rule, check in zip(rules().claims, found.claims, strict=True)
-        if target in (rule.table, rule.than_table) and check.exceptions
-    ]
-    if not here and not marks and not claims:
+    of_rules = zip(rules().claims, found.claims, strict=True)
+    claims = [_claim(check) for rule, check in of_rules if target in (rule.table, rule.than_table) and check.exceptions]
+    checked = sum(check.cell.startswith(f"{target}/") for check in found.values)
+    if not checked and not claims and not any(check.cell.startswith(f"{target}/") for check in found.emphasis):
         return None
+    return {**_differing(found, f"{target}/"), "claims": claims, "checked": checked}
+
+
+def _differing(found: Audit, prefix: str = "") -> dict[str, list[Words]]:
+    """Values and marks that do not follow, of the cells whose place begins so."""
     return {
-        "values": [_value(check) for check in here if not check.follows],
-        "marks": [_marks(check) for check in marks if not check.follows],
-        "claims": [_claim(check) for check in claims],
-        "checked": len(here),
+        "values": [_value(check) for check in found.values if check.cell.startswith(prefix) and not check.follows],
+        "marks": [_marks(check) for check in found.emphasis if check.cell.startswith(prefix) and not check.follows],
     }
 
 

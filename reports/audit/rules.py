@@ -16,14 +16,21 @@ from tokenweight.pipeline.experiment import Frozen
 from tokenweight.reports.model import Mark
 
 
-class Derivation(Frozen):
+class Statement(Frozen):
+    """What the paper says, where, and how it is checked."""
+
+    kind: str  # a formula of numbers.py, or a case of claims.py
+    place: str
+    reading: str = ""  # what the paper does not say and is read into it
+
+
+class Derivation(Statement):
     """A rule: the value at `cell` follows from `sources` by `kind`.
 
     Both may hold `{row}`, `{other}` and `{column}`; the rule is then one for each row (with its partner, where
     `rows` gives one) and column.
     """
 
-    kind: str  # a formula of numbers.py
     cell: str
     sources: tuple[str, ...]
     rows: dict[str, str] | tuple[str, ...] = ()
@@ -31,8 +38,6 @@ class Derivation(Frozen):
     weights: tuple[int, ...] = ()  # of a weighted mean
     factor: str = "1"  # a fraction: from the sources' unit to the printed one
     dimension: int = 0  # of the rotary embedding
-    place: str  # where the paper says so
-    reading: str = ""  # what the paper does not say and is read into it
 
     def each(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """(cell, sources) of every row and column."""
@@ -43,18 +48,10 @@ class Derivation(Frozen):
                 yield self.cell.format(**names), tuple(source.format(**names) for source in self.sources)
 
 
-class Sentence(Frozen):
-    """A sentence of the paper that compares cells."""
-
-    quote: str  # a few words
-    place: str
-    kind: str  # a case of claims.py
-    reading: str  # what is compared
-
-
-class Claim(Sentence):
+class Claim(Statement):
     """A sentence as an order of cells."""
 
+    quote: str  # a few words
     table: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -79,16 +76,13 @@ def rules() -> Rules:
     return Rules.model_validate_json((Path(__file__).parent / "rules.json").read_bytes())
 
 
-class ValueCheck(Frozen):
+class ValueCheck(Statement):
     """A printed value beside what its sources give.
 
     `low` to `high` is what the sources may give before any rounding; `recomputed` is what they give as printed.
     """
 
-    kind: str
     cell: str
-    place: str
-    reading: str
     sources: dict[str, str]  # printed, by cell
     printed: str
     recomputed: float
@@ -121,9 +115,10 @@ class Comparison(Frozen):
     outcome: Literal["holds", "fails", "within rounding"]
 
 
-class ClaimCheck(Sentence):
+class ClaimCheck(Statement):
     """A sentence beside the cells it speaks of."""
 
+    quote: str
     comparisons: tuple[Comparison, ...]
     remark: str = ""
 

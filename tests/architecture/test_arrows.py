@@ -34,6 +34,7 @@ ARROWS = {
     "console_progress": SMALL,
     "embedded": {"servers"},
     "files": SMALL,
+    "latex": {"webpage"},
     "optional": SMALL,
     "recipes": SMALL | {"weighting"},
     "pipeline": SMALL | {"recipes"},

@@ -90,7 +90,7 @@ def test_bad_options_are_told_in_one_line(run, base_dir, novel_file, tmp_path, m
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "does not exist"),
+        (None, "cannot be read (No such file or directory)"),
         (b"", "the file is empty"),
         (b"caf\xe9", "line 1: not UTF-8 (byte 0xe9)"),
         (b"ab c", "--long-tokens 60"),

@@ -19,8 +19,7 @@ import pytest
 
 from tokenweight.corpus.token_texts import SPAN_TOKENS, highest_span
 from tokenweight.inspection import html, latex
-from tokenweight.inspection.palette import WEIGHT_BOUNDS, weight_level
-from tokenweight.inspection.report import report
+from tokenweight.inspection.report import WEIGHT_BOUNDS, report, weight_level
 
 GOLDEN = Path(__file__).parent / "golden"
 NEEDS_LATEX = pytest.mark.skipif(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tokenweight.inspection.palette import PALETTE
-from tokenweight.inspection.report import in_words
+from tokenweight.inspection.report import PALETTE, in_words
 from tokenweight.webpage import page_environment, script_json
 
 _NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where the package is not installed

@@ -7,8 +7,7 @@ import unicodedata
 from pathlib import Path
 from typing import Any
 
-from tokenweight.inspection.palette import PALETTE, weight_level
-from tokenweight.inspection.report import in_words
+from tokenweight.inspection.report import PALETTE, in_words, weight_level
 from tokenweight.latex import environment, printed
 
 TOKENS_PER_BLOCK = 13  # columns of Table 1

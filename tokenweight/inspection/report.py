@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,21 @@ def _mean(values: Any) -> float:
 def _shortest(values: FloatArray) -> list[float | None]:
     """Each float32 as the shortest decimal that reads back as it, behind nothing for the first token."""
     return [None, *(float(str(value)) for value in values)]
+
+
+# Levels and colours of weights and NLLs, the same in the page and in the LaTeX table. Above 1 is a bluish green and below
+# 1 a pale vermilion: two hues that readers with any colour vision deficiency tell apart. In grey, darker is farther from
+# 1, and what is above 1 is underlined too, thicker with the weight. A level is how many of the bounds (NLLs: of nats) a
+# value exceeds.
+PALETTE: dict[str, Any] = json.loads((Path(__file__).parent / "palette.json").read_text(encoding="utf-8"))
+WEIGHT_BOUNDS: list[float] = PALETTE["bounds"]["weight"]
+
+
+def weight_level(weight: float) -> int:
+    """-6 to -1 below weight 1, 0 at 1, 1 to 6 above, in equal ratios on both sides."""
+    if weight >= 1:
+        return bisect_left(WEIGHT_BOUNDS, weight)
+    return -(bisect_left(WEIGHT_BOUNDS, 1 / weight) if weight > 0 else len(WEIGHT_BOUNDS))
 
 
 def in_words(content: dict[str, Any]) -> dict[str, str]:

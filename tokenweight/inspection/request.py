@@ -92,12 +92,10 @@ class Options(Frozen):
 
 def read_text(path: Path) -> str:
     """The text of a UTF-8 file, as a corpus would have it: line ends are newlines, a byte order mark goes."""
-    if not path.is_file():
-        raise UserError(f"TEXT {path}: {'is not a file' if path.exists() else 'does not exist'}; give a text file")
     try:
         text = decode(path, path.read_bytes())
     except OSError as error:
-        raise UserError(f"TEXT {path}: cannot be read ({error.strerror}); give a text file that can") from None
+        raise UserError(f"TEXT {path}: cannot be read ({error.strerror}); give a text file") from None
     if not text:
         raise UserError(f"TEXT {path}: the file is empty; give one with text")
     return text

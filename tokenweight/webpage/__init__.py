@@ -1,7 +1,4 @@
-"""What pages of this project share: one look (`base.css`), safe text, no network, no other file.
-
-A template says `{% include "base.css" %}` and, in its head, `{{ content_security_policy }}`.
-"""
+"""What pages of this project share: `head.html.jinja` (no network, no other file), one look (`base.css`), safe text."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 _IN_SCRIPT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}  # nothing that ends the element or a line
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 def page_environment(templates: Path, finalize: Callable[[Any], Any] | None = None) -> Environment:
@@ -22,19 +18,19 @@ def page_environment(templates: Path, finalize: Callable[[Any], Any] | None = No
 
     `finalize` is applied to each value before it is escaped.
     """
-    environment = Environment(
-        loader=FileSystemLoader([templates, Path(__file__).parent]),
-        autoescape=True,
+    return plain_environment(templates, Path(__file__).parent, autoescape=True, finalize=finalize)
+
+
+def plain_environment(*templates: Path, **options: Any) -> Environment:
+    """Templates of directories, of text that needs no escaping; an unknown name is an error. `options`: jinja2's."""
+    return Environment(
+        loader=FileSystemLoader(templates),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
         undefined=StrictUndefined,
-        finalize=finalize,
+        **options,
     )
-    environment.globals["content_security_policy"] = Markup(
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-    )
-    return environment
 
 
 def script_json(value: Any) -> Markup:
