@@ -26,6 +26,11 @@ def relative_links(text):
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_document_is_left_half_merged(document):
+    assert not re.search(r"^(<{7}|={7}|>{7})( |$)", document.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_relative_links_lead_somewhere(document):
     text = document.read_text(encoding="utf-8")
     for link in relative_links(text):
