@@ -83,7 +83,7 @@ def write_model(config: str, tokenizer_dir: Path, context_tokens: int, out_dir: 
 
     from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
     from tokenweight.context.checkpoint_files import copy_tokenizer
-    from tokenweight.training.vocabulary import load_tokenizer
+    from tokenweight.training.models import load_tokenizer
 
     values = json.loads((shipped_config(config) if config in SHIPPED_CONFIGS else Path(config)).read_text())
     # With tied embeddings random weights repeat the prompt's last token, and a stop string may end the answer at once.

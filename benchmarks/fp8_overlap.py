@@ -28,14 +28,12 @@ from tokenweight.context.extend import extend
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.fp8 import check_fp8, fp8_linears
-from tokenweight.fp8.overlap import top_kappa_overlap
-from tokenweight.fp8.scoring import MINIMUM_OVERLAP
+from tokenweight.fp8.scoring import MINIMUM_OVERLAP, top_kappa_overlap
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Extension, NovelCorpus, Weighting
 from tokenweight.training.activations import attention_kernels
-from tokenweight.training.models import load_model
+from tokenweight.training.models import bos_token_id, load_model, load_tokenizer
 from tokenweight.training.scoring import windows_per_batch
-from tokenweight.training.vocabulary import bos_token_id, load_tokenizer
 from tokenweight.weighting import model_nll, plan_windows, score_windows
 
 KAPPAS = (0.2, 0.4)  # the paper's for unfrozen and frozen scorers (Section 4)

@@ -70,20 +70,15 @@ def chunk(folder: Path, sequences: int) -> None:
 def score(folder: Path, sequences: int) -> None:
     """Short-context NLL of every sequence by the frozen shipped base."""
     from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.pipeline.stage import Input
     from tokenweight.progress import no_progress
-    from tokenweight.recipes.schema import Execution, Scorer
-    from tokenweight.training.scoring import score
+    from tokenweight.recipes.schema import Execution
+    from tokenweight.training.stages import Score
 
-    score(
-        smoke_base_dir(),
-        folder / "chunks",
-        folder / "scores",
-        scorer=Scorer(kind="frozen", short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS),
-        sequences=sequences,
-        scorer_fingerprint="benchmark",
-        execution=Execution(device="cpu", micro_batch_sequences=4),
-        progress=no_progress,
-    )
+    stage = Score(short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS, sequences=sequences, precision="fp32")
+    base, chunks = (Input(path, "benchmark") for path in (smoke_base_dir(), folder / "chunks"))
+    inputs = {"model": base, "tokenizer": base, "chunks": chunks}
+    stage.run(inputs, folder / "scores", Execution(device="cpu", micro_batch_sequences=4), no_progress)
 
 
 def read(folder: Path, sequences: int) -> None:
@@ -91,9 +86,9 @@ def read(folder: Path, sequences: int) -> None:
     import numpy as np
 
     from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.training.models import load_tokenizer, vocabulary_sha256
     from tokenweight.training.score_store import open_scores
     from tokenweight.training.sequences import TrainingRows, open_tokens
-    from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
     from tokenweight.weighting import plan_windows
 
     tokens = open_tokens(folder / "chunks")

@@ -44,9 +44,9 @@ from tokenweight.training.flops import train_flops
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.models import load_model, write_random_base
 from tokenweight.training.reporting import StepReports
-from tokenweight.training.request import TrainRequest
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import TrainingRows
+from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
@@ -104,7 +104,7 @@ class Stages(TrainerCallback):
     def _set(self, step: int) -> None:
         self.tokens, self.name = self.stages[min(step // self.options.steps, len(self.stages) - 1)]
         trainer = self.trainer
-        trainer.request = trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
+        trainer.stage = trainer.stage.model_copy(update={"weighting": WEIGHTINGS[self.name]})
         if trainer.plan is None or trainer.plan.long_tokens != self.tokens:
             torch._dynamo.reset()  # or the shapes of all lengths together pass its limit of recompilations
         trainer.plan, trainer.scores_itself = windows(self.tokens), self.name.startswith("unfrozen")
@@ -168,8 +168,8 @@ def main() -> None:
         base = Path(folder) / "base"
         write_random_base(shape.make_config(layers), smoke_base_dir(), base, seed=0)
         scorer = Scorer(kind="unfrozen", short_tokens=shape.short_tokens, stride_tokens=shape.stride_tokens)
-        request = TrainRequest(model_dir=base, chunk_dir=base, training=training, scorer=scorer)
-        arguments = training_arguments(request, Path(folder) / "work", execution)
+        stage = Train(training=training, scorer=scorer)
+        arguments = training_arguments(stage, Path(folder) / "work", execution)
         arguments.save_strategy = "no"
         model = load_model(base, torch.float32 if options.tiny else torch.bfloat16, check_rope=False)
         for length in options.lengths:
@@ -179,7 +179,7 @@ def main() -> None:
         ready = set(range(last * options.steps, steps_per_length))
         rows = RowsOfManyLengths(options.lengths, steps_per_length, shape.config["vocab_size"], ready)
         trainer = TokenWeightingTrainer(
-            model, arguments, rows, request, plan=windows(options.lengths[0]), bos_token_id=None,
+            model, arguments, rows, stage, plan=windows(options.lengths[0]), bos_token_id=None,
             reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
             progress=no_progress, execution=execution, shard=share_sequences(model, execution, options.lengths[0]),
         )  # fmt: skip

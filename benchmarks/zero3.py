@@ -44,12 +44,11 @@ from tokenweight.training.activations import attention_kernels, checkpoint_activ
 from tokenweight.training.fit import training_arguments
 from tokenweight.training.flops import peak_flops
 from tokenweight.training.fused import fused_elementwise
-from tokenweight.training.metrics import MetricsFile
 from tokenweight.training.models import load_model, write_random_base
-from tokenweight.training.reporting import StepReports
-from tokenweight.training.request import TrainRequest
+from tokenweight.training.reporting import StepReports, read_metrics
 from tokenweight.training.score_store import Scores
 from tokenweight.training.sequences import TrainingRows
+from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
 from tokenweight.weighting import plan_windows
 
@@ -75,7 +74,7 @@ class Switch(TrainerCallback):
 
     def _set(self, step: int) -> None:
         self.name = self.order[min(step // self.steps_each, len(self.order) - 1)]
-        self.trainer.request = self.trainer.request.model_copy(update={"weighting": WEIGHTINGS[self.name]})
+        self.trainer.stage = self.trainer.stage.model_copy(update={"weighting": WEIGHTINGS[self.name]})
         self.trainer.scores_itself = self.name.startswith("unfrozen")
         self.trainer.scores_in_fp8 = self.name == FP8
 
@@ -109,11 +108,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "base"
         write_random_base(shape.make_config(layers), smoke_base_dir(), base, seed=0)
-        request = TrainRequest(
-            model_dir=base, chunk_dir=base, training=training,
-            scorer=Scorer(kind="unfrozen", short_tokens=shape.short_tokens, stride_tokens=shape.stride_tokens),
-        )  # fmt: skip
-        arguments = training_arguments(request, Path(folder) / "work", execution)
+        scorer = Scorer(kind="unfrozen", short_tokens=shape.short_tokens, stride_tokens=shape.stride_tokens)
+        stage = Train(training=training, scorer=scorer)
+        arguments = training_arguments(stage, Path(folder) / "work", execution)
         arguments.save_strategy = "no"
         model = load_model(base, torch.float32 if options.tiny else torch.bfloat16, check_rope=False)
         checkpoint_activations(model, execution.checkpointing)
@@ -122,10 +119,10 @@ def main() -> None:
             0, shape.config["vocab_size"], (training.sequences_per_step, shape.long_tokens), np.uint32
         )
         ready = 5 * draw.random((len(tokens), shape.long_tokens - 1), np.float32)
-        rows = TrainingRows(tokens, request.rows, shape.config["vocab_size"], Scores((ready,), (0,)))
+        rows = TrainingRows(tokens, stage.sequences, shape.config["vocab_size"], Scores((ready,), (0,)))
         rows.scores = _Repeated(ready)  # type: ignore[assignment]
         trainer = TokenWeightingTrainer(
-            model, arguments, rows, request,
+            model, arguments, rows, stage,
             plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
             bos_token_id=None, progress=no_progress, execution=execution,
             reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
@@ -135,7 +132,7 @@ def main() -> None:
         with attention_kernels(), fused_elementwise(model) if options.fused else nullcontext():
             trainer.train()
         if trainer.is_world_process_zero():
-            metrics = MetricsFile(Path(folder) / "metrics.jsonl").read()
+            metrics = read_metrics(Path(folder) / "metrics.jsonl")
             report(shape, layers, world, options, order, metrics, switch.peak, scoring)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tokenweight.assets import shipped_config
-from tokenweight.context.stages import Extend
+from tokenweight.context.extend import Extend
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
 from tokenweight.recipes.schema import Architecture
 from tokenweight.training.flops import MLP_MATRICES, attention_widths
@@ -97,17 +97,10 @@ def _of_values(values: dict[str, Any]) -> Any | None:
 
 
 def _of_architecture(made: Architecture, vocabulary: int | None) -> Any | None:
-    values = {
-        "model_type": made.family,
-        "hidden_size": made.hidden_size,
-        "intermediate_size": made.intermediate_size,
-        "num_hidden_layers": made.layers,
-        "num_attention_heads": made.heads,
-        "num_key_value_heads": made.kv_heads,
-        "tie_word_embeddings": made.tie_embeddings,
-        "vocab_size": vocabulary,
-    }
-    return _of_values(values)
+    named = {"family": "model_type", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+             "kv_heads": "num_key_value_heads", "tie_embeddings": "tie_word_embeddings"}  # fmt: skip
+    values = {named.get(name, name): value for name, value in made.model_dump().items()}
+    return _of_values({**values, "vocab_size": vocabulary})
 
 
 @cache

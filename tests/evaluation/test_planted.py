@@ -18,10 +18,11 @@ from tokenweight.evaluation.planted import measures, roc_auc
 from tokenweight.evaluation.rows import Journal, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import units
+from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
-from tokenweight.recipes.schema import Chunking, Evaluation, Execution, NovelCorpus, Planted, Scorer
-from tokenweight.training.scoring import score
+from tokenweight.recipes.schema import Chunking, Evaluation, Execution, NovelCorpus, Planted
+from tokenweight.training.stages import Score
 
 CPU = Execution(device="cpu")
 PLANTED = Planted(
@@ -80,15 +81,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("judge")
     chunking = Chunking(long_tokens=1024, sequences=PLANTED.sequences)
     chunk(PLANTED.corpus, chunking, smoke_base_dir(), root / "chunks", short_tokens=256, progress=no_progress)
-    score(
-        smoke_base_dir(),
-        root / "chunks",
+    base = Input(smoke_base_dir(), "base")
+    Score(short_tokens=256, stride_tokens=192, sequences=PLANTED.sequences, precision="fp32").run(
+        {"model": base, "tokenizer": base, "chunks": Input(root / "chunks", "chunks")},
         root / "scores",
-        scorer=Scorer(kind="frozen", short_tokens=256, stride_tokens=192),
-        sequences=PLANTED.sequences,
-        scorer_fingerprint="base",
-        execution=CPU,
-        progress=no_progress,
+        CPU,
+        no_progress,
     )
     return root / "chunks", root / "scores"
 

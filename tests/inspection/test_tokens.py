@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.token_texts import cut_at_offsets, first_tokens_with_text
 from tokenweight.errors import UserError
-from tokenweight.training.vocabulary import load_tokenizer
+from tokenweight.training.models import load_tokenizer
 
 TOKENIZER = load_tokenizer(smoke_base_dir())
 

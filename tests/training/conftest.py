@@ -1,5 +1,7 @@
 """A tiny random Llama with a tokenizer, and a chunk artifact for it."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,12 @@ import torch
 
 from tokenweight.context.extend import extend
 from tokenweight.recipes.schema import Execution, Extension, Scorer, Training, Weighting
-from tokenweight.training.request import TrainRequest
+from tokenweight.training.stages import Train
+
+HERE = str(Path(__file__).parent)
+sys.path.insert(0, HERE)
+os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])  # of scripts
+from training_calls import TrainRequest  # noqa: E402
 
 VOCABULARY, LONG, SHORT, STRIDE = 64, 64, 16, 12
 BOS = 1
@@ -82,10 +89,12 @@ def make_request(model_dir, chunk_dir):
             model_dir=model_dir,
             chunk_dir=chunk_dir,
             score_dir=score_dir,
-            training=Training(steps=steps, sequences_per_step=sequences_per_step, **{**defaults, **training}),
-            weighting=weighting or Weighting(),
-            scorer=scorer,
-            seed=seed,
+            stage=Train(
+                training=Training(steps=steps, sequences_per_step=sequences_per_step, **{**defaults, **training}),
+                weighting=weighting or Weighting(),
+                scorer=scorer,
+                seed=seed,
+            ),
         )
 
     return make

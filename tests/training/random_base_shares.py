@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.fit import training_arguments
 from tokenweight.training.models import load_model
-from tokenweight.training.request import TrainRequest
+from tokenweight.training.stages import Train
 
 
 class Held:
@@ -49,8 +49,7 @@ def main(model_dir: Path, out: Path) -> None:
 
     execution = Execution(launcher="torchrun", processes=2, device="cpu", deepspeed_stage=3)
     training = Training(steps=1, sequences_per_step=2, learning_rate=1e-3, warmup_steps=0, precision="fp32")
-    request = TrainRequest(model_dir=model_dir, chunk_dir=model_dir, training=training)
-    arguments = training_arguments(request, out.with_suffix(".work"), execution)
+    arguments = training_arguments(Train(training=training), out.with_suffix(".work"), execution)
     held = Held()
     model = load_model(model_dir, torch.float32, check_rope=False)
     parameters = dict(model.named_parameters())

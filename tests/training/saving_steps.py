@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from training_calls import TrainRequest
 
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training import saving
 from tokenweight.training.fit import fit
-from tokenweight.training.request import TrainRequest
 
 validate = saving.validate_checkpoint
 NORM = "model.layers.0.input_layernorm.weight"
@@ -62,6 +62,6 @@ if __name__ == "__main__":
     request, out_dir = TrainRequest.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
     saving.validate_checkpoint = try_damages
     execution = Execution(launcher="torchrun", processes=2, device="cpu", deepspeed_stage=3)
-    fit(request, out_dir, execution, no_progress, None)
+    fit(request.stage, request.inputs, out_dir, execution, None, no_progress)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

@@ -4,8 +4,8 @@ TRAIN = """
 import signal, sys
 from pathlib import Path
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.request import TrainRequest
-from tokenweight.training.run import train
+from training_calls import TrainRequest
+from training_calls import train
 
 class Terminated(BaseException): ...
 def at_term(number, frame): raise Terminated  # as Prefect's engine does

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from training_calls import train
 from transformers import LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
 from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
 from tokenweight.fp8 import linears as fp8
 from tokenweight.fp8.linears import E4M3, check_fp8, fp8_linears, round_to_fp8
-from tokenweight.fp8.overlap import top_kappa_overlap
+from tokenweight.fp8.scoring import top_kappa_overlap
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Scorer, Weighting
 from tokenweight.training.models import load_model
-from tokenweight.training.run import train
 from tokenweight.weighting import install_head, model_nll, plan_windows, score_windows, token_weights, weighted_nll
 
 DENSE = Weighting(postprocessing="dense", lambda_=0.5)
@@ -176,7 +176,7 @@ def rows_of(out_dir):
 def first_step(request):
     """Token ids, and the long and both short NLLs of the first step, by the public functions."""
     model = load_model(request.model_dir, torch.float32)
-    tokens = np.load(request.chunk_dir / "tokens.npy")[: request.training.sequences_per_step]
+    tokens = np.load(request.chunk_dir / "tokens.npy")[: request.stage.training.sequences_per_step]
     ids, plan = torch.from_numpy(tokens.astype(np.int64)), plan_windows(64, 16, 12)
     with torch.no_grad():
         long_nll = model_nll(model, ids)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_calls import score, train
 
 from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
@@ -18,8 +19,6 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Weighting
 from tokenweight.training.launch import run_guarded
 from tokenweight.training.metrics import TIMING_FIELDS
-from tokenweight.training.run import train
-from tokenweight.training.scoring import score
 
 TWO = Execution(device="cpu", launcher="torchrun", processes=2)
 
@@ -262,8 +261,8 @@ def test_a_killed_run_leaves_no_rank_and_resumes(make_request, unfrozen, tmp_pat
     request = make_request(steps=10, weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=unfrozen)
     script = (
         "import sys; from pathlib import Path;"
-        "from tokenweight.recipes.schema import Execution; from tokenweight.training.request import TrainRequest;"
-        "from tokenweight.training.run import train;"
+        "from tokenweight.recipes.schema import Execution; from training_calls import TrainRequest;"
+        "from training_calls import train;"
         "train(TrainRequest.model_validate_json(sys.argv[1]), Path(sys.argv[2]),"
         " Execution(device='cpu', launcher='torchrun', processes=2, save_every_steps=2),"
         " lambda *args: print(*args, flush=True))"

@@ -69,10 +69,10 @@ def test_a_plan_asks_for_no_package(monkeypatch):
 
 
 def test_command_of_torchrun(tmp_path):
-    command = launch_command(execution(), tmp_path / "request.json", tmp_path)
+    command = launch_command(execution(), tmp_path)
     assert command == [
         sys.executable, "-m", "tokenweight.training.loopback", "--nproc_per_node", "4",
-        "-m", "tokenweight.training.worker", str(tmp_path / "request.json"), str(tmp_path),
+        "-m", "tokenweight.training.worker", str(tmp_path),
     ]  # fmt: skip
 
 
@@ -118,25 +118,23 @@ def test_srun_starts_one_task_a_node_named_by_the_artifact(tmp_path, monkeypatch
     two = execution(launcher="srun", nodes=2, srun_options="--gres=gpu:2 --comment='a b'")
     check_launch(two)
     out = tmp_path / "train" / ".uniform-1234abcd.partial"
-    command = launch_command(two, out / "launch" / "request.json", out)
+    command = launch_command(two, out / "launch")
     assert command[:8] == [
         "srun", "--job-name=train/uniform-1234abcd", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1",
         "--kill-on-bad-exit=1", "--gres=gpu:2", "--comment=a b",
     ]  # fmt: skip
     assert command[8:] == [
-        sys.executable, "-m", "tokenweight.training.srun", str(out / "launch" / "request.json"), str(out),
+        sys.executable, "-m", "tokenweight.training.srun", str(out / "launch"), "2", "2",
     ]  # fmt: skip
 
 
 def test_nodes_of_srun_meet_where_the_first_says(tmp_path, monkeypatch):
-    request = tmp_path / "request.json"
-    request.write_text(json.dumps({"execution": execution(launcher="srun", nodes=2).model_dump(mode="json")}))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     options = []
     for place in ("0", "1"):
         monkeypatch.setenv("SLURM_PROCID", place)
-        command = torchrun_command(request, tmp_path)
+        command = torchrun_command(tmp_path, "2", "2")
         options.append(dict(zip(command[3:13:2], command[4:13:2], strict=True)))
     first, second = options
     assert (first["--nnodes"], first["--node_rank"], first["--nproc_per_node"]) == ("2", "0", "2")
@@ -146,9 +144,7 @@ def test_nodes_of_srun_meet_where_the_first_says(tmp_path, monkeypatch):
 
 
 def test_a_node_of_srun_that_sees_no_first_one_says_so(tmp_path, monkeypatch):
-    request = tmp_path / "request.json"
-    request.write_text(json.dumps({"execution": execution(launcher="srun", nodes=2).model_dump(mode="json")}))
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setattr("tokenweight.training.srun.WAIT_SECONDS", 0.0)
     with pytest.raises(SystemExit, match="all nodes must see the store at the same path"):
-        torchrun_command(request, tmp_path)
+        torchrun_command(tmp_path, "2", "2")

@@ -10,14 +10,14 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.flop_counter import FlopCounterMode
+from training_calls import train
 from transformers import AutoModelForCausalLM, LlamaConfig, PhiConfig
 
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.metrics import Eta, StepMetrics
-from tokenweight.training.run import train
+from tokenweight.training.metrics import StepMetrics, eta_seconds
 
 CPU = torch.device("cpu")
 NLL = torch.tensor([[1.0, 2.0, 3.0, 6.0]])
@@ -62,11 +62,9 @@ def test_sums_begin_anew_with_each_step():
 
 
 def test_eta_is_the_median_of_the_steps_after_the_first():
-    eta = Eta()
-    assert eta.after(100.0, 9) is None
-    assert eta.after(2.0, 8) == 16.0
-    eta.after(4.0, 7)
-    assert eta.after(50.0, 6) == 24.0
+    assert eta_seconds([100.0], 9) is None
+    assert eta_seconds([100.0, 2.0], 8) == 16.0
+    assert eta_seconds([100.0, 2.0, 4.0, 50.0], 6) == 24.0
 
 
 TWO_PROCESSES = """
@@ -113,7 +111,7 @@ from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.fit import fit
-from tokenweight.training.request import TrainRequest
+from training_calls import TrainRequest
 
 torch.set_num_threads(1)
 rank, calls, whole_step = int(os.environ["RANK"]), 0, trainer.weighted_step
@@ -129,7 +127,8 @@ def step(*args, short_nll=None, **kwargs):
 trainer.weighted_step = step
 execution = Execution(device="cpu", launcher="torchrun", processes=2, save_every_steps=1)
 try:
-    fit(TrainRequest.model_validate_json(sys.argv[1]), Path(sys.argv[2]), execution, lambda *_: None, None)
+    request = TrainRequest.model_validate_json(sys.argv[1])
+    fit(request.stage, request.inputs, Path(sys.argv[2]), execution, None, no_progress)
 except StageError as error:
     (Path(sys.argv[2]) / f"stopped-{rank}").write_text(f"{time.time()} {error}")
 torch.distributed.destroy_process_group()

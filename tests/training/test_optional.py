@@ -3,12 +3,12 @@
 import sys
 
 import pytest
+from training_calls import train
 
 from tokenweight.errors import UserError
 from tokenweight.optional import by_parity, optional_room
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer, Weighting
-from tokenweight.training.run import train
 from tokenweight.weighting.postprocess import sparse
 
 ROOMS = ("fp8", "authors_compat")

@@ -1,23 +1,23 @@
 """`parity: authors` in scoring and training, spelled out with the public functions."""
 
 import json
+import pickle
 import shutil
 
 import numpy as np
 import pytest
 import torch
+from training_calls import score, train
 from transformers import AutoConfig, PhiConfig, PhiForCausalLM
 
 import tokenweight.authors_compat as authors
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Training, Weighting
-from tokenweight.training import launch, scoring, worker
+from tokenweight.training import scoring
 from tokenweight.training.deepspeed_config import deepspeed_config
-from tokenweight.training.models import load_model
-from tokenweight.training.run import train
+from tokenweight.training.models import load_model, load_tokenizer, vocabulary_sha256
 from tokenweight.training.score_store import open_scores
 from tokenweight.training.trainer import learning_rate_share
-from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
 from tokenweight.weighting import model_nll, plan_windows, score_windows, weighted_nll
 from tokenweight.weighting.scores import token_scores
 
@@ -52,7 +52,7 @@ def scored(chunk_dir, frozen, inline, tmp_path):
 
     def run(model_dir, parity, execution=inline, name=None):
         out = tmp_path / f"scores-{name or parity}"
-        scoring.score(
+        score(
             model_dir,
             chunk_dir,
             out,
@@ -96,12 +96,11 @@ def test_frozen_scores_of_the_authors_are_those_of_bf16_logits(scored, base_dir,
 
 
 def test_launched_workers_are_told(scored, base_dir, monkeypatch):
-    def in_this_process(job, arguments, out_dir, execution, progress):
-        monkeypatch.setenv("RANK", "0")
-        worker._score(arguments, out_dir, execution)
+    def in_this_process(call, out_dir, execution, progress):
+        pickle.loads(pickle.dumps(call))(progress=progress)
 
     inline = scored(base_dir, "authors", name="inline")
-    monkeypatch.setattr(launch, "launch", in_this_process)
+    monkeypatch.setattr(scoring, "launch", in_this_process)
     launched = scored(base_dir, "authors", Execution(device="cpu", launcher="torchrun"), name="launched")
     assert torch.equal(launched, inline)
 
@@ -113,7 +112,7 @@ def test_first_step_of_the_authors_spelled_out(kind, request, make_request, mode
     score_dir = None
     if kind == "frozen":
         score_dir = tmp_path / "scores"
-        scoring.score(
+        score(
             base_dir,
             chunk_dir,
             score_dir,
@@ -125,7 +124,7 @@ def test_first_step_of_the_authors_spelled_out(kind, request, make_request, mode
             parity="authors",
         )
     asked = make_request(steps=1, weighting=weighting, scorer=scorer, score_dir=score_dir, gradient_clip=1e9)
-    asked = asked.model_copy(update={"parity": "authors"})
+    asked = asked.model_copy(update={"stage": asked.stage.model_copy(update={"parity": "authors"})})
     train(asked, tmp_path / "run", Execution(device="cpu", micro_batch_sequences=2), no_progress)
     step = json.loads((tmp_path / "run" / "metrics.jsonl").read_text())
 

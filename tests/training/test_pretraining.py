@@ -8,6 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenweight.errors import UserError
+from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Architecture, Execution, NovelCorpus, PretrainBase, Training
 from tokenweight.training.pretraining import pretrain
@@ -31,6 +32,10 @@ def base():
     )
 
 
+def inputs(tokenizer_dir, chunk_dir):
+    return {"tokenizer": Input(tokenizer_dir, "f"), "chunks": Input(chunk_dir, "f")}
+
+
 @pytest.fixture
 def counting_dir(tmp_path):
     """Sequences that count upwards: predictable, once learned."""
@@ -44,7 +49,9 @@ def counting_dir(tmp_path):
 
 def test_a_base_learns_and_is_saved_with_its_tokenizer(base, base_dir, counting_dir, tmp_path):
     out = tmp_path / "out"
-    summary = pretrain(base, base_dir, counting_dir, out, Execution(device="cpu", micro_batch_sequences=8), no_progress)
+    summary = pretrain(
+        base, inputs(base_dir, counting_dir), out, Execution(device="cpu", micro_batch_sequences=8), no_progress
+    )
     assert summary["first_nll"] > 4
     assert summary["last_nll"] < 0.5
     assert summary["passes"] == pytest.approx(60 * 8 / 64)
@@ -63,7 +70,7 @@ def test_a_phi_is_pretrained_with_a_part_of_each_head_rotated(base, base_dir, co
     shape = base.architecture.model_copy(update={"family": "phi", "hidden_size": 40, "heads": 2, "kv_heads": 2})
     short = base.training.model_copy(update={"steps": 3})
     phi = base.model_copy(update={"architecture": shape, "training": short})
-    summary = pretrain(phi, base_dir, counting_dir, tmp_path / "out", Execution(device="cpu"), no_progress)
+    summary = pretrain(phi, inputs(base_dir, counting_dir), tmp_path / "out", Execution(device="cpu"), no_progress)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
     assert model.config.model_type == "phi"
     assert model.config.rope_parameters["partial_rotary_factor"] == 0.4
@@ -75,16 +82,16 @@ def test_the_same_seed_gives_the_same_base(base, base_dir, counting_dir, tmp_pat
     states = []
     for name, recipe in (("a", short), ("b", short), ("c", short.model_copy(update={"seed": 4}))):
         torch.rand(3)
-        pretrain(recipe, base_dir, counting_dir, tmp_path / name, Execution(device="cpu"), no_progress)
+        pretrain(recipe, inputs(base_dir, counting_dir), tmp_path / name, Execution(device="cpu"), no_progress)
         states.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
     assert states[0] == states[1] != states[2]
 
 
 def test_sequences_of_another_length_are_refused(base, base_dir, chunk_dir, tmp_path):
     with pytest.raises(UserError, match=r"sequences of 64 tokens, base\.context_tokens is 32"):
-        pretrain(base, base_dir, chunk_dir, tmp_path / "out", Execution(device="cpu"), no_progress)
+        pretrain(base, inputs(base_dir, chunk_dir), tmp_path / "out", Execution(device="cpu"), no_progress)
 
 
 def test_a_directory_without_tokenizer_is_named(base, counting_dir, tmp_path):
     with pytest.raises(UserError, match="no tokenizer can be loaded"):
-        pretrain(base, tmp_path, counting_dir, tmp_path / "out", Execution(device="cpu"), no_progress)
+        pretrain(base, inputs(tmp_path, counting_dir), tmp_path / "out", Execution(device="cpu"), no_progress)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from training_calls import TrainRequest, train
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tokenweight.assets import SHIPPED_CONFIGS
@@ -20,8 +21,7 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, RandomBase, Scorer, Training, Weighting
 from tokenweight.training.models import causal_lm, load_model
 from tokenweight.training.random_base import config_values, initialize
-from tokenweight.training.request import TrainRequest
-from tokenweight.training.run import train
+from tokenweight.training.stages import Train
 
 sys.path.insert(0, str(Path(__file__).parent))
 from random_base_shares import Held
@@ -117,9 +117,11 @@ def test_it_is_extended_and_trained_as_any_other_base(tiny_base, tmp_path):
     request = TrainRequest(
         model_dir=tmp_path / "model",
         chunk_dir=chunks,
-        training=Training(steps=2, sequences_per_step=2, learning_rate=1e-2, warmup_steps=0, precision="fp32"),
-        weighting=Weighting(postprocessing="sparse", kappa=0.5),
-        scorer=Scorer(kind="unfrozen", short_tokens=64, stride_tokens=48),
+        stage=Train(
+            training=Training(steps=2, sequences_per_step=2, learning_rate=1e-2, warmup_steps=0, precision="fp32"),
+            weighting=Weighting(postprocessing="sparse", kappa=0.5),
+            scorer=Scorer(kind="unfrozen", short_tokens=64, stride_tokens=48),
+        ),
     )
     summary = train(request, tmp_path / "out", Execution(device="cpu"), no_progress)
     assert summary["first_nll"] == pytest.approx(np.log(4096), rel=0.02)  # it knows nothing yet

@@ -9,14 +9,13 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_calls import score, train
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.checkpoints import check_resume, delete_broken, last_complete, mark_complete, needs_resharding
 from tokenweight.training.metrics import TIMING_FIELDS
-from tokenweight.training.run import train
-from tokenweight.training.scoring import score
 
 EXECUTION = Execution(device="cpu", save_every_steps=2)
 SPARSE = Weighting(postprocessing="sparse", kappa=0.3)
@@ -85,8 +84,8 @@ import torch
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.request import TrainRequest
-from tokenweight.training.run import train
+from training_calls import TrainRequest
+from training_calls import train
 
 torch.set_num_threads(1)
 whole_save = torch.save

@@ -7,12 +7,11 @@ from pathlib import Path
 import psutil
 import pytest
 from safetensors.torch import load_file
+from training_calls import score, train
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.run import train
-from tokenweight.training.scoring import score
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_resume import DENSE, SPARSE, assert_same_run, losses

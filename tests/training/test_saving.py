@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_calls import train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenweight.context.rope import assert_rope
 from tokenweight.progress import no_progress
-from tokenweight.training.run import train
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Frozen scores: what is in the shards, resuming, and shards that do not belong."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,15 +9,16 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
+import training_calls
+from safetensors.numpy import load_file, save_file
+from training_calls import train
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import scoring
-from tokenweight.training.models import load_model
-from tokenweight.training.run import train
-from tokenweight.training.score_store import ShardHeader, digest_rows, open_scores, shard_path
-from tokenweight.training.vocabulary import load_tokenizer, vocabulary_sha256
+from tokenweight.training.models import load_model, load_tokenizer, vocabulary_sha256
+from tokenweight.training.score_store import ShardHeader, digest_rows, open_scores, open_shard, shard_path, write_shard
 from tokenweight.weighting import plan_windows, score_windows
 
 PLAN = plan_windows(64, 16, 12)
@@ -32,7 +32,7 @@ def small_shards(monkeypatch):
 @pytest.fixture
 def score(base_dir, chunk_dir, frozen, inline, tmp_path):
     def run(sequences=10, fingerprint="scorer-a", progress=no_progress, **more):
-        return scoring.score(
+        return training_calls.score(
             more.pop("model_dir", base_dir),
             more.pop("chunk_dir", chunk_dir),
             tmp_path / "scores",
@@ -62,7 +62,7 @@ def test_shards_hold_the_scorer_s_short_nll(score, load, base_dir, chunk_dir, tm
     assert summary["shards"] == 3
     assert summary["windows"] == 5
     assert summary["scored_tokens"] == 10 * 63
-    names = [f"shard-{i:05d}.{suffix}" for i in range(3) for suffix in ("json", "npy")]
+    names = [f"shard-{i:05d}.safetensors" for i in range(3)]
     assert sorted(p.name for p in (tmp_path / "scores").iterdir()) == names
     ids = torch.from_numpy(np.load(chunk_dir / "tokens.npy")[:10].astype(np.int64))
     model = load_model(base_dir, torch.float32)
@@ -71,9 +71,9 @@ def test_shards_hold_the_scorer_s_short_nll(score, load, base_dir, chunk_dir, tm
     for row in range(10):
         assert scores.row(row).dtype == np.float32
         torch.testing.assert_close(torch.from_numpy(np.array(scores.row(row))), expected[row], rtol=1e-5, atol=1e-5)
-    header = json.loads((tmp_path / "scores/shard-00002.json").read_text())
-    assert (header["first_sequence"], header["last_sequence"], header["scorer_fingerprint"]) == (8, 9, "scorer-a")
-    assert (header["long_tokens"], header["short_tokens"], header["stride_tokens"]) == (64, 16, 12)
+    header = open_shard(tmp_path / "scores/shard-00002.safetensors")[0]
+    assert (header.first_sequence, header.last_sequence, header.scorer_fingerprint) == (8, 9, "scorer-a")
+    assert header.windows == PLAN
 
 
 def test_the_scorer_runs_with_its_own_rope(score, load, model_dir, tmp_path):
@@ -87,16 +87,15 @@ def test_the_scorer_runs_with_its_own_rope(score, load, model_dir, tmp_path):
 
 def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monkeypatch):
     score()
-    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.npy")}
+    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.safetensors")}
     values = np.array(load().row(9))
-    (tmp_path / "scores/shard-00001.json").unlink()
-    with (tmp_path / "scores/shard-00002.npy").open("r+b") as file:
-        file.truncate(200)
+    (tmp_path / "scores/shard-00001.safetensors").unlink()
+    os.truncate(tmp_path / "scores/shard-00002.safetensors", 1500)
     seen = []
     score(progress=lambda *args: seen.append(args))
-    after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.npy")}
-    assert before["shard-00000.npy"] == after["shard-00000.npy"]
-    assert before["shard-00001.npy"] < after["shard-00001.npy"]
+    after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.safetensors")}
+    assert before["shard-00000.safetensors"] == after["shard-00000.safetensors"]
+    assert before["shard-00001.safetensors"] < after["shard-00001.safetensors"]
     assert seen == [(done, 10, "sequences") for done in range(5, 11)]
     assert np.array_equal(load().row(9), values)
     monkeypatch.setattr(scoring, "load_model", None)
@@ -109,6 +108,7 @@ from pathlib import Path
 import torch
 from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training import scoring
+from training_calls import score
 
 torch.set_num_threads(1)
 scoring.SHARD_SEQUENCES = 4
@@ -118,7 +118,7 @@ def kill_in_the_third_shard(done, total, what):
         os.kill(os.getpid(), signal.SIGKILL)
 
 model, chunks, out, scorer = sys.argv[1:]
-scoring.score(
+score(
     Path(model), Path(chunks), Path(out), scorer=Scorer.model_validate_json(scorer), sequences=18,
     scorer_fingerprint="scorer-a", execution=Execution(device="cpu"), progress=kill_in_the_third_shard,
 )
@@ -130,7 +130,7 @@ def test_killed_scoring_goes_on_with_the_shards_that_are_missing(score, load, ba
     arguments = [str(base_dir), str(chunk_dir), str(out), frozen.model_dump_json()]
     child = subprocess.run([sys.executable, "-c", KILLED_WHILE_SCORING, *arguments], check=False)
     assert child.returncode == -signal.SIGKILL
-    assert sorted(p.name for p in out.glob("*.npy")) == ["shard-00000.npy", "shard-00001.npy"]
+    assert sorted(p.name for p in out.glob("*.safetensors")) == ["shard-00000.safetensors", "shard-00001.safetensors"]
     before = {p.name: (p.stat().st_mtime_ns, p.stat().st_ino) for p in out.iterdir()}
     seen = []
     score(sequences=18, progress=lambda *args: seen.append(args))
@@ -150,9 +150,9 @@ def test_only_the_sequences_that_training_reads_are_scored(score, load, frozen, 
         weighting=Weighting(postprocessing="dense", lambda_=0.5), scorer=frozen, score_dir=tmp_path / "scores"
     )
     seen = []
-    summary = score(sequences=request.rows, progress=lambda done, *_: seen.append(done))
-    assert (request.rows, max(seen), summary["scored_tokens"]) == (12, 12, 12 * 63)
-    assert sum(len(np.load(p)) for p in (tmp_path / "scores").glob("*.npy")) == 12
+    summary = score(sequences=request.stage.sequences, progress=lambda done, *_: seen.append(done))
+    assert (request.stage.sequences, max(seen), summary["scored_tokens"]) == (12, 12, 12 * 63)
+    assert sum(len(load_file(p)["nll"]) for p in (tmp_path / "scores").glob("*.safetensors")) == 12
     train(request, tmp_path / "run", Execution(device="cpu"), no_progress)
 
 
@@ -170,37 +170,36 @@ def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
             vocabulary_sha256="v",
             scorer_fingerprint="s",
             dtype="bf16",
-            long_tokens=32768,
-            short_tokens=8192,
-            stride_tokens=6144,
+            windows=plan,
         )
-        path.with_suffix(".json").write_text(header.model_dump_json())
-        np.lib.format.open_memmap(path, "w+", np.float32, (128, 32767))  # a file with holes: no data on disk
-    assert sum(p.stat().st_size for p in tmp_path.glob("*.npy")) > 250 * 2**20
+        write_shard(path, np.zeros((128, 32767), np.float32), header)
+    assert sum(p.stat().st_size for p in tmp_path.glob("*.safetensors")) > 250 * 2**20
     tracemalloc.start()
     scores = open_scores(tmp_path, tokens, plan, sequences=2048, vocabulary_sha256="v")
     for sequence in (0, 1000, 2047):
         assert not scores.row(sequence).any()
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert all(isinstance(shard, np.memmap) for shard in scores.shards)
     assert peak_bytes < 2 * 2**20
 
 
 def test_shards_of_another_scorer_are_made_anew(score, load, tmp_path):
     score()
     score(fingerprint="scorer-b")
-    assert "scorer-b" in (tmp_path / "scores/shard-00002.json").read_text()
     load(scorer_fingerprint="scorer-b")
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda d: (d / "shard-00001.npy").unlink(), r"shard-00001.npy: missing"),
-        (lambda d: (d / "shard-00001.json").unlink(), r"shard-00001.json: missing"),
-        (lambda d: os.truncate(d / "shard-00001.npy", 300), r"shard-00001.npy: 300 bytes, expected 1136"),
-        (lambda d: (d / "shard-00001.json").write_text("{}"), r"shard-00001.json: not a score header"),
+        (lambda d: (d / "shard-00001.safetensors").unlink(), r"shard-00001.safetensors: missing"),
+        (
+            lambda d: os.truncate(d / "shard-00001.safetensors", 1500),
+            r"shard-00001.safetensors: not a shard .* truncated",
+        ),
+        (lambda d: os.truncate(d / "shard-00001.safetensors", 3), r"shard-00001.safetensors: not a shard of scores"),
+        (lambda d: save_file({"nll": np.zeros(1)}, d / "shard-00001.safetensors"), "not a shard of scores"),
+        (lambda d: save_file({"x": np.zeros(1)}, d / "shard-00001.safetensors"), "not a shard of scores"),
     ],
 )
 def test_missing_and_truncated_shards_are_named(score, load, tmp_path, damage, message):
@@ -212,22 +211,22 @@ def test_missing_and_truncated_shards_are_named(score, load, tmp_path, damage, m
 
 def test_foreign_shards_are_named(score, load, chunk_dir, tmp_path):
     score()
-    with pytest.raises(StageError, match=r"shard-00000.npy: made for another scorer_fingerprint"):
+    with pytest.raises(StageError, match=r"shard-00000.safetensors: made for another scorer_fingerprint"):
         load(scorer_fingerprint="scorer-b")
-    with pytest.raises(StageError, match=r"shard-00000.npy: made for another stride_tokens"):
+    with pytest.raises(StageError, match=r"shard-00000.safetensors: made for another windows"):
         load(plan=plan_windows(64, 16, 8))
-    with pytest.raises(StageError, match=r"shard-00000.npy: made for another vocabulary_sha256"):
+    with pytest.raises(StageError, match=r"shard-00000.safetensors: made for another vocabulary_sha256"):
         load(vocabulary_sha256="other")
     tokens = np.load(chunk_dir / "tokens.npy")
     tokens[5, 7] += 1
-    with pytest.raises(StageError, match=r"shard-00001.npy: made for another token_ids_sha256"):
+    with pytest.raises(StageError, match=r"shard-00001.safetensors: made for another token_ids_sha256"):
         load(tokens=tokens)
-    header = tmp_path / "scores/shard-00001.json"
-    header.write_text(header.read_text().replace("scorer-a", "scorer-b"))
-    with pytest.raises(StageError, match=r"shard-00001.npy: made for another scorer_fingerprint"):
+    shard = tmp_path / "scores/shard-00001.safetensors"
+    shard.write_bytes(shard.read_bytes().replace(b"scorer-a", b"scorer-b"))
+    with pytest.raises(StageError, match=r"shard-00001.safetensors: made for another scorer_fingerprint"):
         load()
-    header.write_text(header.read_text().replace("scorer-b", "scorer-a"))
-    with pytest.raises(StageError, match=r"shard-00003.npy: missing"):
+    shard.write_bytes(shard.read_bytes().replace(b"scorer-b", b"scorer-a"))
+    with pytest.raises(StageError, match=r"shard-00003.safetensors: missing"):
         load(sequences=13)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_calls import score, train
 from transformers import AutoModelForCausalLM
 
 from tokenweight.context.extend import extend
@@ -19,8 +20,6 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.models import load_model
-from tokenweight.training.run import train
-from tokenweight.training.scoring import score
 from tokenweight.training.sequence_parallel import SharedRows, check_sequence_parallel, install_attention
 from tokenweight.weighting.head import model_nll, shard_nll
 from tokenweight.weighting.shards import SequenceShard

@@ -17,12 +17,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_slurm import LocalSlurm, missing, wait_for
 from terminated import TRAIN
+from training_calls import train
 
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.checkpoints import last_complete
-from tokenweight.training.run import train
 
 pytestmark = pytest.mark.slow
 SRUN = Execution(device="cpu", launcher="srun", processes=2, nodes=2, save_every_steps=100)

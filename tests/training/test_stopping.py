@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_calls import train
 
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
@@ -19,7 +20,6 @@ from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import stopping
 from tokenweight.training.checkpoints import last_complete
 from tokenweight.training.launch import run_guarded
-from tokenweight.training.run import train
 from tokenweight.training.stopping import VARIABLE, Stopped, stop_all, stoppable
 
 sys.path.insert(0, str(Path(__file__).parent))

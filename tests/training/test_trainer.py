@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from training_calls import score, train
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenweight.context.rope import assert_rope
@@ -14,9 +15,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer, Training, Weighting
 from tokenweight.training.models import load_model
-from tokenweight.training.run import train
 from tokenweight.training.saving import validate_checkpoint
-from tokenweight.training.scoring import score
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, token_weights, weighted_nll
 
@@ -200,7 +199,10 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_requ
         ({"sequences_per_step": 3, "micro": 2}, "sequences_per_step: 3 is not a multiple"),
         ({"processes": 2}, "execution.launcher"),
         ({"weighting": DENSE}, "scorer"),
-        ({"weighting": DENSE, "scorer": Scorer(kind="frozen", short_tokens=16, stride_tokens=12)}, "score_dir"),
+        (
+            {"weighting": DENSE, "scorer": Scorer(kind="frozen", short_tokens=16, stride_tokens=12)},
+            "^scores: belong to a frozen scorer",
+        ),
         (
             {"weighting": DENSE, "scorer": Scorer(kind="unfrozen", short_tokens=128, stride_tokens=12)},
             r"short_tokens \(128\)",

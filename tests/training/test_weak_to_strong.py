@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
+from training_calls import score, train
 
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.models import load_model
-from tokenweight.training.run import train
-from tokenweight.training.scoring import score
 from tokenweight.weighting import model_nll, plan_windows, score_windows, token_weights, weighted_nll
 
 DENSE = Weighting(postprocessing="dense", lambda_=0.25)
@@ -95,7 +95,7 @@ def test_a_llama_3_scorer_keeps_its_rope_type(make_scorer, chunk_dir, frozen, tm
 
     plain = make_scorer(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 500_000.0})
     kept, lost = (
-        np.load(score_with(folder, chunk_dir, tmp_path / folder.name, frozen) / "shard-00000.npy")
+        load_file(score_with(folder, chunk_dir, tmp_path / folder.name, frozen) / "shard-00000.safetensors")["nll"]
         for folder in (scorer, plain)
     )
     assert not np.allclose(kept, lost), "the same weights without the type score otherwise"

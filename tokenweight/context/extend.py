@@ -1,15 +1,32 @@
-"""Context extension (Section 4, Models): the same weights under a configuration with another RoPE."""
+"""Context extension (Section 4, Models): the same weights under a configuration with another RoPE. Loads no torch."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, link_weights
-from tokenweight.context.rope import rotary_dimension
 from tokenweight.errors import UserError
-from tokenweight.recipes.schema import Extension
+from tokenweight.pipeline.stage import Artifact, Inputs, Stage
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution, Extension
+
+
+class Extend(Stage):
+    """A model with a longer context by RoPE (Section 4, Models). Input: model."""
+
+    name = "extend"
+    folder = "model"
+    extension: Extension
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        return f"{inputs['model'].short_name}-{self.extension.method}-{self.extension.long_tokens}"
+
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
+        extend(inputs["model"].path, self.extension, out_dir)
+        return {}
 
 
 def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
@@ -57,6 +74,8 @@ def extended_rope(config: Any, extension: Extension) -> dict[str, Any]:
             f"{present['rope_type']!r}; use 'abf'"
         )
     if extension.method == "ntk":
+        from tokenweight.context.rope import rotary_dimension
+
         dimension = rotary_dimension(config)
         return {**present, "rope_theta": present["rope_theta"] * factor ** (dimension / (dimension - 2))}
     scaled = {**present, "rope_type": extension.method, "factor": factor}

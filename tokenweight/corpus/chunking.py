@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokenweight.corpus import mixture, packing
-from tokenweight.corpus.documents import Kind
+from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.packing import Ints, Segments
 from tokenweight.corpus.sources import check, document_count, documents
@@ -43,8 +44,6 @@ class _Read:
     parts: list[int] = field(default_factory=list)  # of a mixture; else 0
     documents: int = 0
     tokens: int = 0
-    too_short_documents: int = 0
-    too_short_tokens: int = 0
     longest: tuple[int, str] = (0, "")
 
 
@@ -103,15 +102,13 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Pat
             if is_novel or name == "tokens"
         }
         for number, (part, any_length) in enumerate(parts):
-            for document, encoded in encoder.encode_all(documents(part, "train", labelled=is_novel)):
+            texts = documents(part, "train")
+            for document, encoded in encoder.encode_all(texts if is_novel else map(_without_spans, texts)):
                 length = len(encoded.tokens)
                 read.documents += 1
                 read.tokens += length
                 read.longest = max(read.longest, (length, document.id))
-                if length < (1 if any_length else payload):
-                    read.too_short_documents += 1
-                    read.too_short_tokens += length
-                else:
+                if length >= (1 if any_length else payload):
                     read.ids.append(document.id)
                     read.domains.append(document.domain)
                     read.lengths.append(length)
@@ -121,6 +118,10 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Pat
                         file.write((np.zeros(length, dtype) if array is None else array).tobytes())
                 progress(read.documents, total, "documents")
     return read
+
+
+def _without_spans(document: Document) -> Document:
+    return replace(document, spans=())
 
 
 def _plan(
@@ -173,10 +174,12 @@ def _write_sequences(
     shape = (segments.sequences, chunking.long_tokens)
     offsets = np.cumsum(lengths) - lengths
     bounds = np.searchsorted(segments.sequence, np.arange(shape[0] + 1))
-    streams, arrays = {}, {}
+    streams: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, np.memmap[Any, Any]] = {}
     for file in (out_dir / "streams").iterdir():
         streams[file.name] = np.memmap(file, LABELLED[file.name], "r")
-        arrays[file.name] = _open_array(out_dir / f"{file.name}.npy", LABELLED[file.name], shape)
+        array = np.lib.format.open_memmap(out_dir / f"{file.name}.npy", "w+", LABELLED[file.name], shape)  # type: ignore[no-untyped-call]
+        arrays[file.name] = array
     counts = np.zeros(len(Kind), np.int64)
     for row in range(shape[0]):
         lines = {name: array[row] for name, array in arrays.items()}
@@ -200,10 +203,6 @@ def _write_sequences(
     for array in arrays.values():
         array.flush()
     return counts
-
-
-def _open_array(path: Path, dtype: Any, shape: tuple[int, int]) -> np.memmap[Any, Any]:
-    return np.lib.format.open_memmap(path, "w+", dtype, shape)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def _write_index(out_dir: Path, read: _Read, segments: Segments) -> None:
@@ -231,7 +230,7 @@ def _account(
     in_plan = planned.distinct_tokens(lengths)
     left = "not_drawn" if chunking.mixture == "lcde" else "remainder"
     dropped = {
-        "document_too_short": read.too_short_tokens,
+        "document_too_short": read.tokens - int(lengths.sum()),
         left: int(lengths.sum()) - in_plan,
         "beyond_sequences": in_plan - kept,
     }
@@ -242,7 +241,7 @@ def _account(
         "crosses_documents": chunking.mixture == "lcde",
         "sequences": chosen.sequences,
         "documents": read.documents,
-        "documents_too_short": read.too_short_documents,
+        "documents_too_short": read.documents - len(lengths),
         "documents_kept": len(np.unique(chosen.document)),
         "tokens": read.tokens,
         "kept": kept,

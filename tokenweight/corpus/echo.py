@@ -22,8 +22,8 @@ SHORTEST_PASSAGE_WORDS = 4
 NUMBER_SHARE = 0.15
 
 
-def documents(corpus: EchoCorpus, split: Split, labelled: bool) -> Iterator[Document]:
-    """Documents of about `corpus.document_tokens` tokens, none labelled; the same seed, the same bytes."""
+def documents(corpus: EchoCorpus, split: Split) -> Iterator[Document]:
+    """Documents of about `corpus.document_tokens` tokens; the same seed, the same bytes."""
     return in_order(partial(_nth_echo, corpus.seed, split, corpus.document_tokens), count(corpus, split))
 
 

@@ -40,7 +40,7 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
     return found
 
 
-def documents(corpus: FilesCorpus, split: Split, labelled: bool = False) -> Iterator[Document]:
+def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
     """The documents of one split in the order of files and lines."""
     paths = _readable_files(corpus)
     chosen = _split_numbers(corpus, paths, split)

@@ -11,7 +11,7 @@ from tokenweight.errors import UserError
 from tokenweight.recipes.schema import HubCorpus
 
 
-def documents(corpus: HubCorpus, split: Split, labelled: bool) -> Iterator[Document]:
+def documents(corpus: HubCorpus, split: Split) -> Iterator[Document]:
     """The documents of one split in the repository's order; `repo_id` may be a local directory of its files."""
     name = corpus.train_split if split == "train" else corpus.validation_split
     if name is None:

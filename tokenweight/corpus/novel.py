@@ -8,8 +8,7 @@ training book come short pieces of about 200 to 1,000 tokens: letters, and exerc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from random import Random
@@ -29,12 +28,12 @@ DOMAINS = ("chronicle", "ledger")
 VALUES: dict[str, tuple[str, ...]] = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}
 
 
-def documents(corpus: NovelCorpus, split: Split, labelled: bool) -> Iterator[Document]:
+def documents(corpus: NovelCorpus, split: Split) -> Iterator[Document]:
     """Validation is books only; in training every book is followed by its short pieces."""
     shorts = SHORTS_PER_BOOK if split == "train" else 0
     number = corpus.documents if split == "train" else corpus.validation_documents
-    pieces = short_pieces(corpus.seed, split, shorts * number, labelled=labelled)
-    for written in books(corpus.seed, split, number, corpus.document_tokens, labelled=labelled):
+    pieces = short_pieces(corpus.seed, split, shorts * number)
+    for written in books(corpus.seed, split, number, corpus.document_tokens):
         yield written
         yield from islice(pieces, shorts)
 
@@ -44,29 +43,23 @@ def count(corpus: NovelCorpus, split: Split) -> int:
     return corpus.validation_documents if split == "validation" else corpus.documents * (1 + SHORTS_PER_BOOK)
 
 
-def books(seed: int, split: str, count: int, book_tokens: int, *, labelled: bool = True) -> Iterator[Document]:
-    """`count` long documents, alternately chronicles (persons) and ledgers (numbers); the same seed, the same bytes.
-
-    Without `labelled` they have no spans.
-    """
-    return in_order(partial(_nth, partial(_book, book_tokens), f"novel/{seed}/{split}/book", split, labelled), count)
+def books(seed: int, split: str, count: int, book_tokens: int) -> Iterator[Document]:
+    """`count` long documents, alternately chronicles (persons) and ledgers (numbers); the same seed, the same bytes."""
+    return in_order(partial(_nth_book, seed, split, book_tokens), count)
 
 
-def short_pieces(seed: int, split: str, count: int, *, labelled: bool = True) -> Iterator[Document]:
-    """`count` short documents (about 200 to 1,000 tokens): letters of both domains, and exercises."""
-    return in_order(partial(_nth, _short_piece, f"novel/{seed}/{split}/short", split, labelled), count)
-
-
-def _nth(make: Callable[[Random, str, int], Document], seed: str, split: str, labelled: bool, i: int) -> Document:
-    written = make(Random(f"{seed}/{i}"), split, i)
-    return written if labelled else replace(written, spans=())
-
-
-def _book(book_tokens: int, rng: Random, split: str, i: int) -> Document:
+def _nth_book(seed: int, split: str, book_tokens: int, i: int) -> Document:
+    rng = Random(f"novel/{seed}/{split}/book/{i}")
     return book(rng, f"{split}-book-{i:05d}", DOMAINS[i % 2], int(book_tokens * rng.uniform(0.6, 1.4)))
 
 
-def _short_piece(rng: Random, split: str, i: int) -> Document:
+def short_pieces(seed: int, split: str, count: int) -> Iterator[Document]:
+    """`count` short documents (about 200 to 1,000 tokens): letters of both domains, and exercises."""
+    return in_order(partial(_nth_short_piece, seed, split), count)
+
+
+def _nth_short_piece(seed: int, split: str, i: int) -> Document:
+    rng = Random(f"novel/{seed}/{split}/short/{i}")
     id, tokens = f"{split}-short-{i:06d}", rng.randint(200, 1000)
     if i % 3 == 2:
         return exercises.exercise(rng, id, int(tokens * CHARACTERS_PER_TOKEN))
@@ -77,7 +70,11 @@ def book(rng: Random, id: str, domain: str, tokens: int, *, numbers: bool = True
     """One document of about `tokens` tokens; `numbers=False` leaves out all keys with numbers."""
     manuscript, memory = Manuscript(), _Memories(rng, domain, numbers)
     while manuscript.length < tokens * CHARACTERS_PER_TOKEN:
-        _paragraph(rng, manuscript, memory)
+        for i in range(rng.randint(4, 10)):  # a paragraph
+            if i:
+                manuscript.write(" ")
+            _sentence(rng, manuscript, memory)
+        manuscript.write("\n\n")
     return manuscript.document(id, domain)
 
 
@@ -136,14 +133,6 @@ class _Memories:
         facts.append(manuscript.new_fact(relation, name, self.rng.choice(VALUES[relation])))
         self._persons.touch(facts[-1])
         return facts
-
-
-def _paragraph(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
-    for i in range(rng.randint(4, 10)):
-        if i:
-            manuscript.write(" ")
-        _sentence(rng, manuscript, memory)
-    manuscript.write("\n\n")
 
 
 def _sentence(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:

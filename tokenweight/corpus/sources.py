@@ -1,6 +1,6 @@
 """Where documents come from: the synthetic novel, echoes, a directory of files, the hub, a mixture of them.
 
-A source is a module with `documents(corpus, split, labelled)` and `count(corpus, split)`, 0 where nobody knows.
+A source is a module with `documents(corpus, split)` and `count(corpus, split)`, 0 where nobody knows.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tokenweight.recipes.schema import Corpus, FilesCorpus, MixtureCorpus
 _SOURCES: dict[str, Any] = {"novel": novel, "echo": echo, "files": files, "hub": hub}
 
 
-def documents(corpus: Corpus, split: Split, *, labelled: bool = True) -> Iterator[Document]:
-    """All documents of one split, in a fixed order, one at a time; without `labelled` the novel leaves its spans out.
+def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
+    """All documents of one split, in a fixed order, one at a time.
 
     Raises UserError, naming the file and line or the repository, where the corpus cannot be read.
     """
-    return chain.from_iterable([_SOURCES[part.kind].documents(part, split, labelled) for part in _parts(corpus)])
+    return chain.from_iterable([_SOURCES[part.kind].documents(part, split) for part in _parts(corpus)])
 
 
 def document_count(corpus: Corpus, split: Split) -> int:

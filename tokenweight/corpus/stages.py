@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenweight.pipeline.stage import Artifact, Input, Stage
+from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import (
     Chunking,
@@ -33,9 +33,7 @@ class Chunk(Stage):
         mixture = "-lcde" if self.chunking.mixture == "lcde" else ""
         return f"{corpus_label(self.corpus)}{mixture}-{self.chunking.long_tokens}"
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         from tokenweight.corpus.chunking import chunk
 
         short_tokens = self.short_tokens or self.chunking.long_tokens

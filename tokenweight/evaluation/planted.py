@@ -54,9 +54,9 @@ class Planted(PassBenchmark):
         """A row of each sequence for each unit that the sequence has tokens for."""
         import torch
 
+        from tokenweight.training.models import vocabulary_sha256
         from tokenweight.training.score_store import open_scores
         from tokenweight.training.sequences import open_tokens
-        from tokenweight.training.vocabulary import vocabulary_sha256
         from tokenweight.weighting import plan_windows
 
         planted, (chunk_dir, score_dir) = evaluation.planted, runs[0].prepared_dirs

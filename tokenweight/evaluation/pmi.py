@@ -141,8 +141,7 @@ def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Seq
     """
     import torch
 
-    from tokenweight.training.models import load_model
-    from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
+    from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, vocabulary_sha256
 
     nll_model, scorer = model.with_nll_head(run.unit.benchmark), None
     if run.prepared_dirs:

@@ -15,9 +15,8 @@ from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text
 from tokenweight.errors import StageError, UserError
 from tokenweight.inspection.request import Options, check_directory, chosen_span, read_text
 from tokenweight.recipes.schema import Weighting
-from tokenweight.training.models import load_model, resolve_device
+from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
 from tokenweight.training.scoring import windows_per_batch
-from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
 from tokenweight.weighting.head import model_nll, model_nll_and_entropy
 from tokenweight.weighting.weights import token_weights
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows

@@ -93,6 +93,9 @@ class Input:
     fingerprint: str
 
 
+Inputs = Mapping[str, Input]  # by role
+
+
 @dataclass(frozen=True, eq=False)
 class Artifact:
     """One artifact to be: the stage that makes it and the artifacts that it is made from, by role.

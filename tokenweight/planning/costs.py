@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tokenweight.context.stages import Extend
+from tokenweight.context.extend import Extend
 from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.model_configs import config_of, parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tokenweight.context.stages import Extend
+from tokenweight.context.extend import Extend
 from tokenweight.corpus.assets import smoke_base_dir, tokenizer_dir
 from tokenweight.corpus.sources import files_by_field
 from tokenweight.corpus.stages import Chunk

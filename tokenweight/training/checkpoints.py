@@ -9,16 +9,21 @@ import json
 import logging
 import os
 import shutil
+import sys
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.files import replace_file
+from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
+from tokenweight.training.launch import run_guarded
 
 logger = logging.getLogger(__name__)
 
 MARKER = "complete.json"
 CONVERSIONS = "converted.json"
 FOLDER = "checkpoints"  # in a train artifact
+JOINED = "latest_universal"  # by which DeepSpeed finds a checkpoint's parts joined by parameter
 # What of an execution decides how a checkpoint is split, and by which sums a step's gradient is made.
 SPLIT = ("processes", "sequence_parallel", "micro_batch_sequences", "deepspeed_stage")
 
@@ -30,7 +35,6 @@ def mark_complete(checkpoint: Path, execution: Execution) -> None:
 
     Raises StageError where a process's part is not there (each node writes its own: they must share the directory).
     """
-    names = {str(file.relative_to(checkpoint)): file.stat().st_size for file in _files(checkpoint)}
     for pattern in ("rng_state*.pth", *(["global_step*/*_optim_states.pt"] if execution.deepspeed_stage else [])):
         parts = len(list(checkpoint.glob(pattern)))
         if parts != execution.processes:
@@ -38,26 +42,24 @@ def mark_complete(checkpoint: Path, execution: Execution) -> None:
                 f"{checkpoint}: {parts} of {execution.processes} processes left {pattern} here; "
                 "all nodes must write to one shared directory"
             )
-    partial = checkpoint / f"{MARKER}.partial"
-    partial.write_text(json.dumps({"made_with": split_of(execution), "bytes": names}, indent=1) + "\n")
-    os.replace(partial, checkpoint / MARKER)
-
-
-def is_complete(checkpoint: Path) -> bool:
-    """Whether every file of a checkpoint is there with the size it had when the checkpoint was finished."""
-    try:
-        sizes = json.loads((checkpoint / MARKER).read_text())["bytes"]
-        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, KeyError):
-        return False
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != MARKER)
+    sizes = {str(file.relative_to(checkpoint)): file.stat().st_size for file in files}
+    replace_file(checkpoint / MARKER, json.dumps({"made_with": split_of(execution), "bytes": sizes}, indent=1) + "\n")
 
 
 def last_complete(folder: Path) -> tuple[Path | None, list[Path]]:
-    """The newest complete checkpoint (None without one) and broken newer ones. Changes nothing."""
+    """The newest complete checkpoint (None without one) and broken newer ones. Changes nothing.
+
+    In a complete one every file is there with the size that it had when the checkpoint was finished.
+    """
     broken: list[Path] = []
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=checkpoint_step, reverse=True):
-        if is_complete(checkpoint):
-            return checkpoint, broken
+        try:
+            sizes = json.loads((checkpoint / MARKER).read_text())["bytes"]
+            if all((checkpoint / name).stat().st_size == size for name, size in sizes.items()):
+                return checkpoint, broken
+        except (OSError, ValueError, KeyError):
+            pass
         broken.append(checkpoint)
     return None, broken
 
@@ -76,7 +78,7 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 def split_of(execution: Execution) -> Split:
     """How an execution splits a run."""
-    return {name: getattr(execution, name) for name in SPLIT}
+    return execution.model_dump(include=set(SPLIT))
 
 
 def made_with(checkpoint: Path) -> Split:
@@ -110,14 +112,18 @@ def check_resume(checkpoint: Path, execution: Execution) -> None:
     )
 
 
-def note_conversion(checkpoint: Path) -> None:
-    """Remember beside the checkpoints that the run resumes from this one under another split."""
+def prepare_resume(checkpoint: Path, execution: Execution) -> None:
+    """Make a checkpoint that was split otherwise readable for this run, and remember that beside the checkpoints.
+
+    UserError where that is not asked for, StageError where DeepSpeed's converter fails.
+    """
+    check_resume(checkpoint, execution)
     entry = {"step": checkpoint_step(checkpoint), **made_with(checkpoint)}
     entries = conversions(checkpoint.parent)
-    if entry not in entries:
-        partial = checkpoint.parent / f"{CONVERSIONS}.partial"
-        partial.write_text(json.dumps([*entries, entry]) + "\n")
-        os.replace(partial, checkpoint.parent / CONVERSIONS)
+    if made_with(checkpoint) != split_of(execution) and entry not in entries:
+        replace_file(checkpoint.parent / CONVERSIONS, json.dumps([*entries, entry]) + "\n")
+    if needs_resharding(checkpoint, execution) and not (checkpoint / JOINED).is_file():
+        _join(checkpoint)
 
 
 def conversions(folder: Path) -> list[Split]:
@@ -127,5 +133,19 @@ def conversions(folder: Path) -> list[Split]:
     return entries
 
 
-def _files(checkpoint: Path) -> list[Path]:
-    return [path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != MARKER]
+def _join(checkpoint: Path) -> None:
+    """Add to a ZeRO checkpoint its parts joined by parameter (DeepSpeed's universal checkpoints)."""
+    parts = checkpoint / (checkpoint / "latest").read_text().strip()
+    joined = parts.with_name(f"{parts.name}_universal")
+    partial = checkpoint / f"{JOINED}.partial"
+    for leftover in (joined, partial):
+        shutil.rmtree(leftover, ignore_errors=True)
+    command = [
+        *(sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"),
+        *("--input_folder", str(parts), "--output_folder", str(partial)),
+    ]
+    status, tail = run_guarded(command, dict(os.environ), no_progress)
+    if status != 0:
+        raise StageError(f"{checkpoint}: DeepSpeed could not convert it: " + " | ".join(tail[-3:]))
+    partial.rename(joined)
+    (checkpoint / JOINED).write_text(joined.name)

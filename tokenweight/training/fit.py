@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tokenweight.optional import by_parity
+from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.activations import attention_kernels, checkpoint_activations
@@ -18,23 +19,34 @@ from tokenweight.training.checkpoints import FOLDER, checkpoint_step, needs_resh
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.fused import fused_elementwise
 from tokenweight.training.launch import LAUNCH_FOLDER
-from tokenweight.training.models import head_rounding, load_model, resolve_device
+from tokenweight.training.models import (
+    bos_token_id,
+    head_rounding,
+    load_model,
+    load_tokenizer,
+    resolve_device,
+    vocabulary_sha256,
+)
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.reporting import StepReports
-from tokenweight.training.request import TrainRequest
 from tokenweight.training.saving import save_checkpoint
-from tokenweight.training.score_store import Scores, open_scores
+from tokenweight.training.score_store import open_scores
 from tokenweight.training.sequence_parallel import share_sequences
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_tokens
+from tokenweight.training.stages import Train
 from tokenweight.training.stopping import Stopped, stop_files
-from tokenweight.training.vocabulary import bos_token_id, load_tokenizer, vocabulary_sha256
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
 
 
 def fit(
-    request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress, resume_from: Path | None
+    stage: Train,
+    inputs: Inputs,
+    out_dir: Path,
+    execution: Execution,
+    resume_from: Path | None,
+    progress: Progress,
 ) -> None:
     """Train, from `resume_from` where given, and leave out_dir/model, out_dir/metrics.jsonl and reports.
 
@@ -45,38 +57,43 @@ def fit(
     """
     from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer
 
+    model_dir = inputs["model"].path
+    dtype = torch.bfloat16 if stage.training.precision == "bf16" else torch.float32
     with quiet_transformers():
         # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
         resharded = resume_from is not None and needs_resharding(resume_from, execution)
-        arguments = training_arguments(request, out_dir / FOLDER, execution, resharded=resharded)
-        uses_bf16_parameters = execution.deepspeed_stage > 0 and request.training.precision == "bf16"
+        arguments = training_arguments(stage, out_dir / FOLDER, execution, resharded=resharded)
 
         # 2. The model, with our head.
         model = load_model(
-            request.model_dir,
-            torch.bfloat16 if uses_bf16_parameters else torch.float32,
-            rounding=by_parity(request.parity, head_rounding)(frozen=False),
+            model_dir,
+            dtype if execution.deepspeed_stage else torch.float32,
+            rounding=by_parity(stage.parity, head_rounding)(frozen=False),
             check_rope=execution.deepspeed_stage == 0,
         )
         checkpoint_activations(model, execution.checkpointing)
-        tokenizer = load_tokenizer(request.model_dir)
+        tokenizer = load_tokenizer(model_dir)
 
         # 3. The data, with frozen scores if there are any.
-        tokens = open_tokens(request.chunk_dir)
-        plan = window_plan(request, tokens)
-        scores = frozen_scores(request, tokens, plan, tokenizer)
-        rows = TrainingRows(tokens, request.rows, model.config.vocab_size, scores)
+        tokens = open_tokens(inputs["chunks"].path)
+        plan = window_plan(stage, tokens)
+        scores = None
+        if plan is not None and "scores" in inputs:
+            vocabulary = vocabulary_sha256(tokenizer)
+            scores = open_scores(
+                inputs["scores"].path, tokens, plan, sequences=stage.sequences, vocabulary_sha256=vocabulary
+            )
+        rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores)
 
         # 4. Train.
         reports = None
         if arguments.process_index == 0:
-            done_steps = checkpoint_step(resume_from) if resume_from else 0
-            reports = StepReports(out_dir, execution.report_to, done_steps)
+            reports = StepReports(out_dir, execution.report_to, checkpoint_step(resume_from) if resume_from else 0)
         trainer = TokenWeightingTrainer(
             model,
             arguments,
             rows,
-            request,
+            stage,
             plan=plan,
             bos_token_id=bos_token_id(tokenizer, model.config),
             reports=reports,
@@ -93,25 +110,24 @@ def fit(
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         if trainer.stopped_after is not None:
             raise Stopped(
-                f"training stopped as asked after step {trainer.stopped_after} of {request.training.steps}, "
+                f"training stopped as asked after step {trainer.stopped_after} of {stage.training.steps}, "
                 "with a checkpoint; run again to resume"
             )
 
         # 5. Save and validate.
-        dtype = torch.bfloat16 if request.training.precision == "bf16" else torch.float32
         probe = torch.from_numpy(np.asarray(tokens[:1, :PROBE_TOKENS], dtype=np.int64))
-        save_checkpoint(trainer, request.model_dir, out_dir / "model", dtype, probe)
+        save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
 
 
-def training_arguments(request: TrainRequest, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
+def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
     """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own.
 
     (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.) `resharded`: the run
-    resumes from a checkpoint that tokenweight.training.resharding converted.
+    resumes from a checkpoint whose parts were joined.
     """
     from transformers import TrainingArguments
 
-    training = request.training
+    training = stage.training
     device = resolve_device(execution.device, int(os.environ.get("LOCAL_RANK", "0")))
     on_cpu = device.type == "cpu"
     if on_cpu and execution.deepspeed_stage:
@@ -136,7 +152,7 @@ def training_arguments(request: TrainRequest, work_dir: Path, execution: Executi
         save_strategy="steps",
         save_steps=min(execution.save_every_steps, training.steps),
         save_total_limit=2,
-        seed=request.seed,
+        seed=stage.seed,
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and execution.processes > 1 else None,
         ddp_find_unused_parameters=False,
@@ -165,18 +181,9 @@ def start_deepspeed_on_cpu() -> None:
     PartialState(cpu=True, backend="gloo").distributed_type = DistributedType.DEEPSPEED
 
 
-def window_plan(request: TrainRequest, tokens: TokenRows) -> WindowPlan | None:
+def window_plan(stage: Train, tokens: TokenRows) -> WindowPlan | None:
     """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
-    if not request.needs_short_nll or request.scorer is None:
+    if not stage.weighting.needs_short_nll or stage.scorer is None:
         return None
-    make_plan = by_parity(request.parity, plan_windows) if request.scorer.kind == "unfrozen" else plan_windows
-    return make_plan(tokens.shape[1], request.scorer.short_tokens, request.scorer.stride_tokens)
-
-
-def frozen_scores(request: TrainRequest, tokens: TokenRows, plan: WindowPlan | None, tokenizer: Any) -> Scores | None:
-    """The frozen scorer's NLLs, checked against tokens, windows and vocabulary; None for other weightings."""
-    if plan is None or request.score_dir is None:
-        return None
-    return open_scores(
-        request.score_dir, tokens, plan, sequences=request.rows, vocabulary_sha256=vocabulary_sha256(tokenizer)
-    )
+    make_plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
+    return make_plan(tokens.shape[1], stage.scorer.short_tokens, stage.scorer.stride_tokens)

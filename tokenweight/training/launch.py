@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.processes import LEAVE_SIGNAL, stop_tree
@@ -21,63 +24,59 @@ from tokenweight.training.stopping import GRACE_SECONDS as STOP_SECONDS
 from tokenweight.training.stopping import VARIABLE, Stopped, ask_to_stop, stoppable
 
 LAUNCH_FOLDER = "launch"  # in the artifact's directory, while processes run
+CALL, ERROR = "call.pickle", "error.json"  # in the launch folder
 PROGRESS_PREFIX = "tokenweight-progress "
 GRACE_SECONDS = 20.0  # more than the guard below us takes
 
 
 def launch(
-    job: Literal["train", "score"], arguments: dict[str, Any], out_dir: Path, execution: Execution, progress: Progress
+    call: partial[Any], out_dir: Path, execution: Execution, progress: Progress, *, stops_softly: bool = False
 ) -> None:
-    """Run `job` in execution.processes processes (tokenweight.training.worker) and wait for it.
+    """Make `call` in execution.processes processes (tokenweight.training.worker), each with its `progress`, and wait.
 
-    The request and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
-    removed at the end. Errors of a worker, on whatever node, are raised here as what they were there (UserError,
-    StageError, Stopped); another failure is a StageError with the last lines of its output.
+    The call and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
+    removed at the end. `stops_softly`: the call ends by itself soon after it is asked to (tokenweight.training.stopping).
+    Errors of a worker, on whatever node, are raised here as what they were there (UserError, StageError, Stopped);
+    another failure is a StageError with the last lines of its output.
     """
-    folder = out_dir / LAUNCH_FOLDER
+    folder = (out_dir / LAUNCH_FOLDER).resolve()
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     folder.mkdir(parents=True)
+    # Threads that wait without spinning: where processes share cores, spinning ones cost up to five times the run.
+    threads = max(1, (os.cpu_count() or 1) // execution.processes_per_node)
+    defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+    if execution.launcher == "torchrun" and sys.platform == "linux":
+        defaults["GLOO_SOCKET_IFNAME"] = "lo"  # as the rendezvous: one node needs no other address
     try:
-        request = folder / "request.json"
-        request.write_text(
-            json.dumps(
-                {
-                    "job": job,
-                    "arguments": arguments,
-                    "execution": execution.model_dump(mode="json"),
-                    "stop_file": os.environ.get(VARIABLE),
-                }
-            )
-        )
-        threads = max(1, (os.cpu_count() or 1) // execution.processes_per_node)
-        # Threads that wait without spinning: where processes share cores, spinning ones cost up to five times the run.
-        defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
-        if execution.launcher == "torchrun" and sys.platform == "linux":
-            defaults["GLOO_SOCKET_IFNAME"] = "lo"  # as the rendezvous: one node needs no other address
+        with (folder / CALL).open("wb") as file:
+            pickle.dump((stops_softly, os.environ.get(VARIABLE)), file)  # read before the call, which may load torch
+            pickle.dump(call, file)
         with stoppable(folder) as stop_file:
             status, tail = run_guarded(
-                launch_command(execution, request, out_dir),
+                launch_command(execution, folder),
                 {**defaults, **os.environ},
                 progress,
-                stop_file=stop_file if job == "train" else None,
+                stop_file=stop_file if stops_softly else None,
                 deadline_seconds=execution.deadline_seconds,
             )
-        _raise_worker_error(request.with_name("error.json"))
+        if (folder / ERROR).is_file():
+            kind, message = json.loads((folder / ERROR).read_text())
+            kinds: dict[str, type[Exception]] = {"UserError": UserError, "Stopped": Stopped}
+            raise kinds.get(kind, StageError)(message)
         if status != 0:
-            raise StageError(f"{job}: {execution.launcher} ended with status {status}: " + " | ".join(tail[-5:]))
+            raise StageError(f"{execution.launcher} ended with status {status}: " + " | ".join(tail[-5:]))
     finally:
         if execution.launcher == "srun":
             cancel_left_over(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def launch_command(execution: Execution, request: Path, out_dir: Path) -> list[str]:
-    """The command that starts a request's processes, on one node or several."""
+def launch_command(execution: Execution, folder: Path) -> list[str]:
+    """The command that starts a launch folder's processes, on one node or several."""
     if execution.launcher == "srun":
-        return srun_command(execution, request, out_dir)
-    torchrun = ["-m", "tokenweight.training.loopback", "--nproc_per_node", str(execution.processes)]
-    worker = ["-m", "tokenweight.training.worker", str(request.resolve()), str(out_dir.resolve())]
-    return [sys.executable, *torchrun, *worker]
+        return srun_command(execution, folder)
+    torchrun = [sys.executable, "-m", "tokenweight.training.loopback", "--nproc_per_node", str(execution.processes)]
+    return [*torchrun, "-m", "tokenweight.training.worker", str(folder)]
 
 
 def run_guarded(
@@ -95,9 +94,8 @@ def run_guarded(
     that can end by itself: once it has made progress, and except at Ctrl-C, it is asked to by that file and has some
     seconds to. After `deadline_seconds` it is ended in the same way: a StageError.
     """
-    guarded = [sys.executable, "-m", "tokenweight.processes", str(os.getpid()), *command]
     child = subprocess.Popen(
-        guarded,
+        [sys.executable, "-m", "tokenweight.processes", str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -105,7 +103,8 @@ def run_guarded(
         errors="replace",
         env=environment,
     )
-    tail: list[str] = []
+    assert child.stdout is not None
+    tail: deque[str] = deque(maxlen=20)
     begun = late = False
 
     def end() -> None:
@@ -128,7 +127,6 @@ def run_guarded(
     if deadline_seconds is not None:
         timer.start()
     try:
-        assert child.stdout is not None
         for line in child.stdout:
             _, is_progress, rest = line.partition(PROGRESS_PREFIX)  # other nodes' lines may begin with their name
             if is_progress:
@@ -136,31 +134,18 @@ def run_guarded(
                 done, total, what = rest.split(maxsplit=2)
                 progress(int(done), int(total), what.strip())
             elif line.strip():
-                tail = [*tail[-19:], line.strip()]
+                tail.append(line.strip())
         status = child.wait()
     except KeyboardInterrupt:
         stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
         raise
     except BaseException:
-        threading.Thread(target=_drain, args=(child,), daemon=True).start()
+        # Somebody must read on: a child whose pipe is full cannot end.
+        threading.Thread(target=deque, args=(child.stdout, 0), daemon=True).start()
         end()
         raise
     finally:
         timer.cancel()
     if late:
         raise StageError(f"ended after {deadline_seconds} s (execution.deadline_seconds); run again to resume")
-    return status, tail
-
-
-def _drain(child: subprocess.Popen[str]) -> None:
-    """Read what nobody will: a child whose pipe is full cannot end."""
-    assert child.stdout is not None
-    for _ in child.stdout:
-        pass
-
-
-def _raise_worker_error(path: Path) -> None:
-    if path.is_file():
-        error = json.loads(path.read_text())
-        kinds: dict[str, type[Exception]] = {"UserError": UserError, "Stopped": Stopped}
-        raise kinds.get(error["kind"], StageError)(error["message"])
+    return status, list(tail)

@@ -4,8 +4,6 @@ Whatever address torchrun is given, its store listens on all of the machine's: a
 So the socket is bound here, to 127.0.0.1 and a free port, and the store is given it.
 """
 
-from __future__ import annotations
-
 import socket
 import sys
 from functools import partial
@@ -14,16 +12,10 @@ from typing import Any
 from torch.distributed import run
 from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
 
-
-def main(options: list[str]) -> None:
-    """Run torchrun with a rendezvous on loopback."""
+if __name__ == "__main__":
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
         # Only this process opens the store as its master; the ranks are clients of it (torchrun tells them so).
         rendezvous: Any = static_tcp_rendezvous
         rendezvous.TCPStore = partial(rendezvous.TCPStore, master_listen_fd=listening.detach())
-        run.main(["--master_addr", host, "--master_port", str(port), *options])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+        run.main(["--master_addr", host, "--master_port", str(port), *sys.argv[1:]])

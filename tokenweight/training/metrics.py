@@ -1,14 +1,11 @@
-"""Numbers of each optimizer step: summed over micro-batches and processes, one JSON line per step."""
+"""Numbers of each optimizer step, summed over micro-batches and processes."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import statistics
 import time
-from collections import deque
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -64,7 +61,7 @@ class StepMetrics:
         """
         peak = torch.tensor(float(_peak_memory_bytes(self.device)), dtype=torch.float64, device=self.device)
         processes = 1
-        if distributed.is_available() and distributed.is_initialized():
+        if distributed.is_initialized():
             distributed.all_reduce(self.sums)
             distributed.all_reduce(peak, op=distributed.ReduceOp.MAX)
             processes = distributed.get_world_size()
@@ -99,19 +96,10 @@ def _peak_memory_bytes(device: torch.device) -> int:
     return peak
 
 
-class Eta:
+def eta_seconds(step_seconds: Sequence[float], steps_left: int) -> float | None:
     """Seconds left, from the median of recent steps; the first step warms up and does not count."""
-
-    def __init__(self) -> None:
-        self.recent: deque[float] = deque(maxlen=RECENT_STEPS)
-        self.warm = False
-
-    def after(self, seconds: float, steps_left: int) -> float | None:
-        """After a step of `seconds`: what `steps_left` will take; None after the first step."""
-        if self.warm:
-            self.recent.append(seconds)
-        self.warm = True
-        return statistics.median(self.recent) * steps_left if self.recent else None
+    recent = step_seconds[1:][-RECENT_STEPS:]
+    return statistics.median(recent) * steps_left if recent else None
 
 
 def same_on_all_ranks(reason: str | None, device: torch.device) -> str | None:
@@ -119,7 +107,7 @@ def same_on_all_ranks(reason: str | None, device: torch.device) -> str | None:
 
     A process that raised alone would leave the others waiting in their next reduction.
     """
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not distributed.is_initialized():
         return reason
     failed = torch.tensor(int(reason is not None), device=device)
     distributed.all_reduce(failed, op=distributed.ReduceOp.MAX)
@@ -148,34 +136,3 @@ def describe(row: dict[str, Any]) -> str:
     if row["eta_seconds"] is not None:
         parts.append(f"about {row['eta_seconds']:.0f} s left")
     return ", ".join(parts)
-
-
-class MetricsFile:
-    """metrics.jsonl of a train artifact: appended step by step, cut back to the checkpoint on resume."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def cut_back_to(self, step: int) -> None:
-        """Forget the lines after `step`, and a half-written one."""
-        rows = [row for row in self.read() if row["step"] <= step]
-        partial = self.path.with_suffix(".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.replace(partial, self.path)
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Add one step."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-
-    def read(self) -> list[dict[str, Any]]:
-        """All complete lines."""
-        if not self.path.is_file():
-            return []
-        rows = []
-        for line in self.path.read_text().splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                break
-        return rows

@@ -1,7 +1,9 @@
-"""Loading a checkpoint for training or scoring: right precision, no dropout, our head, the RoPE that it asks for."""
+"""Loading a checkpoint for training or scoring: right precision, no dropout, our head, the RoPE that it asks for; its tokenizer."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import torch
 from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_tokenizer
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
+from tokenweight.errors import UserError
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.weighting.head import Rounding, install_head
 
@@ -31,7 +34,9 @@ def load_model(
     weights: they are drawn here, under ZeRO-3 each process keeping its share of one layer after the other.
     """
     config = load_config(model_dir) if config is None else config
-    without_dropout(config)
+    for name, value in config.to_dict().items():
+        if isinstance(value, float) and name.endswith(("dropout", "pdrop")):
+            setattr(config, name, 0.0)
     model = causal_lm(model_dir, dtype, config)
     install_head(model, rounding)
     if check_rope:
@@ -89,14 +94,31 @@ def scorer_config(model_dir: Path, short_tokens: int) -> Any:
     return load_config(model_dir)
 
 
-def without_dropout(config: Any) -> None:
-    """Set every dropout probability of a configuration to 0."""
-    for name, value in config.to_dict().items():
-        if isinstance(value, float) and name.endswith(("dropout", "pdrop")):
-            setattr(config, name, 0.0)
-
-
 def resolve_device(device: str, local_rank: int = 0) -> torch.device:
     """The device of one process: `auto` takes a GPU where there is one."""
     use_cuda = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     return torch.device("cuda", local_rank) if use_cuda else torch.device("cpu")
+
+
+def load_tokenizer(directory: Path) -> Any:
+    """The tokenizer of a directory; UserError where there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{directory}: no tokenizer can be loaded ({reason}); give a directory with one") from error
+
+
+def vocabulary_sha256(tokenizer: Any) -> str:
+    """SHA-256 of the token-to-id map: equal for tokenizers whose ids mean the same tokens."""
+    entries = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+
+
+def bos_token_id(tokenizer: Any, config: Any) -> int | None:
+    """The id that begins a sequence where the tokenizer has such a token."""
+    from_config = getattr(config, "bos_token_id", None)
+    return tokenizer.bos_token_id if tokenizer.bos_token_id is not None else from_config

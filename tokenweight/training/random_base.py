@@ -39,8 +39,7 @@ def initialize(values: dict[str, Any], seed: int, tokenizer_dir: Path, out_dir: 
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from tokenweight.training.models import write_random_base
-    from tokenweight.training.vocabulary import load_tokenizer
+    from tokenweight.training.models import load_tokenizer, write_random_base
 
     tokenizer = load_tokenizer(tokenizer_dir)
     try:

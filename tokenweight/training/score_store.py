@@ -1,22 +1,23 @@
-"""Frozen scores on disk: shards of float32 NLL with headers that say whose and of which tokens they are."""
+"""Frozen scores on disk: shards of float32 NLL (safetensors) whose headers say whose and of which tokens they are."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from tokenweight.errors import StageError
 from tokenweight.recipes.schema import Frozen
 from tokenweight.weighting.windows import WindowPlan
 
-NllRows = npt.NDArray[np.float32]
-NPY_HEADER_BYTES = 128  # of a small array of format 1.0, as numpy.save writes it
+NLL, HEADER = "nll", "header"  # the tensor of a shard, fp32 [sequences, M], and its metadata
 
 
 class ShardHeader(Frozen):
@@ -28,9 +29,7 @@ class ShardHeader(Frozen):
     vocabulary_sha256: str
     scorer_fingerprint: str
     dtype: str  # of the scorer's arithmetic; the scores themselves are float32
-    long_tokens: int
-    short_tokens: int
-    stride_tokens: int
+    windows: WindowPlan
 
     @property
     def sequences(self) -> int:
@@ -42,7 +41,7 @@ class ShardHeader(Frozen):
 class Scores:
     """Memory-mapped short-context NLL by sequence: :meth:`row` gives float32 [M]."""
 
-    shards: tuple[NllRows, ...]
+    shards: tuple[Any, ...]  # each gives a row by its number
     first_sequences: tuple[int, ...]
 
     def row(self, sequence: int) -> npt.NDArray[np.float32]:
@@ -53,8 +52,8 @@ class Scores:
 
 
 def shard_path(score_dir: Path, index: int) -> Path:
-    """Where a shard lies; its header is its sibling with the suffix .json."""
-    return score_dir / f"shard-{index:05d}.npy"
+    """Where a shard lies."""
+    return score_dir / f"shard-{index:05d}.safetensors"
 
 
 def digest_rows(tokens: npt.NDArray[np.uint32], first: int, last: int) -> str:
@@ -65,39 +64,24 @@ def digest_rows(tokens: npt.NDArray[np.uint32], first: int, last: int) -> str:
     return digest.hexdigest()
 
 
-def write_shard(path: Path, nll: NllRows, header: ShardHeader) -> None:
-    """Write a shard so that it exists complete or not at all; the header, written last, makes it count."""
-    path.with_suffix(".json").unlink(missing_ok=True)
+def write_shard(path: Path, nll: npt.NDArray[np.float32], header: ShardHeader) -> None:
+    """Write a shard so that it exists complete or not at all."""
     partial = path.with_suffix(".partial")
-    with partial.open("wb") as file:
-        np.save(file, nll)
+    save_file({NLL: nll}, partial, metadata={HEADER: header.model_dump_json()})
     os.replace(partial, path)
-    partial.write_text(json.dumps(header.model_dump(), indent=1) + "\n")
-    os.replace(partial, path.with_suffix(".json"))
 
 
-def shard_is_complete(path: Path, header: ShardHeader) -> bool:
-    """Whether an earlier attempt has left exactly this shard, complete."""
-    try:
-        return read_header(path) == header
-    except StageError:
-        return False
-
-
-def read_header(path: Path) -> ShardHeader:
-    """The header of a shard whose file has the size that the header implies; StageError names what is wrong."""
+def open_shard(path: Path) -> tuple[ShardHeader, Any]:
+    """Header and rows of a shard; StageError names what is wrong."""
     way_out = f"delete {path.parent.name} and score again"
-    if not path.is_file() or not path.with_suffix(".json").is_file():
-        missing = path if not path.is_file() else path.with_suffix(".json")
-        raise StageError(f"{missing}: missing; {way_out}")
+    if not path.is_file():
+        raise StageError(f"{path}: missing; {way_out}")
     try:
-        header = ShardHeader.model_validate_json(path.with_suffix(".json").read_text())
-    except ValueError as error:
-        raise StageError(f"{path.with_suffix('.json')}: not a score header; {way_out}") from error
-    expected = NPY_HEADER_BYTES + 4 * header.sequences * (header.long_tokens - 1)
-    if path.stat().st_size != expected:
-        raise StageError(f"{path}: {path.stat().st_size} bytes, expected {expected} (truncated?); {way_out}")
-    return header
+        file = safe_open(path, framework="np")
+        return ShardHeader.model_validate_json((file.metadata() or {}).get(HEADER, "")), file.get_slice(NLL)
+    except (SafetensorError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise StageError(f"{path}: not a shard of scores, or truncated ({reason}); {way_out}") from error
 
 
 def open_scores(
@@ -114,32 +98,24 @@ def open_scores(
     Raises StageError naming the shard that is missing, truncated, or foreign: of other token ids, another
     vocabulary, other windows, or another scorer than `scorer_fingerprint` (None: than the first shard's).
     """
-    shards: list[NllRows] = []
+    shards: list[Any] = []
     firsts: list[int] = []
     covered = 0
     while covered < sequences:
         path = shard_path(score_dir, len(shards))
-        header = read_header(path)
+        header, rows = open_shard(path)
         scorer_fingerprint = scorer_fingerprint or header.scorer_fingerprint
-        wanted = ShardHeader(
-            first_sequence=covered,
-            last_sequence=header.last_sequence,
-            token_ids_sha256=digest_rows(tokens, covered, min(header.last_sequence, len(tokens) - 1)),
-            vocabulary_sha256=vocabulary_sha256,
-            scorer_fingerprint=scorer_fingerprint,
-            dtype=header.dtype,
-            **window_fields(plan),
-        )
-        foreign = [name for name, value in wanted.model_dump().items() if getattr(header, name) != value]
+        wanted = {
+            "first_sequence": covered,
+            "token_ids_sha256": digest_rows(tokens, covered, min(header.last_sequence, len(tokens) - 1)),
+            "vocabulary_sha256": vocabulary_sha256,
+            "scorer_fingerprint": scorer_fingerprint,
+            "windows": plan,
+        }
+        foreign = [name for name, value in wanted.items() if getattr(header, name) != value]
         if foreign:
             raise StageError(f"{path}: made for another {foreign[0]}; delete {score_dir.name} and score again")
-        shards.append(np.load(path, mmap_mode="r"))
+        shards.append(rows)
         firsts.append(covered)
         covered = header.last_sequence + 1
     return Scores(tuple(shards), tuple(firsts))
-
-
-def window_fields(plan: WindowPlan) -> dict[str, int]:
-    """The three numbers that determine a window plan, as the header names them."""
-    fields = asdict(plan)
-    return {name: fields[name] for name in ("long_tokens", "short_tokens", "stride_tokens")}

@@ -87,21 +87,18 @@ def attention_over_shards(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     shard = sequence_shard
     shard.exchanges += 1
-    query, key, value = (_tokens_for_heads(states, shard) for states in (query, key, value))
+    query, key, value = (_exchanged(states, shard) for states in (query, key, value))
     output, _ = sdpa_attention_forward(module, query, key, value, None, **options)
-    return _heads_for_tokens(output, shard), None
+    return _exchanged(output, shard), None
 
 
-def _tokens_for_heads(states: Tensor, shard: SequenceShard) -> Tensor:
-    """[B, H, T, d] of our tokens -> [B, H / P, N, d] of our heads."""
-    by_process = states.unflatten(1, (shard.processes, -1)).movedim(1, 0)  # [P, B, H / P, T, d], by receiver
-    return _Exchange.apply(by_process, shard.group).movedim(0, 2).flatten(2, 3)  # type: ignore[no-any-return,no-untyped-call]
+def _exchanged(states: Tensor, shard: SequenceShard) -> Tensor:
+    """Cut dimension 1 into P parts, send part i to process i, and join what comes along dimension 2.
 
-
-def _heads_for_tokens(states: Tensor, shard: SequenceShard) -> Tensor:
-    """[B, N, H / P, d] of our heads -> [B, T, H, d] of our tokens."""
-    by_process = states.unflatten(1, (shard.processes, -1)).movedim(1, 0)  # [P, B, T, H / P, d], by receiver
-    return _Exchange.apply(by_process, shard.group).movedim(0, 2).flatten(2, 3)  # type: ignore[no-any-return,no-untyped-call]
+    [B, H, T, d] of our tokens -> [B, H / P, N, d] of our heads; [B, N, H / P, d] of our heads -> [B, T, H, d] of our tokens.
+    """
+    by_receiver = states.unflatten(1, (shard.processes, -1)).movedim(1, 0)
+    return _Exchange.apply(by_receiver, shard.group).movedim(0, 2).flatten(2, 3)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Exchange(torch.autograd.Function):

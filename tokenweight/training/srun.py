@@ -1,7 +1,8 @@
 """Launcher `srun`: a Slurm step (inside a job) or a job of its own, with one torchrun on each of its nodes.
 
-`srun ... python -m tokenweight.training.srun request.json out_dir` is one node. The first takes a free port and writes
-it beside the request, which all nodes see; the others wait for it. Then each becomes torchrun, numbered as by Slurm.
+`srun ... python -m tokenweight.training.srun LAUNCH_FOLDER NODES PROCESSES_PER_NODE` is one node. The first takes a free
+port and writes it into the folder, which all nodes see; the others wait for it. Then each becomes torchrun, numbered as
+by Slurm.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tokenweight.files import replace_file
 from tokenweight.recipes.schema import Execution
 
 MEETING = "meeting.json"  # in the launch folder: where the nodes meet, and which step they are
@@ -24,65 +25,43 @@ WAIT_SECONDS = 600.0  # for the first node; shared file systems show a new file 
 _SCANCEL_SECONDS = 30.0
 
 
-def srun_command(execution: Execution, request: Path, out_dir: Path) -> list[str]:
+def srun_command(execution: Execution, folder: Path) -> list[str]:
     """One task on each node, which starts that node's processes; the step or job is named by the artifact's address."""
-    options = [
-        f"--job-name={address_of(out_dir)}",
+    artifact = folder.parent
+    return [
+        "srun",
+        f"--job-name={artifact.parent.name}/{artifact.name.removeprefix('.').removesuffix('.partial')}",
         f"--nodes={execution.nodes}",
         f"--ntasks={execution.nodes}",
         "--ntasks-per-node=1",
         "--kill-on-bad-exit=1",
         *shlex.split(execution.srun_options or ""),
-    ]
-    return [
-        "srun",
-        *options,
-        sys.executable,
-        "-m",
-        "tokenweight.training.srun",
-        str(request.resolve()),
-        str(out_dir.resolve()),
+        *(sys.executable, "-m", "tokenweight.training.srun"),
+        *(str(folder), str(execution.nodes), str(execution.processes_per_node)),
     ]
 
 
-def address_of(out_dir: Path) -> str:
-    """`<stage>/<name>-<fingerprint>` of the artifact that is made in a directory of the store."""
-    path = out_dir.resolve()
-    return f"{path.parent.name}/{path.name.removeprefix('.').removesuffix('.partial')}"
-
-
-def torchrun_command(request: Path, out_dir: Path) -> list[str]:
+def torchrun_command(folder: Path, nodes: str, processes_per_node: str) -> list[str]:
     """What this node runs; the first node also chooses where all meet."""
-    execution = Execution.model_validate(json.loads(request.read_text())["execution"])
-    rank, meeting = os.environ["SLURM_PROCID"], request.with_name(MEETING)
+    rank, meeting = os.environ["SLURM_PROCID"], folder / MEETING
     if rank == "0":
         with socket.socket() as free:
             free.bind(("", 0))
             port = free.getsockname()[1]
         slurm = {"job": os.environ["SLURM_JOB_ID"], "step": os.environ["SLURM_STEP_ID"]}
-        partial = meeting.with_suffix(".partial")
-        partial.write_text(json.dumps({"host": socket.gethostname(), "port": port, "slurm": slurm}))
-        partial.replace(meeting)
+        replace_file(meeting, json.dumps({"host": socket.gethostname(), "port": port, "slurm": slurm}))
     deadline = time.monotonic() + WAIT_SECONDS
     while not meeting.exists():
         if time.monotonic() > deadline:
             sys.exit(f"{meeting}: not seen within {WAIT_SECONDS:.0f} s; all nodes must see the store at the same path")
         time.sleep(0.2)
     found = json.loads(meeting.read_text())
-    options = {
-        "--nnodes": execution.nodes,
-        "--node_rank": rank,
-        "--nproc_per_node": execution.processes_per_node,
-        "--master_addr": found["host"],
-        "--master_port": found["port"],
-    }
-    torchrun = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *(str(word) for pair in options.items() for word in pair),
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", nodes, "--node_rank", rank, "--nproc_per_node", processes_per_node),
+        *("--master_addr", found["host"], "--master_port", str(found["port"])),
+        *("-m", "tokenweight.training.worker", str(folder)),
     ]
-    return [*torchrun, "-m", "tokenweight.training.worker", str(request), str(out_dir)]
 
 
 def cancel_left_over(folder: Path) -> None:
@@ -96,11 +75,10 @@ def cancel_left_over(folder: Path) -> None:
         return
     inside = os.environ.get("SLURM_JOB_ID") == slurm["job"]
     name = f"{slurm['job']}.{slurm['step']}" if inside else slurm["job"]
-    if shutil.which("scancel") is not None:
-        with suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(["scancel", "--quiet", name], capture_output=True, timeout=_SCANCEL_SECONDS)
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", "--quiet", name], capture_output=True, timeout=_SCANCEL_SECONDS)
 
 
 if __name__ == "__main__":
-    command = torchrun_command(Path(sys.argv[1]), Path(sys.argv[2]))
+    command = torchrun_command(Path(sys.argv[1]), *sys.argv[2:])
     os.execv(command[0], command)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenweight.pipeline.stage import Artifact, Input, Stage
+from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Architecture, Execution, Parity, Precision, Scorer, Training, Weighting
 
@@ -23,9 +23,7 @@ class Initialize(Stage):
         config = self.config
         return f"{config['model_type']}-{config.get('num_hidden_layers')}x{config.get('hidden_size')}-random"
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         from tokenweight.training.random_base import initialize
 
         return initialize(self.config, self.seed, inputs["tokenizer"].path, out_dir)
@@ -48,12 +46,10 @@ class Pretrain(Stage):
     def short_label(self, inputs: Mapping[str, Artifact]) -> str:
         return "pretrained"
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         from tokenweight.training.pretraining import pretrain
 
-        return pretrain(self, inputs["tokenizer"].path, inputs["chunks"].path, out_dir, execution, progress)
+        return pretrain(self, inputs, out_dir, execution, progress)
 
 
 class Score(Stage):
@@ -72,24 +68,10 @@ class Score(Stage):
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].name}"
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         from tokenweight.training.scoring import score
 
-        return score(
-            inputs["model"].path,
-            inputs["chunks"].path,
-            out_dir,
-            scorer=Scorer(kind="frozen", short_tokens=self.short_tokens, stride_tokens=self.stride_tokens),
-            sequences=self.sequences,
-            scorer_fingerprint=inputs["model"].fingerprint,
-            precision=self.precision,
-            tokenizer_dir=inputs["tokenizer"].path,
-            parity=self.parity,
-            execution=execution,
-            progress=progress,
-        )
+        return score(self, inputs, out_dir, execution, progress)
 
 
 class Train(Stage):
@@ -101,7 +83,7 @@ class Train(Stage):
     name = "train"
     folder = "model"
     training: Training
-    weighting: Weighting
+    weighting: Weighting = Weighting()
     scorer: Scorer | None = None
     seed: int = 0
     parity: Parity = "paper"
@@ -111,23 +93,20 @@ class Train(Stage):
         name += "-as-authors" if self.parity == "authors" else ""
         return name + (f"-seed{self.seed}" if self.seed else "")
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
-        from tokenweight.training.request import TrainRequest
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         from tokenweight.training.run import train
 
-        request = TrainRequest(
-            model_dir=inputs["model"].path,
-            chunk_dir=inputs["chunks"].path,
-            score_dir=inputs["scores"].path if "scores" in inputs else None,
-            training=self.training,
-            weighting=self.weighting,
-            scorer=self.scorer,
-            seed=self.seed,
-            parity=self.parity,
-        )
-        return train(request, out_dir, execution, progress)
+        return train(self, inputs, out_dir, execution, progress)
+
+    @property
+    def sequences(self) -> int:
+        """How many the run reads."""
+        return self.training.steps * self.training.sequences_per_step
+
+    @property
+    def scores_itself(self) -> bool:
+        """Whether the model in training is the short-context model too (unfrozen)."""
+        return self.weighting.needs_short_nll and self.scorer is not None and self.scorer.kind == "unfrozen"
 
 
 def weighting_label(weighting: Weighting, scorer: Scorer | None) -> str:

@@ -35,11 +35,6 @@ def stop_files(launch_folder: Path) -> tuple[Path, ...]:
     return (launch_folder / STOP_FILE, *([Path(named)] if named else []))
 
 
-def asked_to_stop(files: tuple[Path, ...]) -> bool:
-    """Whether one of the files is there."""
-    return any(file.exists() for file in files)
-
-
 def ask_to_stop(file: Path) -> None:
     """Make the file, unless it is there (its time tells when it was made) or its directory is gone with the training."""
     with suppress(FileNotFoundError, FileExistsError):

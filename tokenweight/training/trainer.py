@@ -24,13 +24,12 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.metrics import Eta, Row, StepMetrics, describe, same_on_all_ranks
+from tokenweight.training.metrics import Row, StepMetrics, describe, eta_seconds, same_on_all_ranks
 from tokenweight.training.reporting import StepReports
-from tokenweight.training.request import TrainRequest
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequence_parallel import SharedRows
 from tokenweight.training.sequences import TrainingRows
-from tokenweight.training.stopping import asked_to_stop
+from tokenweight.training.stages import Train
 from tokenweight.weighting.postprocess import sparse
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
@@ -54,7 +53,7 @@ class TokenWeightingTrainer(Trainer):
         model: Any,
         arguments: TrainingArguments,
         rows: TrainingRows,
-        request: TrainRequest,
+        stage: Train,
         *,
         plan: WindowPlan | None,
         bos_token_id: int | None,
@@ -67,26 +66,23 @@ class TokenWeightingTrainer(Trainer):
         super().__init__(
             model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
         )
-        self.request, self.plan, self.bos_token_id, self.shard = request, plan, bos_token_id, shard
-        self.scores_itself = (
-            request.needs_short_nll and request.scorer is not None and request.scorer.kind == "unfrozen"
-        )
+        self.stage, self.plan, self.bos_token_id, self.shard = stage, plan, bos_token_id, shard
         self.execution = execution
         self.stop_files = stop_files
         self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
         self.reports, self.progress = reports, progress  # reports: in the first process only
         device = arguments.device
-        self.choose = by_parity(request.parity, sparse)
+        self.choose = by_parity(stage.parity, sparse)
         self.fp8: Any = None
-        if self.scores_itself and request.scorer is not None and request.scorer.precision == "fp8":
+        if stage.scorer is not None and stage.scorer.precision == "fp8":
             self.fp8 = optional_room("fp8", "scorer.precision").Fp8Scoring(
-                request.weighting, request.training.precision, request.seed, self.choose, device
+                stage.weighting, stage.training.precision, stage.seed, self.choose, device
             )
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         self.step_metrics = StepMetrics(
             device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), self.sequence_parallel
         )
-        self.eta = Eta()
+        self.step_seconds: list[float] = []
         self.step_row: Row = {}
         self.remove_callback(PrinterCallback)
         self.add_callback(_StepWatch(self))
@@ -98,7 +94,7 @@ class TokenWeightingTrainer(Trainer):
     ) -> tuple[list[Batch], Tensor | int | None]:
         """The micro-batches of one optimizer step; an unfrozen scorer scores all of them together."""
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
-        if self.scores_itself and batches:
+        if self.stage.scores_itself and batches:
             token_ids = torch.cat([batch["input_ids"].to(device) for batch in batches])
             with nullcontext() if self.fp8 is None else self.fp8.linears(self.model):
                 scored = {"short_nll": self._score(token_ids)}
@@ -132,15 +128,17 @@ class TokenWeightingTrainer(Trainer):
     ) -> Tensor:
         """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M] where scored."""
         step, reason = None, None
+        # Unfrozen scorers and LongCE take the first window's short NLL from the long pass.
+        own_first_window = self.stage.scores_itself or self.stage.weighting.score == "long_ce"
         try:
             step = weighted_step(
                 model,
                 inputs["input_ids"],
-                self.request.weighting,
+                self.stage.weighting,
                 sequence_ids=inputs["sequence_id"].tolist(),
-                seed=self.request.seed,
+                seed=self.stage.seed,
                 short_nll=inputs.get("short_nll"),
-                own_first_window=self.plan if self._first_window_is_ours() else None,
+                own_first_window=self.plan if own_first_window else None,
                 choose=self.choose,
                 shard=self.shard,
             )
@@ -161,16 +159,12 @@ class TokenWeightingTrainer(Trainer):
         """Processes that share each sequence."""
         return 1 if self.shard is None else self.shard.processes
 
-    def _first_window_is_ours(self) -> bool:
-        """Unfrozen scorers and LongCE take the first window's short NLL from the long pass."""
-        return self.scores_itself or self.request.weighting.score == "long_ce"
-
     # --- Optimizer, schedule, order (Appendix B) ------------------------------------------------
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         """AdamW over all parameters: weight decay also acts on norms, as in the paper's DeepSpeed setup."""
         if self.optimizer is None:
-            training = self.request.training
+            training = self.stage.training
             self.optimizer = torch.optim.AdamW(
                 self.model.parameters(),
                 lr=training.learning_rate,
@@ -184,7 +178,7 @@ class TokenWeightingTrainer(Trainer):
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Linear warm-up from 0 (the first step does nothing), then constant or a linear decay."""
         if self.lr_scheduler is None:
-            training = self.request.training
+            training = self.stage.training
             self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
                 optimizer or self.optimizer, lambda step: learning_rate_share(step, training)
             )
@@ -213,12 +207,11 @@ class TokenWeightingTrainer(Trainer):
         norm = float(logs["grad_norm"])
         if not math.isfinite(norm):
             raise self._stopped(f"the gradient norm is not finite ({norm})")
-        step, training = self.state.global_step, self.request.training
+        step, training = self.state.global_step, self.stage.training
         # DeepSpeed's schedule has moved on already when HF reads the rate: say the one of this step.
         rate = training.learning_rate * learning_rate_share(step - 1, training)
-        seconds = self.step_row["seconds"]
-        assert seconds is not None
-        eta = self.eta.after(seconds, training.steps - step)
+        self.step_seconds.append(float(self.step_row["seconds"] or 0))
+        eta = eta_seconds(self.step_seconds, training.steps - step)
         if self.reports is not None:
             row = {"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate, "eta_seconds": eta}
             self.reports.add(row)
@@ -226,7 +219,7 @@ class TokenWeightingTrainer(Trainer):
 
     def stop_wanted(self) -> bool:
         """Whether any process was asked to stop; the same answer in all of them."""
-        asked = "asked to stop" if asked_to_stop(self.stop_files) else None
+        asked = "asked to stop" if any(file.exists() for file in self.stop_files) else None
         return same_on_all_ranks(asked, self.args.device) is not None
 
     def _stopped(self, reason: str) -> StageError:

@@ -7,26 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tokenweight.weighting.head import install_head, model_nll, per_token_nll
-    from tokenweight.weighting.hf import add_token_weighting
-    from tokenweight.weighting.loss import weighted_nll
-    from tokenweight.weighting.settings import Weighting
-    from tokenweight.weighting.step import weighted_step
-    from tokenweight.weighting.weights import token_weights
-    from tokenweight.weighting.windows import plan_windows, score_windows
-
-__all__ = [
-    "Weighting",
-    "add_token_weighting",
-    "install_head",
-    "model_nll",
-    "per_token_nll",
-    "plan_windows",
-    "score_windows",
-    "token_weights",
-    "weighted_nll",
-    "weighted_step",
-]
+    from tokenweight.weighting.head import install_head as install_head
+    from tokenweight.weighting.head import model_nll as model_nll
+    from tokenweight.weighting.head import per_token_nll as per_token_nll
+    from tokenweight.weighting.hf import add_token_weighting as add_token_weighting
+    from tokenweight.weighting.loss import weighted_nll as weighted_nll
+    from tokenweight.weighting.settings import Weighting as Weighting
+    from tokenweight.weighting.step import weighted_step as weighted_step
+    from tokenweight.weighting.weights import token_weights as token_weights
+    from tokenweight.weighting.windows import plan_windows as plan_windows
+    from tokenweight.weighting.windows import score_windows as score_windows
 
 _HOMES = {
     "Weighting": "settings",
@@ -40,6 +30,7 @@ _HOMES = {
     "weighted_nll": "loss",
     "weighted_step": "step",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

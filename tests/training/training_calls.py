@@ -1,0 +1,51 @@
+"""The stages `train` and `score` as tests call them: inputs by their directories alone."""
+
+from pathlib import Path
+from typing import Any
+
+from tokenweight.pipeline.stage import Input
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Execution, Frozen, Scorer
+from tokenweight.training import run, scoring
+from tokenweight.training.stages import Score, Train
+
+
+class TrainRequest(Frozen):
+    """A training, where its inputs lie, and whether it may read them more than once."""
+
+    stage: Train
+    model_dir: Path
+    chunk_dir: Path
+    score_dir: Path | None = None
+    repeat_rows: bool = False
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        found = {"model": self.model_dir, "chunks": self.chunk_dir, "scores": self.score_dir}
+        return {role: Input(path, "f") for role, path in found.items() if path is not None}
+
+
+def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
+    return run.train(request.stage, request.inputs, out_dir, execution, progress, repeat_sequences=request.repeat_rows)
+
+
+def score(
+    model_dir: Path,
+    chunk_dir: Path,
+    out_dir: Path,
+    *,
+    scorer: Scorer,
+    execution: Execution,
+    progress: Progress,
+    scorer_fingerprint: str = "f",
+    tokenizer_dir: Path | None = None,
+    precision: str = "fp32",
+    **fields: Any,
+) -> dict[str, Any]:
+    stage = Score(short_tokens=scorer.short_tokens, stride_tokens=scorer.stride_tokens, precision=precision, **fields)
+    inputs = {
+        "model": Input(model_dir, scorer_fingerprint),
+        "chunks": Input(chunk_dir, "f"),
+        "tokenizer": Input(tokenizer_dir or model_dir, "f"),
+    }
+    return scoring.score(stage, inputs, out_dir, execution, progress)
