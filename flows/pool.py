@@ -11,17 +11,7 @@ from uuid import UUID
 
 from prefect import State, runtime
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterParentFlowRunId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, StateType, WorkPoolStatus
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
@@ -31,7 +21,6 @@ from prefect.states import Cancelled, Cancelling
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment
-from tokenweight.recipes.options import RunOptions
 from tokenweight.reports.targets import TARGETS
 
 FLOW = "reproduce"
@@ -47,20 +36,14 @@ class Pool(NamedTuple):
     at_once: int
     parameters: dict[str, Any]
 
-    @classmethod
-    def of(cls, options: RunOptions, parameters: dict[str, Any]) -> Pool | None:
-        """That of a user's options, if there is one."""
-        return cls(options.pool, options.at_once, parameters) if options.pool else None
-
     def for_one(self, planned: PlannedExperiment, wanted: Sequence[PlannedExperiment]) -> Pool:
         """The same for one of several experiments. UserError where it is no target, which its name would find."""
         if len(wanted) == 1:
             return self
         if planned.name not in TARGETS:
             raise UserError(f"pool {self.name}: of several experiments each is a target; run {planned.name} by itself")
-        return self._replace(
-            parameters={**self.parameters, "experiment": planned.name, "seeds": len(planned.resolved.seeds)}
-        )
+        own = {"experiment": planned.name, "seeds": len(planned.resolved.seeds)}
+        return self._replace(parameters={**self.parameters, **own})
 
 
 def _reason(state: State[Any] | None) -> str:
@@ -106,8 +89,8 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
     if client.read_flow_run(UUID(str(runtime.flow_run.id))).work_pool_name == pool:
         raise UserError(f"pool {pool}: is the run's own, so that its models could wait for it for ever; choose another")
     found = client.read_deployments(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
-        work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool])),
+        flow_filter=FlowFilter.model_validate({"name": {"any_": [FLOW]}}),
+        work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
     )
     if not found:
         raise UserError(
@@ -120,14 +103,15 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
 
 
 def _run(client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], pool: Pool) -> dict[str, str]:
-    logger, begun = get_run_logger(), _begun(client)
+    logger = get_run_logger()
+    begun = {str(run.parameters.get("run")): run.id for run in _open_runs(client, runtime.flow_run.id)}
     waiting, running, failed = deque(runs), dict[UUID, str](), dict[str, str]()
     while waiting or running:
         while waiting and len(running) < pool.at_once:
             label = waiting.popleft()
             running[begun.get(label) or _submit(deployment, label, pool.parameters)] = label
         time.sleep(POLL_SECONDS)
-        chosen = FlowRunFilter(id=FlowRunFilterId(any_=list(running)))
+        chosen = FlowRunFilter.model_validate({"id": {"any_": list(running)}})
         seen = {run.id: run for run in client.read_flow_runs(flow_run_filter=chosen)}
         for run_id, label in list(running.items()):
             run = seen.get(run_id)
@@ -142,13 +126,12 @@ def _run(client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], pool:
     return failed
 
 
-def _begun(client: SyncPrefectClient) -> dict[str, UUID]:
-    """What an earlier attempt of this run submitted and is not over, by model."""
-    chosen = FlowRunFilter(
-        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[UUID(str(runtime.flow_run.id))]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=_OVER)),
+def _open_runs(client: SyncPrefectClient, parent: Any) -> list[FlowRun]:
+    """What a run, or an earlier attempt of it, submitted and is not over."""
+    chosen = FlowRunFilter.model_validate(
+        {"parent_flow_run_id": {"any_": [parent]}, "state": {"type": {"not_any_": _OVER}}}
     )
-    return {str(run.parameters.get("run")): run.id for run in client.read_flow_runs(flow_run_filter=chosen)}
+    return client.read_flow_runs(flow_run_filter=chosen)
 
 
 def _submit(deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
@@ -168,11 +151,7 @@ def cancel_runs(flow: Any, flow_run: FlowRun, state: Any) -> None:
 
     Prefect calls it with these names.
     """
-    chosen = FlowRunFilter(
-        parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[flow_run.id]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(not_any_=_OVER)),
-    )
     with get_client(sync_client=True) as client:
-        for run in client.read_flow_runs(flow_run_filter=chosen):
+        for run in _open_runs(client, flow_run.id):
             in_our_process = run.deployment_id is None  # which has ended
             client.set_flow_run_state(run.id, Cancelled() if in_our_process else Cancelling(), force=in_our_process)

@@ -2,14 +2,18 @@
 
 `prefect deployment run reproduce-table-3` works without the flow's name before it and prints which server it asks, or in
 one line that none answers. Where nothing names a server, commands find the one that `prefect server start` has started
-(Prefect alone would start another for each). Prefect loads plugins where `[tool.prefect.plugins]` of pyproject.toml or
-PREFECT_PLUGINS_ENABLED says so; without it, or where Prefect has changed, everything is plain Prefect. This is the only
-file that touches what Prefect does not promise to keep.
+(Prefect alone would start another for each). The temporary server of a run ends with it. Prefect loads plugins where
+`[tool.prefect.plugins]` of pyproject.toml or PREFECT_PLUGINS_ENABLED says so; without it, or where Prefect has changed,
+everything is plain Prefect. This is the only file that touches what Prefect does not promise to keep.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -17,8 +21,8 @@ from typing import Any
 
 from prefect.plugins import HookContext, SetupResult, register_hook
 
+from tokenweight.embedded import OWNER, answers, nobody_answers, remove_home
 from tokenweight.flows.server import chosen_server
-from tokenweight.servers import answers, nobody_answers
 
 READ = "read_deployment_by_name"
 
@@ -26,6 +30,10 @@ READ = "read_deployment_by_name"
 @register_hook
 def setup_environment(*, ctx: HookContext) -> SetupResult | None:
     """Called by Prefect when it is imported."""
+    if owner := os.environ.get(OWNER):
+        if "PREFECT__SERVER_EPHEMERAL" in os.environ:
+            threading.Thread(target=_end_with, args=(int(owner),), daemon=True).start()
+        return None
     try:
         allow_short_names()
     except Exception as error:
@@ -43,44 +51,33 @@ def setup_environment(*, ctx: HookContext) -> SetupResult | None:
     return SetupResult(env={"PREFECT_API_URL": url}) if ctx.api_url is None else None
 
 
+def _end_with(owner: int) -> None:
+    """A run that is killed (kill -9) can end nobody: its server sees that it has another parent."""
+    while os.getppid() == owner:
+        time.sleep(0.5)
+    remove_home()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def allow_short_names() -> None:
-    """Let both of Prefect's clients read a deployment by its own name alone; safe to call twice."""
-    from prefect.client.orchestration import PrefectClient, SyncPrefectClient
+    """Let Prefect's client read a deployment by its own name alone; safe to call twice."""
+    from prefect.client.orchestration import PrefectClient
 
-    for client, wrapped in ((PrefectClient, _asynchronous), (SyncPrefectClient, _synchronous)):
-        read = getattr(client, READ)
-        if not hasattr(read, "__wrapped__"):
-            setattr(client, READ, wrapped(read))
-
-
-def _synchronous(read: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(read)
-    def read_by_short_name(client: Any, name: str) -> Any:
-        if "/" in name:
-            return read(client, name)
-        found = client.read_deployments(deployment_filter=_named(name))
-        return found[0] if len(found) == 1 else read(client, _full(name))
-
-    return read_by_short_name
+    read = getattr(PrefectClient, READ)
+    if not hasattr(read, "__wrapped__"):
+        setattr(PrefectClient, READ, _by_short_name(read))
 
 
-def _asynchronous(read: Callable[..., Any]) -> Callable[..., Any]:
+def _by_short_name(read: Callable[..., Any]) -> Callable[..., Any]:
+    from prefect.client.schemas.filters import DeploymentFilter
+
     @wraps(read)
     async def read_by_short_name(client: Any, name: str) -> Any:
         if "/" in name:
             return await read(client, name)
-        found = await client.read_deployments(deployment_filter=_named(name))
-        return found[0] if len(found) == 1 else await read(client, _full(name))
+        named = DeploymentFilter.model_validate({"name": {"any_": [name]}})
+        found = await client.read_deployments(deployment_filter=named)
+        # Flows and deployments of a target have the same name; where there is none, Prefect says that it was not found.
+        return found[0] if len(found) == 1 else await read(client, f"{name}/{name}")
 
     return read_by_short_name
-
-
-def _named(name: str) -> Any:
-    from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
-
-    return DeploymentFilter(name=DeploymentFilterName(any_=[name]))
-
-
-def _full(name: str) -> str:
-    """Flows and deployments of a target have the same name; where there is none, Prefect says that it was not found."""
-    return f"{name}/{name}"

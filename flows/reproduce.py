@@ -67,7 +67,7 @@ def reproduce(
         return {}
     check_before_running([planned.graph for planned in wanted], place, how)
     given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
-    pool = Pool.of(options, {"experiment": experiment, **given})
+    pool = Pool(options.pool, options.at_once, {"experiment": experiment, **given}) if options.pool else None
     return paths_of(run_experiments(wanted, place, how, options, pool))
 
 

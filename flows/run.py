@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,13 +20,13 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.locks import in_use
 from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.processes import end_with_parent
 from tokenweight.recipes.schema import Execution
+from tokenweight.tasks.experiments import packed_as_it_goes
 from tokenweight.tasks.gpus import NotInTime, held_gpus
-from tokenweight.tasks.parent import end_with_the_server_of_runs
 from tokenweight.tasks.pieces import Piece, pieces_of
-from tokenweight.tasks.records import packed_as_it_goes
-from tokenweight.tasks.slots import Slots
-from tokenweight.tasks.stages import Order, task_of
+from tokenweight.tasks.slots import Slot, Slots
+from tokenweight.tasks.stages import TASKS
 
 _LISTED = 8  # skipped pieces that are named
 
@@ -75,7 +77,10 @@ def run_graph(
     an archive of the store's records, written every minute and at the end. A piece that fails ends what depends on it
     alone: see :meth:`Outcome.raise_failures`.
     """
-    end_with_the_server_of_runs()
+    # A deployment's run ends with the process that started it: nobody could cancel it any more. The kernel forgets the
+    # wish with the thread that makes it, so that only the main thread can make it.
+    if "PREFECT__FLOW_RUN_ID" in os.environ and threading.current_thread() is threading.main_thread():
+        end_with_parent(os.getppid())
     end = time.monotonic() + seconds
     note = get_run_logger().info
     chosen = [graphs] if isinstance(graphs, Graph) else list(graphs)
@@ -141,23 +146,20 @@ class _Run:
             choice = self.slots.choose(ready)
             if choice is None:
                 return
-            piece, taken = choice
-            self.slots.begin(piece, taken)
-            self.waiting.remove(piece)
-            self.at_work.add(piece)
-            self._submit(piece).add_done_callback(partial(self._note_finished, piece))
+            self._begin(*choice)
+
+    def _begin(self, piece: Piece, taken: list[Slot]) -> None:
+        self.slots.begin(piece, taken)
+        self.waiting.remove(piece)
+        self.at_work.add(piece)
+        self._submit(piece).add_done_callback(lambda _: self.finished.put(piece))
 
     def _submit(self, piece: Piece) -> PrefectFuture[Any]:
         parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
-        order = Order(piece, self.slots)
-        future: PrefectFuture[Any] = task_of(piece.stage).submit(
-            piece.label, order, wait_for=parents, return_state=False
-        )
+        reason, run = (piece.reasons[0], None) if piece.reused else ("", partial(self.slots.run, piece))
+        future = TASKS[piece.stage].submit(piece.label, reason, run, wait_for=parents, return_state=False)
         self.futures[piece] = future
         return future
-
-    def _note_finished(self, piece: Piece, _future: PrefectFuture[Any]) -> None:
-        self.finished.put(piece)
 
     def _settle(self, piece: Piece) -> None:
         self.at_work.remove(piece)

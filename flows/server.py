@@ -6,8 +6,8 @@ import os
 
 from prefect.settings import get_current_settings
 
+from tokenweight.embedded import answers, nobody_answers
 from tokenweight.errors import UserError
-from tokenweight.servers import answers, nobody_answers
 
 
 def chosen_server(api_url: str | None) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """`tokenweight serve`: Prefect's `serve` over the deployments of prefect.yaml, in one foreground process.
 
 What people changed on the server stays: schedules that they paused, resumed or made, deployments that are not ours. A
-Prefect variable records who serves which deployments, so that a second checkout does not take them over unnoticed, and
-those that left the file are deleted.
+deployment's version names the directory that it is served from, so that a second checkout does not take it over
+unnoticed, and those that left the file are deleted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,14 +21,8 @@ from uuid import UUID
 import yaml
 from filelock import FileLock, Timeout
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentScheduleCreate, VariableCreate, VariableUpdate
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.actions import DeploymentScheduleCreate
+from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import construct_schedule
@@ -42,11 +36,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tokenweight.errors import UserError
 
 FILE = "prefect.yaml"
-LEDGER = "tokenweight_served"  # Prefect variable: for each HOST:DIRECTORY the ids of its deployments
+SERVED = "served from "  # HOST:DIRECTORY, the version of its deployments
 _PAGE = 200
 _OPEN = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 Say = Callable[[str], None]
-Ledger = dict[str, list[str]]
 
 
 class Schedule(BaseModel):
@@ -105,16 +98,12 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
     """
     entries, owner = entries_in(project), f"{socket.gethostname()}:{project}"
     with _alone(owner, url), get_client(sync_client=True) as client:
-        registered = [_registered(client, entry) for entry in entries]
-        ledger = _ledger(client)
-        theirs = {key: ids for key, ids in ledger.items() if key != owner}
+        registered = [_registered(client, entry, owner) for entry in entries]
         if not take_over:
-            _refuse_takeover(registered, theirs, set(ledger.get(owner, ())))
+            _refuse_takeover(registered)
         runner = Runner("tokenweight", limit=runs, pause_on_shutdown=False)
-        ours = {str(runner.add_deployment(one.deployment)) for one in registered}
-        _delete(client, set(ledger.get(owner, ())) - ours, say)
-        theirs = {key: sorted({*ids} - ours) for key, ids in theirs.items()}
-        _write_ledger(client, {**{key: ids for key, ids in theirs.items() if ids}, owner: sorted(ours)})
+        ours = {UUID(str(runner.add_deployment(one.deployment))) for one in registered}
+        _delete_others(client, SERVED + owner, ours, say)
         settle(client, ours, say)
         paused = [one.deployment.name for one in registered if _all_paused(one.deployment)]
         say(f"{len(ours)} deployments of {FILE}, {runs} runs at once; Ctrl-C ends this and its runs")
@@ -139,7 +128,7 @@ def _alone(owner: str, url: str) -> Iterator[None]:
         yield
 
 
-def _registered(client: SyncPrefectClient, entry: Entry) -> Registered:
+def _registered(client: SyncPrefectClient, entry: Entry, owner: str) -> Registered:
     """A deployment as Prefect's `serve` takes it. What people set on the server is part of it, so that it stays."""
     deployment = RunnerDeployment.from_entrypoint(
         entry.entrypoint.replace(":", "."),  # a module's, which no file of the directory can shadow
@@ -147,6 +136,7 @@ def _registered(client: SyncPrefectClient, entry: Entry) -> Registered:
         description=entry.description,
         parameters=entry.parameters,
         tags=entry.tags,
+        version=SERVED + owner,
         concurrency_limit=entry.concurrency_limit,
     )
     deployment.work_pool_name = None  # said, so that a deployment that a pool had leaves it
@@ -155,23 +145,17 @@ def _registered(client: SyncPrefectClient, entry: Entry) -> Registered:
     with suppress(ObjectNotFound):
         before = client.read_deployment_by_name(deployment.full_name)
     there = {schedule.slug: schedule for schedule in before.schedules} if before else {}
-    kept = [schedule for schedule in (before.schedules if before else ()) if schedule.slug not in _slugs(entry)]
     deployment.schedules = [
-        *(
-            _schedule(one, there[one.slug].active if one.slug in there else one.active is True)
-            for one in entry.schedules
-        ),
-        *(
-            DeploymentScheduleCreate(schedule=one.schedule, active=one.active, slug=one.slug, parameters=one.parameters)
-            for one in kept
-        ),
+        _schedule(one, there[one.slug].active if one.slug in there else one.active is True) for one in entry.schedules
+    ]
+    ours = {one.slug for one in entry.schedules}
+    deployment.schedules += [
+        DeploymentScheduleCreate(schedule=one.schedule, active=one.active, slug=one.slug, parameters=one.parameters)
+        for one in (before.schedules if before else ())
+        if one.slug not in ours
     ]
     deployment.paused = before.paused if before else False
     return Registered(deployment, before)
-
-
-def _slugs(entry: Entry) -> set[str]:
-    return {schedule.slug for schedule in entry.schedules}
 
 
 def _schedule(schedule: Schedule, active: bool) -> DeploymentScheduleCreate:
@@ -185,55 +169,41 @@ def _all_paused(deployment: RunnerDeployment) -> bool:
     return bool(deployment.schedules) and not any(schedule.active for schedule in deployment.schedules or ())
 
 
-def _refuse_takeover(registered: Iterable[Registered], theirs: Ledger, ours: set[str]) -> None:
+def _refuse_takeover(registered: Sequence[Registered]) -> None:
     for deployment, before in registered:
-        if before is None or str(before.id) in ours:
+        if before is None or before.version == deployment.version:
             continue
-        owners = [owner for owner, ids in theirs.items() if str(before.id) in ids]
-        place = f"is served from {owners[0]}" if owners else f"is of work pool {before.work_pool_name}"
-        if not owners and before.work_pool_name is None:
-            place = "was made by somebody else"
+        place = "was made by somebody else"
+        if before.work_pool_name is not None:
+            place = f"is of work pool {before.work_pool_name}"
+        elif (before.version or "").startswith(SERVED):
+            place = f"is {before.version}"
         raise UserError(
             f"deployment {deployment.full_name}: {place}; --take-over takes it, and the others of {FILE}, over"
         )
 
 
-def _delete(client: SyncPrefectClient, ids: set[str], say: Say) -> None:
+def _delete_others(client: SyncPrefectClient, version: str, ours: set[UUID], say: Say) -> None:
     """Deployments that left the file: their schedules would go on."""
-    for one in sorted(ids):
-        try:
-            name = client.read_deployment(UUID(one)).name
-            client.delete_deployment(UUID(one))
-        except ObjectNotFound:
-            continue
-        say(f"deployment {name}: deleted, it has left {FILE}")
+    found: list[DeploymentResponse] = []
+    while page := client.read_deployments(limit=_PAGE, offset=len(found)):
+        found += page
+    for one in found:
+        if one.version == version and one.id not in ours:
+            client.delete_deployment(one.id)
+            say(f"deployment {one.name}: deleted, it has left {FILE}")
 
 
-def settle(client: SyncPrefectClient, deployments: set[str], say: Say) -> None:
+def settle(client: SyncPrefectClient, deployments: set[UUID], say: Say) -> None:
     """Give the runs that a killed process left open a final state; suspended and paused ones are left as they are.
 
     Flow runs end with the process that serves them, and this is the only one: what is open here is dead.
     """
-    ours = DeploymentFilter(id=DeploymentFilterId(any_=[UUID(one) for one in deployments]))
-    still_open = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)))
+    ours = DeploymentFilter.model_validate({"id": {"any_": list(deployments)}})
+    still_open = FlowRunFilter.model_validate({"state": {"type": {"any_": _OPEN}}})
     while page := client.read_flow_runs(deployment_filter=ours, flow_run_filter=still_open, limit=_PAGE):
         for run in page:
-            if run.state and run.state.is_cancelling():
-                client.set_flow_run_state(run.id, Cancelled(message="its process has ended"), force=True)
-                say(f"run {run.name}: cancelled, its process has ended")
-            else:
-                again = f"`prefect flow-run retry {run.id}` resumes it"
-                client.set_flow_run_state(run.id, Crashed(message=f"its process has ended; {again}"), force=True)
-                say(f"run {run.name}: crashed, its process has ended; {again}")
-
-
-def _ledger(client: SyncPrefectClient) -> Ledger:
-    variable = client.read_variable_by_name(LEDGER)
-    return dict(variable.value) if variable and isinstance(variable.value, dict) else {}
-
-
-def _write_ledger(client: SyncPrefectClient, ledger: Ledger) -> None:
-    if client.read_variable_by_name(LEDGER):
-        client.update_variable(VariableUpdate(name=LEDGER, value=ledger))
-    else:
-        client.create_variable(VariableCreate(name=LEDGER, value=ledger))
+            again = f"; `prefect flow-run retry {run.id}` resumes it"
+            kind, more = (Cancelled, "") if run.state and run.state.is_cancelling() else (Crashed, again)
+            client.set_flow_run_state(run.id, kind(message=f"its process has ended{more}"), force=True)
+            say(f"run {run.name}: {kind.__name__.lower()}, its process has ended{more}")

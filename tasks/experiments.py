@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.archive import check_place, write_records
 from tokenweight.pipeline.manifest import keep_manifest, with_failures
 from tokenweight.planning.experiments import PlannedExperiment, plan_experiments
 from tokenweight.recipes import Inputs
@@ -16,6 +19,7 @@ from tokenweight.reports.targets.find import find_experiments
 from tokenweight.reports.writing import write_results
 
 Written = tuple[Report, dict[str, Path]]  # a table, and its files by kind
+PACKED_EVERY_SECONDS = 60.0
 
 
 def texts_of(experiment: str) -> list[str]:
@@ -48,3 +52,29 @@ def write_tables(
     written = write_results(manifest, store.root, out, figures=figures)
     keep_manifest(manifest, store.root)
     return written
+
+
+@contextmanager
+def packed_as_it_goes(store: Path, file: Path | None) -> Iterator[None]:
+    """Pack a store's records into `file` every minute and at the end, for machines that keep nothing.
+
+    UserError where it cannot be written there.
+    """
+    if file is None:
+        yield
+        return
+    check_place(store, file)
+    ended = threading.Event()
+
+    def pack(archive: Path = file) -> None:
+        while not ended.wait(PACKED_EVERY_SECONDS):
+            write_records(store, archive)
+
+    thread = threading.Thread(target=pack, name="records", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        write_records(store, file)

@@ -1,4 +1,7 @@
-"""Processes forked from one that has imported torch and our stages: a worker is there at once and shares its memory."""
+"""Processes forked from one that has imported torch and our stages: a worker is there at once and shares its memory.
+
+Importing must start no thread that works, no CUDA and no OpenMP team: these do not survive a fork.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,29 @@ import multiprocessing
 import multiprocessing.forkserver
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
+_PRELOADED = [  # what is not installed is left out: whoever needs it reports it
+    "tokenweight.tasks.preload",
+    "torch",
+    "transformers.models.llama.modeling_llama",
+    "tokenweight.corpus.chunking",
+    "tokenweight.evaluation.hf_model",
+    "tokenweight.evaluation.run",
+    "tokenweight.training.run",
+    "tokenweight.training.scoring",
+    "tokenweight.tasks.make",
+]
 _starting = threading.Lock()
 
 
 def warm_up() -> None:
     """Let the imports begin, beside whatever comes next. Set the environment that torch reads at its import before."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tokenweight.tasks.preload"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
     multiprocessing.forkserver.ensure_running()
 
 
@@ -40,15 +52,3 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Co
             sys.modules["__main__"] = main
         theirs.close()
     return process, ours
-
-
-@contextmanager
-def forked(target: Callable[..., None], *arguments: Any) -> Iterator[tuple[BaseProcess, Connection]]:
-    """As `start`, for one answer."""
-    process, connection = start(target, *arguments)
-    try:
-        yield process, connection
-    finally:
-        process.kill()
-        process.join()
-        connection.close()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.forking import forked
+from tokenweight.tasks.forking import start
 from tokenweight.tasks.pieces import LONG, ON_GPUS
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -78,13 +78,14 @@ def _visible() -> list[str]:
 
 def _count() -> int:
     """As torch counts them, in a process that has imported it."""
-    with forked(_tell_count, dict(os.environ)) as (process, connection):
+    process, connection = start(_send_count, dict(os.environ))
+    with connection:
         count: int = connection.recv()
-        process.join()
+    process.join()
     return count
 
 
-def _tell_count(connection: Connection, environment: dict[str, str]) -> None:
+def _send_count(connection: Connection, environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     import torch
@@ -116,7 +117,14 @@ def _take(names: list[str], least: int, most: int, note: Callable[[str], None], 
 def _lock(name: str) -> int | None:
     path = _file(name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _open(path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except (
+        FileNotFoundError
+    ):  # not at once with O_CREAT, which Linux refuses where anybody may write and the file is another's
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        os.fchmod(descriptor, 0o666)  # for all users, whatever the umask
+        path.parent.chmod(0o1777)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -125,17 +133,6 @@ def _lock(name: str) -> int | None:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()}".encode(), 0)
     return descriptor
-
-
-def _open(path: Path) -> int:
-    """For all users: Linux refuses O_CREAT of another user's file in a directory that anybody may write to."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        os.fchmod(descriptor, 0o666)  # whatever the umask
-        path.parent.chmod(0o1777)
-        return descriptor
 
 
 def _holder(name: str) -> str:

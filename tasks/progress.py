@@ -6,9 +6,8 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -18,27 +17,15 @@ from tokenweight.progress import Progress
 from tokenweight.tasks.publish import has_server
 
 INTERVAL_SECONDS = 10.0
-Clock = Callable[[], float]
 
 
 @contextmanager
-def progress_of(label: str, clock: Clock = time.monotonic) -> Iterator[Progress]:
+def progress_of(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
     """A Progress for the current task run: at most a line and an update every 10 s, nothing of what ends before.
 
     The embedded server of a run without one gets no artifact: it ends with the run, and nobody looks at it.
     """
-    bar = _Bar(label) if has_server() else None
-    try:
-        yield _reporter(get_run_logger(), bar, clock)
-        if bar:
-            bar.fill()
-    finally:
-        if bar:
-            bar.close()
-
-
-def _reporter(logger: Any, bar: _Bar | None, clock: Clock) -> Progress:
-    last = clock()
+    bar, logger, last = _Bar(label) if has_server() else None, get_run_logger(), clock()
     began: dict[str, tuple[float, float]] = {}  # when each count first came, and what it was: not 0 in a resumed stage
 
     def report(done: float, total: int, what: str) -> None:
@@ -48,18 +35,21 @@ def _reporter(logger: Any, bar: _Bar | None, clock: Clock) -> Progress:
         if now - last < INTERVAL_SECONDS or total <= 0:
             return
         last = now
-        known = what.endswith(" left") or not before < done < total
-        left = "" if known else _left((now - start) / (done - before) * (total - done))
-        text = f"{int(done)} of {total} {what}{left}"
+        text = f"{int(done)} of {total} {what}"
+        if not what.endswith(" left") and before < done < total:
+            seconds = (now - start) / (done - before) * (total - done)
+            text += f", about {seconds:.0f} s left" if seconds < 600 else f", about {seconds / 60:.0f} min left"
         logger.info("%s", text)
         if bar:
             bar.show(100.0 * min(done, total) / total, text)
 
-    return report
-
-
-def _left(seconds: float) -> str:
-    return f", about {seconds:.0f} s left" if seconds < 600 else f", about {seconds / 60:.0f} min left"
+    try:
+        yield report
+        if bar:
+            bar.fill()
+    finally:
+        if bar:
+            bar.close()
 
 
 class _Bar:
@@ -83,18 +73,13 @@ class _Bar:
     def fill(self) -> None:
         """Full, where it was shown at all."""
         if self._sent is not None:
-            self._wait()
+            wait([self._sent], INTERVAL_SECONDS)
             self.show(100.0, "done")
-            self._wait()
+            wait([self._sent], INTERVAL_SECONDS)
 
     def close(self) -> None:
         """Send nothing more."""
         self._sender.shutdown(wait=False)
-
-    def _wait(self) -> None:
-        with suppress(TimeoutError):
-            if self._sent is not None:
-                self._sent.result(INTERVAL_SECONDS)
 
     def _write(self, percent: float, text: str) -> None:
         description = f"{self._label}: {text}"

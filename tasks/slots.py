@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -16,24 +17,28 @@ import psutil
 from tokenweight.embedded import at_signal
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Note
+from tokenweight.processes import kill
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.forking import start
 from tokenweight.tasks.gpus import VISIBLE
 from tokenweight.tasks.pieces import ModelKey, Piece
-from tokenweight.tasks.worker import Setting, work
+from tokenweight.tasks.worker import work
 from tokenweight.training.stopping import GRACE_SECONDS, Stopped
 
-_KINDS: dict[str, type[Exception]] = {"UserError": UserError, "StageError": StageError, "Stopped": Stopped}
 _LATE_SECONDS = 60.0  # behind a stage's own deadline, at which a launched one saves its step
 
 
-class Transient(StageError):
-    """What may go well in a new worker: the last one died, or a GPU's memory was full."""
+class OutOfMemory(StageError):
+    """A GPU's memory was full: it may go well in a new worker, when others have ended."""
 
 
 class Interrupted(StageError):
     """The run stops: the piece is resumed by the next one."""
+
+
+_KINDS = {kind.__name__: kind for kind in (UserError, StageError, Stopped, OutOfMemory)}  # what a worker answers
 
 
 @dataclass(eq=False)
@@ -53,31 +58,21 @@ class Slot:
         process, self.process, self.model = self.process, None, None
         if process is None:
             return
-        tree: list[psutil.Process] = []
-        with suppress(psutil.Error):
-            tree = psutil.Process(process.pid).children(recursive=True)
-        process.kill()
+        with suppress(psutil.NoSuchProcess):
+            worker = psutil.Process(process.pid)
+            kill([worker, *worker.children(recursive=True)])
         process.join()
-        for child in tree:
-            with suppress(psutil.Error):
-                child.kill()
         if self.connection is not None:
             self.connection.close()
 
 
-@dataclass
 class Slots:
     """All slots of a run, and which piece comes next."""
 
-    store: Store
-    execution: Execution
-    gpus: Sequence[str]
-    slots: list[Slot] = field(init=False)
-    closing: bool = False
-
-    def __post_init__(self) -> None:
-        on_gpus = [(name,) for _ in range(self.execution.slots_per_gpu) for name in self.gpus]
-        without = [()] * (self.execution.slots or min(2, _cores()))
+    def __init__(self, store: Store, execution: Execution, gpus: Sequence[str]) -> None:
+        self.store, self.execution, self.gpus, self.closing = store, execution, gpus, False
+        on_gpus = [(name,) for _ in range(execution.slots_per_gpu) for name in gpus]
+        without = [()] * (execution.slots or min(2, _cores()))
         self.slots = [Slot(number, names) for number, names in enumerate([*on_gpus, *without])]
 
     def __enter__(self) -> Slots:
@@ -101,42 +96,33 @@ class Slots:
             model = piece.model
             return piece.experiment, not piece.is_long, model not in free, model in loaded
 
-        blocked: set[str] = set()
+        waiting = False  # for several GPUs
         for piece in sorted(ready, key=order):
-            if taken := self._place(piece, blocked):
+            count = piece.gpus(self.execution) if self.gpus else 0
+            if waiting and count:
+                continue
+            if taken := self._whole_gpus(count) if count > 1 else self._one_slot(piece, on_gpu=count == 1):
                 return piece, taken
-            if piece.gpus(self.execution) > 1:
-                blocked.update(self.gpus)
+            waiting = waiting or count > 1
         return None
 
-    def _place(self, piece: Piece, blocked: set[str]) -> list[Slot]:
-        count = piece.gpus(self.execution) if self.gpus else 0
-        if not count:
-            own = [slot for slot in self.slots if slot.piece is None and not slot.gpus]
-        elif count > 1:
-            return self._whole_gpus(count)
-        else:
-            own = [
-                slot for slot in self.slots
-                if slot.piece is None and slot.gpus and slot.gpus[0] not in blocked
-                and (not piece.is_long or self._has_room_for_long(slot.gpus[0]))
-            ]  # fmt: skip
-        own.sort(key=lambda slot: (slot.model != piece.model, slot.model is not None, self._busy(slot.gpus)))
+    def _one_slot(self, piece: Piece, on_gpu: bool) -> list[Slot]:
+        own = [slot for slot in self.slots if slot.piece is None and bool(slot.gpus) == on_gpu]
+        if on_gpu and piece.is_long:
+            most = min(2, self.execution.slots_per_gpu)
+            own = [slot for slot in own if sum(other.is_long for other in self._at_work(slot.gpus)) < most]
+        own.sort(key=lambda slot: (slot.model != piece.model, slot.model is not None, len(self._at_work(slot.gpus))))
         return own[:1]
 
     def _whole_gpus(self, count: int) -> list[Slot]:
         """All slots of `count` GPUs on which nothing is at work."""
-        idle = [name for name in self.gpus if not self._busy((name,))]
+        idle = [name for name in self.gpus if not self._at_work((name,))]
         if len(idle) < min(count, len(self.gpus)):
             return []
         return [slot for slot in self.slots if slot.gpus and slot.gpus[0] in idle[:count]]
 
-    def _busy(self, gpus: tuple[str, ...]) -> int:
-        return sum(slot.piece is not None for slot in self.slots if slot.gpus[:1] == gpus[:1])
-
-    def _has_room_for_long(self, gpu: str) -> bool:
-        at_work = sum(slot.piece is not None and slot.piece.is_long for slot in self.slots if slot.gpus[:1] == (gpu,))
-        return at_work < min(2, self.execution.slots_per_gpu)
+    def _at_work(self, gpus: tuple[str, ...]) -> list[Piece]:
+        return [slot.piece for slot in self.slots if slot.piece is not None and slot.gpus == gpus]
 
     def begin(self, piece: Piece, taken: Iterable[Slot]) -> None:
         """Occupy slots, as `choose` gave them."""
@@ -149,12 +135,12 @@ class Slots:
             if slot.piece is piece:
                 slot.piece = None
 
-    def run(self, piece: Piece, note: Callable[[str], None], progress: Progress) -> tuple[int, int]:
+    def run(self, piece: Piece, note: Note, progress: Progress) -> tuple[int, int]:
         """Make a piece in the slots that it occupies and wait for it; how many artifacts were made and reused.
 
         Raises:
-            UserError, StageError, Stopped: what the stage raised.
-            Transient: the worker died, or the GPU's memory was full; a new worker may do better.
+            UserError, StageError, Stopped: what the stage raised, or that the worker died.
+            OutOfMemory: the GPU's memory was full.
             Interrupted: the run stops.
         """
         taken = [slot for slot in self.slots if slot.piece is piece]
@@ -163,33 +149,30 @@ class Slots:
             other.end()
         full = slot.model is not None and slot.model != piece.model and slot.model.backend == "vllm"
         # vllm gives memory back only when its process ends
-        if slot.sees != sees or full:
-            slot.end()
-        if slot.process is None or not slot.process.is_alive():
+        if slot.sees != sees or full or slot.process is None or not slot.process.is_alive():
             slot.end()
             self._start(slot, sees)
         slot.model = piece.model or (None if piece.is_long else slot.model)
+        interrupted = Interrupted(f"{piece.label}: interrupted; the next run resumes it")
         try:
             kind, *content = self._converse(slot, piece, note, progress)
         except (EOFError, OSError):
             code = self._died(slot)
             if self.closing:
-                raise Interrupted(f"{piece.label}: interrupted; the next run resumes it") from None
-            raise Transient(
+                raise interrupted from None
+            raise StageError(
                 f"{piece.label}: its worker process ended ({code}) without a message; is there memory enough? "
-                f"Its output is in {self._log(slot)}"
+                f"Its output is in {self._log(slot)}; run again to resume"
             ) from None
         if kind == "made":
-            made, reused = content
-            return made, reused
+            return content[0], len(piece.artifacts) - content[0] + len(piece.reasons)
         if self.closing:
-            raise Interrupted(f"{piece.label}: interrupted; the next run resumes it")
-        if content[0] == "OutOfMemory":
+            raise interrupted
+        if content[0] == OutOfMemory.__name__:
             slot.end()
-            raise Transient(f"{piece.label}: {content[1]}")
         raise _KINDS[content[0]](content[1])
 
-    def _converse(self, slot: Slot, piece: Piece, note: Callable[[str], None], progress: Progress) -> tuple[Any, ...]:
+    def _converse(self, slot: Slot, piece: Piece, note: Note, progress: Progress) -> tuple[Any, ...]:
         """Send the piece; the answer that ends it."""
         connection, deadline = slot.connection, self.execution.deadline_seconds
         assert connection is not None
@@ -215,13 +198,12 @@ class Slots:
         if self.closing:
             raise Interrupted("interrupted")
         environment = dict(os.environ)
-        if sees:
+        if self.gpus:
             environment[VISIBLE] = ",".join(sees)
-        elif self.gpus:
-            environment[VISIBLE] = ""
         threads = int(environment.get("OMP_NUM_THREADS") or max(1, _cores() // len(self.slots)))
-        setting = Setting(self.store.root, self.execution, self._log(slot), os.getcwd(), environment, threads)
-        slot.process, slot.connection = start(work, setting)
+        slot.process, slot.connection = start(
+            work, self.store.root, self.execution, self._log(slot), os.getcwd(), environment, threads
+        )
         slot.sees = sees
         if self.closing:  # meanwhile
             slot.end()
@@ -235,15 +217,13 @@ class Slots:
         slot.end()
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
-    def _log(self, slot: Slot) -> Any:
+    def _log(self, slot: Slot) -> Path:
         return self.store.root / "logs" / f"worker-{slot.number}.log"
 
     def close(self, gently: bool = True) -> None:
         """End all workers; `gently`: those at work may save a step first, GRACE_SECONDS at most."""
         self.closing = True
-        at_work = [
-            slot.process for slot in self.slots if gently and slot.piece is not None and slot.process is not None
-        ]
+        at_work = [slot.process for slot in self.slots if gently and slot.piece and slot.process]
         for process in at_work:
             process.terminate()
         end = time.monotonic() + GRACE_SECONDS + 5

@@ -11,58 +11,52 @@ import threading
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from tokenweight.embedded import end_worker_at_signal
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.make import made as make
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.processes import end_with_parent
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import ModelKey, model_key
-from tokenweight.training.stopping import Stopped
+from tokenweight.training.stopping import Stopped, stop_all
 
 PROGRESS_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Where a worker works. The process that it is forked from has the environment of its own start: ours comes here."""
-
-    store: Path
-    execution: Execution
-    log: Path
-    directory: str
-    environment: dict[str, str]
-    threads: int
-
-
-def work(connection: Connection, setting: Setting) -> None:
+def work(
+    connection: Connection,
+    store: Path,
+    execution: Execution,
+    log: Path,
+    directory: str,
+    environment: dict[str, str],
+    threads: int,
+) -> None:
     """Make what comes over the connection until nobody sends any more.
 
-    Answers: ("note", text), ("progress", done, total, what), and for each piece at last ("made", made, reused) or
-    ("failed", kind, text), where kind is UserError, StageError, Stopped or OutOfMemory.
+    Answers: ("note", text), ("progress", done, total, what), and for each piece at last ("made", how many) or
+    ("failed", kind, text), where kind is UserError, StageError, Stopped or OutOfMemory. The process that this one is
+    forked from has the environment of its own start: `directory` and `environment` are the run's.
     """
     end_with_parent(os.getppid(), signal.SIGKILL)
     threading.Thread(target=_end_with_owner, name="owner", daemon=True).start()
     os.environ.clear()
-    os.environ.update(setting.environment)
-    os.chdir(setting.directory)
-    setting.log.parent.mkdir(parents=True, exist_ok=True)
-    with setting.log.open("ab") as log:  # never a pipe of the run's, which would stay open with what is started here
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
-    end_worker_at_signal()
+    os.environ.update(environment)
+    os.chdir(directory)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as stream:  # never a pipe of the run's, which would stay open with what is started here
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    end_worker_at_signal(save=stop_all)
     import torch
 
-    torch.set_num_threads(setting.threads)
-    os.environ.setdefault("OMP_NUM_THREADS", str(setting.threads))  # of what is launched here
-    worker = _Worker(connection, Store(setting.store), setting.execution)
+    torch.set_num_threads(threads)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of what is launched here
+    worker = _Worker(connection, Store(store), execution)
     while True:
         try:
             artifacts: list[Artifact] = connection.recv()
@@ -92,31 +86,26 @@ class _Worker:
 
     def answer(self, artifacts: list[Artifact]) -> tuple[Any, ...]:
         """Make a piece's artifacts; what to answer."""
+        import torch
+
+        from tokenweight.tasks.make import make_piece
+
+        if artifacts[0].stage.name != "evaluate":
+            self._model = None
         try:
-            return ("made", *self._make(artifacts))
+            made = make_piece(artifacts, self._store, self._execution, self._progress, self._note, self._loaded)
         except (UserError, StageError) as error:
             kind = next(kind for kind in (UserError, Stopped, StageError) if isinstance(error, kind))
             return "failed", kind.__name__, str(error)
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
-            kind_name = "OutOfMemory" if _is_out_of_memory(error) else "StageError"
-            return "failed", kind_name, f"{type(error).__name__}: {error}"
+            full = isinstance(error, torch.OutOfMemoryError)
+            return "failed", "OutOfMemory" if full else "StageError", f"{type(error).__name__}: {error}"
+        else:
+            return "made", made
         finally:
             _give_memory_back()
-
-    def _make(self, artifacts: list[Artifact]) -> tuple[int, int]:
-        from tokenweight.tasks.evaluate import evaluate_units
-
-        if isinstance(artifacts[0].stage, Evaluate):
-            return evaluate_units(artifacts, self._store, self._execution, self._progress, self._note, self._loaded)
-        self._model = None
-        made = 0
-        for done, artifact in enumerate(artifacts, start=1):
-            made += not make(artifact, self._store, self._execution, self._progress, self._note)
-            if len(artifacts) > 1:
-                self._progress(done, len(artifacts), "artifacts")
-        return made, len(artifacts) - made
 
     def _loaded(self, artifact: Artifact, checkpoint_dir: Path) -> Any:
         """The model of an evaluation: four benchmarks of a checkpoint load it once."""
@@ -138,12 +127,6 @@ class _Worker:
         if now - self._reported >= PROGRESS_SECONDS:
             self._reported = now
             self._connection.send(("progress", done, total, what))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError)
 
 
 def _give_memory_back() -> None:

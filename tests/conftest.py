@@ -30,8 +30,8 @@ from tokenweight.embedded import quiet
 SHARED = ("tests/pipeline/test_reproduce.py", "tests/pipeline/test_planted.py")
 
 quiet()
-# Two processes must not share one embedded server's database; a worker would inherit the first process's home.
-os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="tokenweight-prefect-")
+# Two processes must not share one temporary server's database; a worker would inherit the first process's home.
+os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="tokenweight-tests-")
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 os.environ["PREFECT_PLUGINS_ENABLED"] = "false"  # the project's plugin would find a server that runs here
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -71,6 +71,7 @@ def run_command(
 
     def run(directory: Path, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.chdir(directory)
+        monkeypatch.setattr(embedded, "prepare", lambda: None)  # its settings would stay for the next tests
         monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
         monkeypatch.setattr(sys, "argv", ["tokenweight", *arguments])
         code = 0

@@ -13,15 +13,15 @@ from tokenweight.errors import StageError, UserError
 # The commands in order: where each is below tokenweight.commands, imported when it is called, and its help.
 COMMANDS = {
     "reproduce": ("reproduce:reproduce", "Run what an experiment needs and is not in the store, and write its table."),
-    "plan": (
-        "plan:plan",
-        "Show what an experiment needs, what of it would run and why, and what it costs. Runs nothing.",
+    "plan": ("plan:plan", "Show what an experiment needs, what of it would run and why, and its cost. Runs nothing."),
+    "sweep": (
+        "reproduce:sweep",
+        "Train and evaluate recipes with other values of their fields: one table, one figure.",
     ),
-    "sweep": ("sweep:sweep", "Train and evaluate recipes with other values of their fields: one table, one figure."),
     "serve": ("serve:serve", "Register the deployments of prefect.yaml on the Prefect server in use, and run them."),
-    "show-config": ("recipes:show_config", "Print a recipe with the origin of each value."),
+    "show-config": ("plan:show_config", "Print a recipe with the origin of each value."),
     "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
-    "targets": ("targets:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
+    "targets": ("plan:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
     "evaluate": (
         "evaluation:evaluate",
         "Run the paper's evaluation on any causal language model, and write its table.",
@@ -32,20 +32,11 @@ COMMANDS = {
     "inspect": ("inspection:inspect_text", "Show the losses and the weight of every token of a text, as Table 1 does."),
     "ruler generate": ("evaluation:ruler_generate", "Write samples of one task of RULER as JSON Lines."),
     "rescore longbench": ("evaluation:rescore_longbench", "Score predictions of LongBench's 16 English tasks."),
-    "rescore bbh": (
-        "evaluation:rescore_bbh",
-        "Score outputs of BIG-Bench-Hard, by a strict pattern and a tolerant one.",
-    ),
-    "data fetch": (
-        "evaluation:data_fetch",
-        "Fetch RULER's sources from where they are published; check their SHA-256.",
-    ),
+    "rescore bbh": ("evaluation:rescore_bbh", "Score outputs of BIG-Bench-Hard, by a strict and a tolerant pattern."),
+    "data fetch": ("evaluation:data_fetch", "Fetch RULER's sources from where they are published; check SHA-256."),
     "store ls": ("store:ls", "List the artifacts: size, date, state, and which experiments need them."),
     "store verify": ("store:verify", "Check records and sizes of files; exit code 1 where an artifact is damaged."),
-    "store pack": (
-        "store:pack",
-        "Pack the records of all that is finished, with samples and metrics, without weights.",
-    ),
+    "store pack": ("store:pack", "Pack the records of all that is finished: samples and metrics, no weights."),
     "store gc": ("store:gc", "List what nothing could use any more; --yes removes it."),
 }
 GROUPS = {
@@ -63,9 +54,7 @@ def _app(name: str, text: str, order: int = 0) -> App:
     )  # fmt: skip
 
 
-app = _app(
-    "tokenweight", "Token weighting for long-range language modeling: reproduce the paper's tables, stage by stage."
-)
+app = _app("tokenweight", "Token weighting for long-range language modeling: the paper's tables, stage by stage.")
 for _name, _text in GROUPS.items():
     app.command(_app(_name, _text, len(COMMANDS)))
 for _order, (_name, (_place, _text)) in enumerate(COMMANDS.items()):

@@ -1,4 +1,4 @@
-"""Prefect's embedded server for runs without one: quiet, offline, in the store; call `prepare` before importing Prefect."""
+"""Prefect's temporary server for runs without one: quiet, offline, gone with its run; call `prepare` before importing Prefect."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import os
 import shutil
 import signal
 import socket
+import sqlite3
 import sys
+import tempfile
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from filelock import FileLock, Timeout
-
-from tokenweight.servers import answers
-from tokenweight.training.stopping import stop_all
-
-if TYPE_CHECKING:
-    import psutil
 
 _QUIET = {
     "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
@@ -33,9 +29,21 @@ _QUIET = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 s is too short for two busy cores
     "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
 }
-
+# Nobody looks at a temporary server, during the run or after it.
+_TEMPORARY = {
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    "PREFECT_CLIENT_MAX_RETRIES": "2",  # a server that died with us is not waited for
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+    "PREFECT_PLUGINS_ENABLED": "true",  # ours ends the server with the run (flows/prefect_plugin.py)
+    "PREFECT_PLUGINS_ALLOW": "tokenweight",
+}
+OWNER = "TOKENWEIGHT_RUN"  # process id of the run whose server this is
+_HOME = "tokenweight-prefect-"
 _LONGER_THAN_THE_END_TAKES = 60  # seconds
-_OWN = f"prefect-of-{socket.gethostname()}-"  # home of a second run at the same time, with its machine and process id
+_ANSWER_SECONDS = 3.0
 
 
 def quiet() -> None:
@@ -44,36 +52,65 @@ def quiet() -> None:
         os.environ.setdefault(name, value)
 
 
-def prepare(store_root: Path) -> None:
-    """Choose PREFECT_HOME inside the store, unless the user names a server that answers, or a home.
+def answers(api_url: str) -> bool:
+    """Whether a server answers at the address of an API, such as http://127.0.0.1:4200/api; a refusal is an answer."""
+    try:
+        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=_ANSWER_SECONDS):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
 
-    Two runs at once get a home each: the embedded server's SQLite file is for one server.
-    """
+
+def nobody_answers(api_url: str, source: str) -> str:
+    """The line for a person whose server does not answer."""
+    return f"no Prefect server answers at {api_url} ({source}); start one with `prefect server start`, or name another"
+
+
+def prepare() -> None:
+    """Give the run's temporary server a directory of its own, unless the user names a server that answers, or a home."""
     quiet()
-    os.environ.setdefault("PREFECT_PLUGINS_ENABLED", "false")  # ours is for people's own `prefect` commands
     if url := os.environ.get("PREFECT_API_URL"):
         if answers(url):
+            os.environ.setdefault("PREFECT_PLUGINS_ENABLED", "false")  # ours is for people's own `prefect` commands
             return
         print(f"no Prefect server answers at {url} (PREFECT_API_URL); this run brings its own", file=sys.stderr)
         del os.environ["PREFECT_API_URL"]
+    for name, value in _TEMPORARY.items():
+        os.environ.setdefault(name, value)
+    os.environ[OWNER] = str(os.getpid())
     if os.environ.get("PREFECT_HOME"):
         return
-    store_root.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(store_root / "prefect.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        home = store_root / f"{_OWN}{os.getpid()}"
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
-    else:
-        home = store_root / "prefect"
-        atexit.register(lock.release)
-        _end_servers(home)  # nobody holds the lock: a server of this home is left over from a killed run
-    os.environ.setdefault("PREFECT_LOGGING_TO_API_ENABLED", "false")  # nobody reads them there after the run
-    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # a server that died with us is not waited for
-    _remove_leftovers(store_root)
-    home.mkdir(exist_ok=True)
-    os.environ["PREFECT_HOME"] = str(home.resolve())
+    os.environ["PREFECT_HOME"] = home = tempfile.mkdtemp(prefix=_HOME)
+    atexit.register(remove_home)
+    with suppress(OSError):
+        shutil.copy(_empty_database(), Path(home) / "prefect.db")
+
+
+def keep_database() -> None:
+    """Keep a first run's database for the later ones: making its tables costs more than all else that the server does."""
+    made, kept = Path(os.environ.get("PREFECT_HOME", "")) / "prefect.db", _empty_database()
+    if kept.exists() or not made.parent.name.startswith(_HOME):
+        return
+    temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
+    with suppress(OSError, sqlite3.Error):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with closing(sqlite3.connect(made)) as source, closing(sqlite3.connect(temporary)) as copy:
+            source.backup(copy)
+        temporary.replace(kept)
+
+
+def remove_home() -> None:
+    """Remove the temporary server's directory, where it is ours."""
+    home = Path(os.environ.get("PREFECT_HOME", ""))
+    if home.name.startswith(_HOME):
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _empty_database() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "tokenweight" / f"prefect-{version('prefect')}.db"
 
 
 at_signal: list[Callable[[bool], None]] = []  # ends a run's workers; called with whether they may save a step
@@ -92,6 +129,7 @@ def end_at_signal() -> None:
         for end_workers in tuple(at_signal):
             end_workers(signum == signal.SIGTERM)  # by a scheduler, which gives some seconds; Ctrl-C is for now
         _end_children()
+        remove_home()
         print("\nerror: interrupted; run the same command again to resume", file=sys.stderr, flush=True)
 
     _call_at_signal(end)
@@ -99,12 +137,12 @@ def end_at_signal() -> None:
     signal.signal(signal.SIGTERM, lambda signum, frame: time.sleep(_LONGER_THAN_THE_END_TAKES))
 
 
-def end_worker_at_signal() -> None:
-    """The same in a worker process, whose launched training may save its step at SIGTERM; it reports to nobody."""
+def end_worker_at_signal(save: Callable[[], None]) -> None:
+    """The same in a worker process, which calls `save` at SIGTERM first; it reports to nobody."""
 
     def end(signum: int) -> None:
         if signum == signal.SIGTERM:
-            stop_all()
+            save()
         _end_children()
 
     _call_at_signal(end)
@@ -137,46 +175,3 @@ def _end_children() -> None:
     for child in psutil.wait_procs(children, timeout=5)[1]:
         with suppress(psutil.Error):
             child.kill()
-
-
-def _remove_leftovers(store_root: Path) -> None:
-    """End the servers and remove the homes of second runs that were killed."""
-    for home in filter(_is_left_over, store_root.glob(f"{_OWN}*")):
-        _end_servers(home)
-        shutil.rmtree(home, ignore_errors=True)
-
-
-def _is_left_over(home: Path) -> bool:
-    """Whether the second run whose home this is has ended."""
-    import psutil
-
-    pid = home.name.removeprefix(_OWN)
-    return pid.isdigit() and not psutil.pid_exists(int(pid))
-
-
-def _end_servers(home: Path) -> None:
-    """End the embedded servers that work in a home (they outlive a flow that is killed with -9)."""
-    import psutil
-
-    for server in _servers(home):
-        with suppress(psutil.Error):
-            server.terminate()
-            try:
-                server.wait(10)
-            except psutil.TimeoutExpired:  # the next one would open the same database
-                server.kill()
-                server.wait(10)
-
-
-def _servers(home: Path) -> list[psutil.Process]:
-    """The embedded servers that work in a home."""
-    import psutil
-
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if "prefect.server" not in " ".join(process.info["cmdline"] or ()):
-            continue
-        with suppress(psutil.Error):
-            if process.environ().get("PREFECT_HOME") == str(home.resolve()):
-                found.append(process)
-    return found

@@ -6,10 +6,9 @@ A nested object in a deployment's form would reset its other fields where one of
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from typing import Annotated, Any, Optional, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Optional, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
@@ -18,45 +17,30 @@ T = TypeVar("T")
 
 
 class Part:
-    """Some fields of a model: `Annotated[dict[str, Any], Part(Execution, "device")]` takes those that the user gave.
+    """Some fields of a model: `Annotated[Inputs, Part(Inputs, "mmlu")]` takes it with defaults for the others.
 
-    `Annotated[Inputs, Part(Inputs, "mmlu")]` takes the model, with defaults for the other fields.
+    `Annotated[dict[str, Any], Part(Execution, "device", given_only=True)]` takes those alone that the user gave.
     """
 
-    def __init__(self, model: type[BaseModel], *names: str) -> None:
-        self.model, self.names = model, names
+    def __init__(self, model: type[BaseModel], *names: str, given_only: bool = False) -> None:
+        self.model, self.names, self.given_only = model, names or tuple(model.model_fields), given_only
 
-
-@dataclass(frozen=True)
-class _Group:
-    """One parameter of a function, and the fields that take its place."""
-
-    model: type[BaseModel]
-    names: tuple[str, ...]
-    as_model: bool
-
-    def parameters(self) -> list[inspect.Parameter]:
-        return [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=self.model.model_fields[name].default if self.as_model else None,
-                annotation=self._annotation(self.model.model_fields[name]),
-            )
-            for name in self.names
-        ]
-
-    def _annotation(self, field: FieldInfo) -> Any:
-        bounded: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
-        if self.as_model:
-            return Annotated[bounded, Field(description=field.description)]
-        return Annotated[Optional[bounded], Field(description=f"{field.description}. Default: the scale's own")]  # noqa: UP045
+    def parameters(self) -> Iterator[inspect.Parameter]:
+        """A keyword for each field, with its bounds and its description."""
+        for name in self.names:
+            field = self.model.model_fields[name]
+            kind: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+            default, description = field.default, field.description
+            if self.given_only:
+                kind, default, description = Optional[kind], None, f"{description}. Default: the scale's own"  # noqa: UP045
+            annotation = Annotated[kind, Field(description=description)]
+            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """The function's own parameter, from flat values."""
-        if self.as_model:
-            return self.model(**given)
-        return {name: value for name, value in given.items() if value is not None}
+        if self.given_only:
+            return {name: value for name, value in given.items() if value is not None}
+        return self.model(**given)
 
 
 def flat(function: Callable[..., T]) -> Callable[..., T]:
@@ -66,14 +50,14 @@ def flat(function: Callable[..., T]) -> Callable[..., T]:
     has none.
     """
     own = inspect.signature(function, eval_str=True).parameters
-    groups = {name: group for name, parameter in own.items() if (group := _group(parameter.annotation))}
-    every = [parameter for name, parameter in own.items() if name not in groups]
-    every += [parameter for group in groups.values() for parameter in group.parameters()]
+    parts = {name: part for name, parameter in own.items() if (part := _part(parameter.annotation))}
+    every = [parameter for name, parameter in own.items() if name not in parts]
+    every += [parameter for part in parts.values() for parameter in part.parameters()]
 
     @wraps(function)
     def run(*arguments: Any, **given: Any) -> T:
-        for name, group in groups.items():
-            given[name] = group.value({field: given.pop(field) for field in group.names if field in given})
+        for name, part in parts.items():
+            given[name] = part.value({field: given.pop(field) for field in part.names if field in given})
         return function(*arguments, **given)
 
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
@@ -82,14 +66,10 @@ def flat(function: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
-def _group(annotation: Any) -> _Group | None:
+def _part(annotation: Any) -> Part | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return _Group(annotation, tuple(annotation.model_fields), as_model=True)
-    if get_origin(annotation) is not Annotated:
-        return None
-    kind, *more = get_args(annotation)
-    parts = [item for item in more if isinstance(item, Part)]
-    return _Group(parts[0].model, parts[0].names, as_model=kind is parts[0].model) if parts else None
+        return Part(annotation)
+    return next((item for item in get_args(annotation) if isinstance(item, Part)), None)
 
 
 def _description(function: Callable[..., Any], parameter: inspect.Parameter) -> str:

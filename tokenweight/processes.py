@@ -50,7 +50,7 @@ def run_tree(command: list[str], parent_pid: int) -> int:
         return status if status >= 0 else 128 - status
     finally:
         stop_tree(child)
-        _kill(psutil.Process().children(recursive=True))
+        kill(psutil.Process().children(recursive=True))
 
 
 def stop_tree(
@@ -68,10 +68,11 @@ def stop_tree(
         child.wait(grace_seconds)
     child.kill()
     child.wait()
-    _kill(tree)
+    kill(tree)
 
 
-def _kill(processes: list[psutil.Process]) -> None:
+def kill(processes: list[psutil.Process]) -> None:
+    """Kill processes, those that are gone already too."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()

@@ -97,35 +97,14 @@ class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
         python = self.python or ("python3" if self.container else sys.executable)
         return _TEMPLATE.render(
             job=self,
-            directives=self.directives(),
+            name=re.sub(r"[^\w.:/@+=-]+", "-", self.name or "flow-run", flags=re.ASCII)[:_JOB_NAME_CHARACTERS],
+            directory=str(self._working_path()),
             environment={name: value for name, value in self.env.items() if value is not None},
             prefix=shlex.join(self.container_command()),
             python=python,
             command=self.command or f"{shlex.quote(python)} -m prefect flow-run execute",
             log_dir=str(self.log_path()),
         )
-
-    def directives(self) -> list[str]:
-        """The options of sbatch."""
-        given = {
-            "job-name": re.sub(r"[^\w.:/@+=-]+", "-", self.name or "flow-run", flags=re.ASCII)[:_JOB_NAME_CHARACTERS],
-            "output": f"{self.log_path()}/%j.out",
-            "chdir": str(self._working_path()),
-            "open-mode": "append",  # a requeued job goes on in the same file
-            "nodes": self.nodes,
-            "partition": self.partition,
-            "account": self.account,
-            "qos": self.qos,
-            "gres": self.gres,
-            "time": self.time,
-            "cpus-per-task": self.cpus,
-            "mem": self.memory,
-        }
-        options = [f"--{name}={value}" for name, value in given.items() if value is not None]
-        options.append("--requeue" if self.requeue else "--no-requeue")
-        if self.stop_seconds_before_end is not None:
-            options.append(f"--signal=B:USR1@{self.stop_seconds_before_end}")
-        return [_quoted(option) for option in [*options, *self.extra]]
 
     def container_command(self) -> list[str]:
         """What stands before the command; empty without a container."""
@@ -168,5 +147,5 @@ _ENVIRONMENT = jinja2.Environment(
     keep_trailing_newline=True,
     autoescape=False,  # shell, not HTML: values go through `quote`
 )
-_ENVIRONMENT.filters["quote"] = lambda value: shlex.quote(str(value))
+_ENVIRONMENT.filters.update(quote=lambda value: shlex.quote(str(value)), quoted=_quoted)
 _TEMPLATE = _ENVIRONMENT.get_template("job.sh.jinja")

@@ -9,13 +9,7 @@ from uuid import UUID
 import anyio
 import anyio.abc
 import httpx
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import InfrastructureError, InfrastructureNotFound, ObjectNotFound
 from prefect.states import Cancelled, Crashed
@@ -28,7 +22,6 @@ from tokenweight.flows.slurm.restart import may_run_again, requeued
 # A running flow run ends itself when it is cancelled; one that has not done so by then is ended through its job.
 CANCEL_SECONDS = 90.0
 POLL_SECONDS = 10.0
-_PAGE = 100
 
 
 class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResult]):
@@ -43,8 +36,11 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
     async def setup(self) -> None:
         """Prepare, and watch the jobs that an earlier worker of this pool has left."""
         await super().setup()
+        states = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+        still_open = FlowRunFilter.model_validate({"state": {"type": {"any_": states}}})
+        pool = WorkPoolFilter.model_validate({"name": {"any_": [self._work_pool_name]}})
         try:
-            left = await self._open_flow_runs()
+            left = await self.client.read_flow_runs(flow_run_filter=still_open, work_pool_filter=pool)
         except httpx.HTTPError as error:
             self._logger.warning(
                 "The Prefect API does not answer; jobs of an earlier worker are not watched: %s", error
@@ -129,20 +125,3 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
             await self.client.set_flow_run_state(flow_run_id, state, force=True)
         except ObjectNotFound:
             self._logger.debug("Flow run %s was deleted", flow_run_id)
-
-    async def _open_flow_runs(self) -> list[FlowRun]:
-        """The pool's flow runs that may have a job and are not over."""
-        open_states = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
-        found: list[FlowRun] = []
-        while True:
-            page = await self.client.read_flow_runs(
-                flow_run_filter=FlowRunFilter(
-                    state=FlowRunFilterState(type=FlowRunFilterStateType(any_=open_states)),
-                ),
-                work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[self._work_pool_name])),
-                limit=_PAGE,
-                offset=len(found),
-            )
-            found += page
-            if len(page) < _PAGE:
-                return found

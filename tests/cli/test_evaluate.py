@@ -26,7 +26,7 @@ from tokenweight.planning.plan import schedule
 from tokenweight.recipes.options import RunOptions
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import write_tables
-from tokenweight.tasks.in_order import run_in_order
+from tokenweight.tasks.make import run_in_order
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")
@@ -49,7 +49,7 @@ def whole(place: Path) -> dict[str, Any]:
 
 
 def in_order(
-    _root: Path, _flow: str, *, wanted: list[PlannedExperiment], store: Store, execution: Execution, options: RunOptions,
+    _flow: str, *, wanted: list[PlannedExperiment], store: Store, execution: Execution, options: RunOptions,
     written: dict[str, Any], **_: Any,
 ) -> None:  # fmt: skip
     for planned in wanted:
@@ -123,7 +123,7 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[set[str]] = []
 
-    def note(_root: Path, _flow: str, wanted: list[PlannedExperiment], store: Store, **given: Any) -> None:
+    def note(_flow: str, wanted: list[PlannedExperiment], store: Store, **given: Any) -> None:
         entries = schedule(wanted[0].graph, store)
         planned.append({entry.artifact.stage.unit.benchmark for entry in entries if entry.action == "run"})
         given["written"][wanted[0].name] = write_tables(wanted[0], store, given["options"].out.resolve())

@@ -18,7 +18,7 @@ def run(
     name: Annotated[str, Field(description="What is run")],
     *,
     inputs: Inputs,
-    choices: Annotated[dict[str, Any], Part(Execution, "device", "processes")],
+    choices: Annotated[dict[str, Any], Part(Execution, "device", "processes", given_only=True)],
 ) -> tuple[str, Inputs, dict[str, Any]]:
     """Run it."""
     return name, inputs, choices

@@ -90,7 +90,7 @@ def test_doctor_names_what_is_here_and_what_is_not(tmp_path: Path) -> None:
 
 
 def test_doctor_names_a_lock_that_would_stall_deepspeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenweight.doctor import examine
+    from tokenweight.commands.doctor import examine
 
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     assert "torch extension" not in {finding.name for finding in examine(tmp_path)}
@@ -110,7 +110,7 @@ def test_show_config_gives_value_and_origin(tmp_path: Path) -> None:
 
 
 def test_doctor_prints_what_it_found_letter_by_letter(capsys: pytest.CaptureFixture[str]) -> None:
-    from tokenweight.doctor import Finding, print_findings
+    from tokenweight.commands.doctor import Finding, print_findings
 
     print_findings([Finding("deepspeed", "absent", "pip install -e '.[deepspeed]'")])
     assert ".[deepspeed]" in capsys.readouterr().out

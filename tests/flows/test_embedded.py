@@ -1,10 +1,11 @@
-"""The embedded server's homes in a store: what a killed run left is ended and removed, what others use is not touched."""
+"""The temporary server of a run: which it is, where it works, and that it ends with its run."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -12,49 +13,59 @@ import pytest
 
 from tokenweight import embedded
 
-SERVER = "import sys, time; print('up', flush=True); time.sleep(99)"
-GONE = "4194305"  # above Linux's largest process id
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """That of another process, so that nothing of it stays."""
+    monkeypatch.setattr(os, "environ", {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")})
 
 
-def server_in(home: Path) -> subprocess.Popen[str]:
-    """A process that looks like an embedded server of this home."""
-    home.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVER, "prefect.server.api"], env={**os.environ, "PREFECT_HOME": str(home.resolve())},
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    return process
-
-
-def test_a_server_that_does_not_answer_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("PREFECT_PLUGINS_ENABLED", "false")
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    embedded.prepare(tmp_path)
+def test_a_server_that_does_not_answer_is_ignored(capsys: pytest.CaptureFixture[str]) -> None:
+    os.environ["PREFECT_API_URL"] = "http://127.0.0.1:9/api"
+    embedded.prepare()
     assert "PREFECT_API_URL" not in os.environ
     assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in capsys.readouterr().err
 
 
-def test_homes_of_other_machines_are_left_alone(tmp_path: Path) -> None:
-    mine, other = tmp_path / f"{embedded._OWN}{GONE}", tmp_path / f"prefect-of-node-17-{GONE}"
-    for home in (mine, other):
-        home.mkdir()
-    embedded._remove_leftovers(tmp_path)
-    assert not mine.exists()
-    assert other.exists()
+def test_later_runs_start_from_the_database_of_the_first(tmp_path: Path) -> None:
+    homes = []
+    for content in (b"", None):
+        os.environ.pop("PREFECT_HOME")
+        embedded.prepare()
+        homes.append(Path(os.environ["PREFECT_HOME"]))
+        database = homes[-1] / "prefect.db"
+        assert database.exists() == (content is None)
+        if content is not None:
+            database.write_bytes(content)
+        embedded.keep_database()
+        embedded.remove_home()
+    assert homes[0] != homes[1]
+    assert not any(home.exists() for home in homes)
 
 
-def test_a_server_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sys.modules[__name__], "SERVER", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SERVER
-    )
-    wait = psutil.Process.wait
-    monkeypatch.setattr(psutil.Process, "wait", lambda self, timeout=None: wait(self, 0.5))
-    deaf = server_in(tmp_path / "prefect")
-    embedded._end_servers(tmp_path / "prefect")
-    assert not psutil.pid_exists(deaf.pid)
-    deaf.wait()
+RUN = """
+import os, subprocess, sys
+from tokenweight import embedded
+os.environ.pop("PREFECT_HOME", None)
+os.environ.pop("PREFECT_PLUGINS_ENABLED", None)
+embedded.prepare()
+server = "import prefect, time; print('up', flush=True); time.sleep(99)"
+environment = {**os.environ, "PREFECT__SERVER_EPHEMERAL": "1"}
+child = subprocess.Popen([sys.executable, "-c", server], env=environment, stdout=subprocess.PIPE, text=True)
+print(child.stdout.readline().strip(), child.pid, os.environ["PREFECT_HOME"], flush=True)
+child.wait()
+"""
+
+
+def test_a_killed_run_takes_its_server_and_its_directory_along() -> None:
+    run = subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    up, pid, home = run.stdout.readline().split()
+    assert (up, Path(home).is_dir()) == ("up", True)
+    run.kill()
+    run.wait()
+    deadline = time.monotonic() + 20
+    while psutil.pid_exists(int(pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert not Path(home).exists()

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prefect.client.orchestration import PrefectClient, SyncPrefectClient
+from prefect.client.orchestration import PrefectClient
 from prefect.plugins import HookContext
 
 from tokenweight.flows import prefect_plugin
@@ -34,18 +34,18 @@ class Client:
         deployment("twice", "b"),
     )
 
-    def read_deployments(self, *, deployment_filter: Any) -> list[SimpleNamespace]:
+    async def read_deployments(self, *, deployment_filter: Any) -> list[SimpleNamespace]:
         return [one for one in self.deployments if one.name in deployment_filter.name.any_]
 
-    def read_deployment_by_name(self, name: str) -> SimpleNamespace:
+    async def read_deployment_by_name(self, name: str) -> SimpleNamespace:
         flow, own = name.split("/")
         return next(one for one in self.deployments if (one.flow, one.name) == (flow, own))
 
 
 @pytest.mark.parametrize("name", ["reproduce-table-3", "sweep-kappa", "sweep/sweep-kappa", "b/twice"])
 def test_a_name_alone_is_enough_where_it_says_which(name: str) -> None:
-    read = prefect_plugin._synchronous(Client.read_deployment_by_name)
-    found = read(Client(), name)
+    read = prefect_plugin._by_short_name(Client.read_deployment_by_name)
+    found = asyncio.run(read(Client(), name))
     assert f"{found.flow}/{found.name}".endswith(name)
 
 
@@ -53,31 +53,17 @@ def test_a_name_alone_is_enough_where_it_says_which(name: str) -> None:
 def test_an_unknown_or_ambiguous_name_is_left_to_prefect(name: str) -> None:
     asked = []
 
-    def read(client: Client, name: str) -> None:
+    async def read(client: Client, name: str) -> None:
         asked.append(name)
         raise LookupError
 
     with pytest.raises(LookupError):
-        prefect_plugin._synchronous(read)(Client(), name)
+        asyncio.run(prefect_plugin._by_short_name(read)(Client(), name))
     assert asked == [f"{name}/{name}"]  # which Prefect answers with "not found", not with a traceback
 
 
-def test_the_asynchronous_client_reads_alike() -> None:
-    class Asynchronous(Client):
-        async def read_deployments(self, *, deployment_filter: Any) -> list[SimpleNamespace]:  # type: ignore[override]
-            return super().read_deployments(deployment_filter=deployment_filter)
-
-    async def read(client: Client, name: str) -> SimpleNamespace:
-        return Client().read_deployment_by_name(name)
-
-    by_name = prefect_plugin._asynchronous(read)
-    assert asyncio.run(by_name(Asynchronous(), "sweep-kappa")).flow == "sweep"
-    assert asyncio.run(by_name(Asynchronous(), "a/twice")).flow == "a"
-
-
-def test_prefects_clients_have_the_method_and_are_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for client in (PrefectClient, SyncPrefectClient):
-        monkeypatch.setattr(client, prefect_plugin.READ, getattr(client, prefect_plugin.READ))
+def test_prefects_client_has_the_method_and_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PrefectClient, prefect_plugin.READ, getattr(PrefectClient, prefect_plugin.READ))
     prefect_plugin.allow_short_names()
     first = getattr(PrefectClient, prefect_plugin.READ)
     prefect_plugin.allow_short_names()

@@ -109,30 +109,43 @@ def test_what_fails_ends_its_dependents_alone_and_all_failures_are_reported_toge
         assert f"{good.identity.address}/record.json" in archive.getnames()
 
 
-def test_a_killed_worker_is_replaced_and_its_piece_gets_another_try(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twice killed, the piece fails with one line; the others are made."""
+def test_a_killed_worker_fails_its_piece_alone_and_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     converse, killed = slots.Slots._converse, list[int]()
 
     def kill(self: slots.Slots, slot: slots.Slot, piece: Any, *given: Any) -> Any:
-        if piece.label in ("chunk once", "chunk twice") and (piece.label, 2) not in seen:
-            seen.add((piece.label, 2 if piece.label == "chunk once" or (piece.label, 1) in seen else 1))
+        if piece.label == "chunk killed":
             assert slot.process is not None
             assert slot.process.pid is not None
             killed.append(slot.process.pid)
             os.kill(slot.process.pid, signal.SIGKILL)
         return converse(self, slot, piece, *given)
 
-    seen = set[tuple[str, int]]()
     monkeypatch.setattr(slots.Slots, "_converse", kill)
     place = texts(tmp_path / "texts")
-    names = ("once", "twice", "other")
-    outcome, _ = run(graph_of(*(chunk(place, name) for name in names)), Store(tmp_path / "store"))
-    assert len(killed) == 3
+    one = CPU.model_copy(update={"slots": 1})
+    outcome, _ = run(graph_of(*(chunk(place, name) for name in ("killed", "b", "c"))), Store(tmp_path / "store"), one)
+    assert len(killed) == 1
     (failure,) = outcome.failures()
-    assert failure.startswith("chunk twice: its worker process ended (signal 9) without a message")
+    assert failure.startswith("chunk killed: its worker process ended (signal 9) without a message")
     assert outcome.made == 2
+
+
+def test_a_piece_for_which_a_gpus_memory_was_full_gets_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converse, tries = slots.Slots._converse, list[str]()
+
+    def full(self: slots.Slots, slot: slots.Slot, piece: Any, *given: Any) -> Any:
+        tries.append(piece.label)
+        if piece.label == "chunk never" or tries.count(piece.label) == 1:
+            return "failed", "OutOfMemory", "CUDA out of memory"
+        return converse(self, slot, piece, *given)
+
+    monkeypatch.setattr(slots.Slots, "_converse", full)
+    place = texts(tmp_path / "texts")
+    outcome, _ = run(graph_of(*(chunk(place, name) for name in ("never", "later"))), Store(tmp_path / "store"))
+    assert sorted(tries) == ["chunk later"] * 2 + ["chunk never"] * 2
+    assert (outcome.failures(), outcome.made) == (["chunk never: CUDA out of memory"], 1)
 
 
 def test_the_time_is_over(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from threading import Thread
 
 import pytest
 
+from tokenweight.embedded import answers
 from tokenweight.errors import UserError
 from tokenweight.flows import server
-from tokenweight.servers import answers
 
 NOBODY = "http://127.0.0.1:9/api"
 

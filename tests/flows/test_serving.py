@@ -49,7 +49,9 @@ class Client:
 
 def there(**given: Any) -> SimpleNamespace:
     """A deployment as the server has it."""
-    return SimpleNamespace(**{"id": uuid4(), "schedules": [], "paused": False, "work_pool_name": None, **given})
+    return SimpleNamespace(
+        **{"id": uuid4(), "schedules": [], "paused": False, "work_pool_name": None, "version": None, **given}
+    )
 
 
 def schedule(slug: str | None, active: bool) -> SimpleNamespace:
@@ -58,7 +60,7 @@ def schedule(slug: str | None, active: bool) -> SimpleNamespace:
 
 def registered(client: Client, *schedules: dict[str, Any]) -> serving.Registered:
     entry = serving.Entry.model_validate({**ENTRY, "schedules": list(schedules)})
-    return serving._registered(client, entry)  # type: ignore[arg-type]
+    return serving._registered(client, entry, "host:/here")  # type: ignore[arg-type]
 
 
 def active(one: serving.Registered) -> dict[str | None, bool | None]:
@@ -89,19 +91,32 @@ def test_schedules_stay_as_people_set_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "theirs", "reason"),
+    ("before", "reason"),
     [
-        (there(), "host:/other", "is served from host:/other"),
-        (there(work_pool_name="tokenweight"), None, "is of work pool tokenweight"),
-        (there(), None, "was made by somebody else"),
+        (there(version="served from host:/other"), "is served from host:/other"),
+        (there(version="served from host:/here", work_pool_name="tokenweight"), None),
+        (there(version="3", work_pool_name="tokenweight"), "is of work pool tokenweight"),
+        (there(version="3"), "was made by somebody else"),
     ],
 )
-def test_deployments_of_others_are_not_taken_over(before: Any, theirs: str | None, reason: str) -> None:
+def test_deployments_of_others_are_not_taken_over(before: Any, reason: str | None) -> None:
     one = registered(Client(reproduce_table_6=before))
-    ledger = {theirs: [str(before.id)]} if theirs else {}
+    if reason is None:
+        serving._refuse_takeover([one])
+        return
     with pytest.raises(UserError, match=rf"reproduce-table-6: {reason}; --take-over"):
-        serving._refuse_takeover([one], ledger, set())
-    serving._refuse_takeover([one], {}, {str(before.id)})  # ours
+        serving._refuse_takeover([one])
+
+
+def test_of_ours_those_that_left_the_file_are_deleted() -> None:
+    stays, left, other = (there(name=name, version=f"served from {name[0]}") for name in ("a1", "a2", "b"))
+    deleted: list[UUID] = []
+    client = SimpleNamespace(
+        read_deployments=lambda limit, offset: [stays, left, other][offset : offset + limit],
+        delete_deployment=deleted.append,
+    )
+    serving._delete_others(client, "served from a", {stays.id}, print)  # type: ignore[arg-type]
+    assert deleted == [left.id]
 
 
 def test_runs_whose_process_is_gone_get_a_last_state() -> None:
@@ -109,7 +124,7 @@ def test_runs_whose_process_is_gone_get_a_last_state() -> None:
     states = {"pending": Pending(), "running": Running(), "cancelling": Cancelling()}
     client.runs = [SimpleNamespace(id=uuid4(), name=name, state=state) for name, state in states.items()]
     said: list[str] = []
-    serving.settle(client, {str(uuid4())}, said.append)  # type: ignore[arg-type]
+    serving.settle(client, {uuid4()}, said.append)  # type: ignore[arg-type]
     assert [run.state.name for run in client.runs] == ["Crashed", "Crashed", "Cancelled"]
     assert f"prefect flow-run retry {client.runs[1].id}" in said[1]
     asked = client.asked["flow_run_filter"].state.type.any_

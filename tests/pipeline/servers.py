@@ -17,7 +17,7 @@ import psutil
 import yaml
 from tests_pipeline import environment, running_in
 
-from tokenweight.servers import answers
+from tokenweight.embedded import answers
 
 ROOT = Path(__file__).parents[2]
 MODEL = str(ROOT / "tokenweight" / "assets" / "smoke-base")

@@ -11,7 +11,7 @@ from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for
-from tokenweight.tasks.evaluate import evaluate_units
+from tokenweight.tasks.make import make_piece
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 5000, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6,
@@ -41,6 +41,6 @@ def test_a_random_base_goes_through_every_stage(tmp_path: Path) -> None:
     weights = {path.relative_to(store.root).parts[0] for path in store.root.rglob("*.safetensors")}
     assert weights == {"train"}
     for recipe in recipes:
-        evaluate_units(graph.evaluations[recipe], store, execution, no_progress, print)
+        make_piece(graph.evaluations[recipe], store, execution, no_progress, print)
         facts = store.record(graph.evaluations[recipe][0].identity)["facts"]
         assert facts["mean_score"] == pytest.approx(8.5, abs=0.1)  # ln 5000: it knows nothing

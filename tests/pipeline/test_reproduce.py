@@ -7,10 +7,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 from tests_pipeline import SMALL, command, environment, run, running_in, small_settings
 
@@ -117,7 +115,7 @@ def test_a_killed_run_is_completed_by_the_next(workplace: Path, started: Start) 
         time.sleep(0.2)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
-    wait_for_the_end_of_all_but_servers(workplace)
+    wait_for_the_end_of_all(workplace)
     done = run("reproduce", "table-10", *small_settings(), cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
     after = records(store, "evaluate")
@@ -125,18 +123,12 @@ def test_a_killed_run_is_completed_by_the_next(workplace: Path, started: Start) 
     assert {cell["status"] for cell in cells(workplace, "table-10")} == {"complete"}
 
 
-def wait_for_the_end_of_all_but_servers(workplace: Path) -> None:
-    """A run that is killed with -9 takes all its processes along but the embedded server."""
+def wait_for_the_end_of_all(workplace: Path) -> None:
+    """A run that is killed with -9 takes all its processes along."""
     deadline = time.monotonic() + 30
-    while others := [process for process in running_in(workplace) if not is_server(process)]:
+    while others := running_in(workplace):
         assert time.monotonic() < deadline, others
         time.sleep(0.2)
-
-
-def is_server(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return "prefect.server" in " ".join(process.cmdline())
-    return True  # it has just ended
 
 
 @pytest.mark.slow  # tests/training/test_resume.py has the training alone
@@ -153,13 +145,12 @@ def test_an_interrupted_training_resumes_from_its_checkpoint(workplace: Path, st
         time.sleep(0.05)
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
-    wait_for_the_end_of_all_but_servers(workplace)
+    wait_for_the_end_of_all(workplace)
     partial = next(
         file.parent for file in trains.glob(".*.partial/metrics.jsonl") if len(file.read_text().splitlines()) > 9
     )
     done = run("reproduce", "table-9", *settings, "--out", "cut", cwd=workplace)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert running_in(workplace) == []  # the killed run's server too
     finished = trains / partial.name.removeprefix(".").removesuffix(".partial")
     steps = [json.loads(line)["step"] for line in (finished / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 13))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,10 @@ def command(*arguments: str) -> list[str]:
 def environment(home: Path) -> dict[str, str]:
     """No hub, no user's Prefect profile, no proxy: what a laptop on a train has."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "HF_", "TOKENWEIGHT_"))}
-    return {**kept, "HOME": str(home), "HF_HOME": str(home / "hf"), "HF_HUB_OFFLINE": "1"}
+    cache = str(
+        Path(tempfile.gettempdir()) / "tokenweight-tests-cache"
+    )  # a temporary server's first database takes long
+    return {**kept, "HOME": str(home), "XDG_CACHE_HOME": cache, "HF_HOME": str(home / "hf"), "HF_HUB_OFFLINE": "1"}
 
 
 def run(*arguments: str, cwd: Path, timeout: float = 840) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.commands.targets import overview
+from tokenweight.commands.plan import overview
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
 from tokenweight.planning.experiments import PlannedExperiment

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.commands.sweep import MEASURES
+from tokenweight.commands.reproduce import MEASURES
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment, plan_experiment

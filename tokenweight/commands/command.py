@@ -24,21 +24,19 @@ _OPTIONS = {
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Make a function's parameters flat, and name its options: positional-only parameters are arguments."""
-    run = flat(function)
-    described = [_described(parameter) for parameter in inspect.signature(run).parameters.values()]
+    """Make a function's parameters flat, and name its options: positional-only parameters are arguments.
+
+    `--no-...` is only for what is on by default.
+    """
+    run, described = flat(function), []
+    for parameter in inspect.signature(run).parameters.values():
+        if parameter.kind is not parameter.POSITIONAL_ONLY:
+            name = _OPTIONS.get(parameter.name, parameter.name).replace("_", "-")
+            negative = f"--no-{name}" if parameter.default is True else ()
+            shown = parameter.default not in (False, (), None)
+            option = Parameter(f"--{name}", negative=negative, show_default=shown)
+            parameter = parameter.replace(annotation=Annotated[parameter.annotation, option])
+        described.append(parameter)
     run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
     return run
-
-
-def _described(parameter: inspect.Parameter) -> inspect.Parameter:
-    """The same with what cyclopts reads: an option's name; `--no-...` only for what is on by default."""
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        return parameter
-    name = _OPTIONS.get(parameter.name, parameter.name).replace("_", "-")
-    negative = f"--no-{name}" if parameter.default is True else ()
-    shown = parameter.default not in (False, (), None)
-    return parameter.replace(
-        annotation=Annotated[parameter.annotation, Parameter(f"--{name}", negative=negative, show_default=shown)]
-    )

@@ -1,35 +1,153 @@
-"""The command `tokenweight doctor`."""
+"""The command `tokenweight doctor`: what is here and what is missing on this machine, by name, with the way out."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import import_module, metadata
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from tokenweight.commands.command import command
-from tokenweight.commands.showing import print_json
-from tokenweight.doctor import Finding, examine, print_findings
+from tokenweight.commands.showing import print_json, print_table
+from tokenweight.embedded import answers, nobody_answers
 from tokenweight.recipes.options import STORE, JsonOption, StoreOption
-from tokenweight.servers import answers, nobody_answers
+
+Status = Literal["ok", "absent", "missing"]
+_COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "missing": "red"}
+# (distribution, what needs it, what to be without it is)
+_PACKAGES: tuple[tuple[str, str, Status], ...] = (
+    ("torch", "all models", "missing"),
+    ("transformers", "all models", "missing"),
+    ("datasets", "corpora and lm-eval", "missing"),
+    ("lm-eval", "evaluation", "missing"),
+    ("prefect", "reproduce and deployments", "missing"),
+    ("deepspeed", "training on several GPUs (scale paper)", "absent"),
+)
+_LEAST_FREE_GIB: tuple[tuple[str, int, Status], ...] = (("smoke", 1, "missing"), ("paper", 500, "absent"))
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at; `missing` keeps scale smoke from running, `absent` only larger scales."""
+
+    name: str
+    status: Status
+    detail: str
 
 
 @command
 def doctor(*, store: StoreOption = STORE, as_json: JsonOption = False) -> None:
     """What is here and what is missing."""
-    findings = [*examine(store.expanduser().resolve()), *_prefect_server()]
+    findings = list(examine(store.expanduser().resolve()))
     if as_json:
-        print_json([finding.__dict__ for finding in findings])
+        print_json([finding._asdict() for finding in findings])
     else:
         print_findings(findings)
 
 
-def _prefect_server() -> list[Finding]:
+def print_findings(findings: list[Finding]) -> None:
+    """Print the findings as a table."""
+    from rich.text import Text
+
+    rows = [(one.name, Text(one.status, _COLOURS[one.status]), one.detail) for one in findings]
+    print_table(("what", "status", "detail"), rows)
+
+
+def examine(store_root: Path) -> Iterator[Finding]:
+    """Look at Python, packages, GPUs, disk, shipped assets, data, credentials, what killed runs left, and the server."""
+    version, enough = ".".join(map(str, sys.version_info[:3])), sys.version_info >= (3, 11)
+    yield Finding("python", "ok" if enough else "missing", version if enough else f"{version}; 3.11 or later is needed")
+    for package in _PACKAGES:
+        yield _package(*package)
+    yield _gpus()
+    yield from _disk(store_root)
+    yield from _data()
+    yield from _leftovers(store_root)
+    if find_spec("prefect") is not None:
+        yield _prefect_server()
+
+
+def _package(name: str, purpose: str, otherwise: Status) -> Finding:
+    module = name.replace("-", "_")
+    try:
+        import_module(module)
+        return Finding(name, "ok", f"{metadata.version(name)} ({purpose})")
+    except Exception as error:  # whatever keeps it from being used
+        if not isinstance(error, ModuleNotFoundError) or error.name != module:
+            return Finding(name, otherwise, f"cannot be imported: {' '.join(str(error).split())[:200]}")
+    way = "pip install -e '.[deepspeed]' in the project's directory" if name == "deepspeed" else "make install"
+    return Finding(name, otherwise, f"for {purpose}; {way}")
+
+
+def _gpus() -> Finding:
+    try:
+        import torch
+    except ImportError:
+        return Finding("gpus", "absent", "torch is not installed")
+    if not torch.cuda.is_available():
+        return Finding("gpus", "absent", "none seen by torch; scale smoke runs on the CPU, mini and paper need GPUs")
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return Finding("gpus", "ok", ", ".join(names))
+
+
+def _disk(store_root: Path) -> Iterator[Finding]:
+    place = next(parent for parent in (store_root, *store_root.parents) if parent.exists())
+    free = shutil.disk_usage(place).free / 2**30
+    for scale, least, otherwise in _LEAST_FREE_GIB:
+        detail = f"{free:.0f} GiB free at {place}; about {least} GiB needed"
+        yield Finding(f"disk for {scale}", "ok" if free >= least else otherwise, detail)
+    if not os.access(place, os.W_OK):
+        yield Finding("store", "missing", f"{place} cannot be written; choose another --store")
+
+
+def _data() -> Iterator[Finding]:
+    """Shipped, fetched, or from the hub."""
+    from huggingface_hub import get_token, try_to_load_from_cache
+
+    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.evaluation.ruler.downloads import NAMES, source_file
+    from tokenweight.recipes.scales import scaled
+
+    def found(name: str, there: bool, detail: str, otherwise: str, status: Status = "absent") -> Finding:
+        return Finding(name, "ok", detail) if there else Finding(name, status, otherwise)
+
+    base = smoke_base_dir() / "model.safetensors"
+    yield found("smoke base model", base.is_file(), "shipped", "reinstall the package", "missing")
+    for name in NAMES:
+        file = source_file(name)
+        yield found(f"RULER's {name}", file.is_file(), str(file), f"for scale paper; tokenweight data fetch {name}")
+    gated = "for the gated Llama-3 8B (scale paper); hf auth login"
+    yield found("hub token", bool(get_token()), "present", gated)
+    settings = scaled("table-3/uniform", "paper")
+    repo_id, revision = settings["base.repo_id"].value, settings["base.revision"].value
+    cached = isinstance(try_to_load_from_cache(repo_id, "config.json", revision=revision), str)
+    way = f"for scale paper; hf download {repo_id} --revision {revision}"
+    yield found(repo_id, cached, "in the local cache", way)
+
+
+def _leftovers(store_root: Path) -> Iterator[Finding]:
+    from tokenweight.pipeline.inventory import inventory
+
+    # A lock of torch's extensions that a killed run left makes the next DeepSpeed run wait without a word.
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
+    for lock in sorted(root.glob("**/lock")):
+        detail = "is compiled now, or was left by a run that was killed: then delete it, for DeepSpeed waits for it"
+        yield Finding("torch extension", "absent", f"{lock} {detail}")
+    if partial := [entry for entry in inventory(store_root) if entry.kind == "partial"]:
+        names = ", ".join(entry.address for entry in partial[:3])
+        yield Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run resumes them")
+
+
+def _prefect_server() -> Finding:
     """The server that `tokenweight serve` and `prefect deployment run` use here."""
-    if find_spec("prefect") is None:
-        return []
     from prefect.settings import get_current_settings
 
     from tokenweight.flows.server import chosen_server
 
     url, source = chosen_server(get_current_settings().api.url)
     if answers(url):
-        return [Finding("Prefect server", "ok", f"{url.removesuffix('/api')} ({source})")]
-    return [Finding("Prefect server", "absent", nobody_answers(url, source))]
+        return Finding("Prefect server", "ok", f"{url.removesuffix('/api')} ({source})")
+    return Finding("Prefect server", "absent", nobody_answers(url, source))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tokenweight.commands.options import results_directory, run_flow
+from tokenweight import embedded
 from tokenweight.commands.showing import note, show
+from tokenweight.errors import UserError
 from tokenweight.recipes.options import RunOptions
 
 if TYPE_CHECKING:
@@ -15,6 +18,13 @@ if TYPE_CHECKING:
     from tokenweight.planning.experiments import PlannedExperiment
     from tokenweight.recipes.schema import Execution
     from tokenweight.tasks.experiments import Written
+
+
+def results_directory(out: Path) -> Path:
+    """Where results go; it need not exist yet."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is not a directory; choose another")
+    return out.expanduser().resolve()
 
 
 def make_and_show(
@@ -31,8 +41,7 @@ def make_and_show(
     `execution` is asked for where something is to be made.
     """
     from tokenweight.planning.plan import check_before_running, check_inputs, schedule
-    from tokenweight.tasks.experiments import write_tables
-    from tokenweight.tasks.records import packed_as_it_goes
+    from tokenweight.tasks.experiments import packed_as_it_goes, write_tables
 
     out, graphs = results_directory(options.out), [planned.graph for planned in wanted]
     for graph in graphs:
@@ -51,9 +60,25 @@ def make_and_show(
     written: dict[str, Written] = {}
     try:
         run_flow(
-            store.root, "reproduce:run_planned", wanted=wanted, store=store, execution=chosen, options=options,
-            pool=pool, written=written,
+            "reproduce:run_planned", wanted=wanted, store=store, execution=chosen, options=options, pool=pool,
+            written=written,
         )  # fmt: skip
     finally:
         for report, files in written.values():
             show(report, files, as_json=as_json)
+
+
+def run_flow(flow: str, **parameters: Any) -> None:
+    """Run a flow, `module:name` below tokenweight.flows, in this process; its errors are left to the command line."""
+    embedded.prepare()
+    from tokenweight.tasks.forking import warm_up
+
+    warm_up()  # the workers' imports, beside Prefect's and its server's start
+    from tokenweight.flows.console import leave_errors_to_caller
+
+    module, _, name = flow.partition(":")
+    run = getattr(import_module(f"tokenweight.flows.{module}"), name)
+    leave_errors_to_caller()
+    embedded.end_at_signal()
+    run(**parameters)
+    embedded.keep_database()

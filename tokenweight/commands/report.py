@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.options import results_directory
+from tokenweight.commands.experiments import results_directory
 from tokenweight.commands.showing import note, print_markdown, show
 from tokenweight.errors import StageError, UserError
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest
 from tokenweight.pipeline.opened import existing_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
@@ -25,6 +28,7 @@ from tokenweight.recipes.options import (
     StoreOption,
     StyleOption,
 )
+from tokenweight.reports.targets import ALL, TARGETS
 
 
 @command
@@ -46,30 +50,24 @@ def report(
     figures: FiguresOption = True,
 ) -> None:
     """Tables and figures from the records in the store."""
-    from tokenweight.commands.manifests import manifests_for
-    from tokenweight.pipeline.manifest import keep_manifest, manifest_path
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.writing import chosen_formats, write_results
 
     chosen, directory = chosen_formats(formats), results_directory(out)
     place = existing_store(store)
+    if html is not None and (as_json or formats is not None or style != "both"):
+        raise UserError("--html: is a page of its own; leave out --json, --formats and --style")
+    everything = html is not None and experiment == "all"
+    texts = list(TARGETS) if everything else [experiment]
+    manifests, left_out = _manifests(texts, scale, inputs, seeds, place, lenient=everything)
+    note(*left_out)
     if html is not None:
-        if as_json or formats is not None or style != "both":
-            raise UserError("--html: is a page of its own; leave out --json, --formats and --style")
         from tokenweight.reports.html.write_page import write_html
-        from tokenweight.reports.targets import TARGETS
 
-        everything = experiment == "all"
-        manifests, left_out = manifests_for(
-            list(TARGETS) if everything else [experiment], scale, inputs, seeds, place, lenient=everything
-        )
-        note(*left_out)
         written = [*out.glob("*.json"), *out.glob(f"{scale}/*.json")] if everything else None
         write_html(manifests, place.root, html.expanduser().resolve(), figures=figures, written=written)
         print(html)
         return
-    manifests, left_out = manifests_for([experiment], scale, inputs, seeds, place)
-    note(*left_out)
     if style == "paper":  # of all experiments, those that have printed numbers
         manifests = [manifest for manifest in manifests if manifest.name in paper_tables()] or manifests
     nothing: list[StageError] = []
@@ -85,6 +83,40 @@ def report(
     if nothing and len(nothing) == len(manifests):
         raise nothing[0]
     note(*map(str, nothing))
+
+
+def _manifests(
+    texts: Iterable[str], scale: str, inputs: Inputs, seeds: int | None, store: Store, lenient: bool
+) -> tuple[list[Manifest], list[str]]:
+    """The manifest of each experiment, and why some are left out, a line each: of "paper", or where `lenient`.
+
+    A manifest is a file, or the store's own where the user says nothing that could change it (it needs no data, and is
+    what was run), or a plan's. Raises UserError for what is no experiment.
+    """
+    from tokenweight.planning.experiments import plan_experiments
+    from tokenweight.reports.targets.find import find_experiments, targets_of
+
+    found: list[Manifest] = []
+    left_out: list[str] = []
+    as_it_was = inputs == Inputs() and seeds is None
+    for text, all_of_paper in ((name, lenient or given == ALL) for given in texts for name in targets_of(given)):
+        kept = manifest_path(store.root, Path(text).stem if text.endswith((".yaml", ".yml")) else text, scale)
+        if text.endswith(".json"):
+            found.append(read_manifest(Path(text).expanduser()))
+        elif as_it_was and "\n" not in text and kept.is_file():
+            found.append(read_manifest(kept))
+        else:
+            try:
+                resolved, _ = find_experiments([text], scale, inputs, seeds)
+            except UserError as error:
+                if not all_of_paper:
+                    raise
+                left_out.append(f"{text} is left out: {error}")
+                continue
+            planned, lacking = plan_experiments(resolved, store, skip_without_text=all_of_paper)
+            found += [one.manifest for one in planned]
+            left_out += lacking
+    return found, left_out
 
 
 @command

@@ -10,7 +10,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tokenweight import embedded
 from tokenweight.commands.command import command
 from tokenweight.errors import UserError
 
@@ -26,7 +25,6 @@ def serve(
     """Register the deployments of prefect.yaml on the Prefect server in use and run them until Ctrl-C."""
     if find_spec("prefect") is None:
         raise UserError("prefect: is not installed; run `make install`, or pip install 'tokenweight[flows]'")
-    embedded.quiet()
     os.environ["PREFECT_PLUGINS_ENABLED"] = "false"  # ours is for people's own `prefect` commands
     from tokenweight.flows.server import use_server
     from tokenweight.flows.serving import serve as serve_deployments

@@ -6,22 +6,24 @@ from collections import Counter
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import Field
 
 from tokenweight.commands.command import command
 from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.archive import write_records
+from tokenweight.pipeline.inventory import Entry, Kind, inventory, used_by
+from tokenweight.pipeline.locks import alone
 from tokenweight.pipeline.opened import existing_store
+from tokenweight.pipeline.removal import Removal, garbage, remove, unneeded
+from tokenweight.pipeline.removal import weights as weights_of
+from tokenweight.planning.experiments import Needs
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
-
-if TYPE_CHECKING:
-    from tokenweight.pipeline import Store
-    from tokenweight.pipeline.inventory import Entry
-    from tokenweight.pipeline.removal import Removal
-    from tokenweight.planning.experiments import Needs
+from tokenweight.tasks.experiments import plan_texts
 
 StageOption = Annotated[str | None, Field(description="Only artifacts of this stage, for example train")]
 
@@ -39,31 +41,25 @@ def ls(
     as_json: JsonOption = False,
 ) -> None:
     """What the store holds."""
-    from tokenweight.pipeline.inventory import inventory, used_by
-
     place = existing_store(store)
     entries = inventory(place.root)
     users, needed = used_by(entries), _needs(place, target, scale, Inputs())
     shown = []
     for entry in _filtered(entries, stage, state):
-        fingerprint = entry.fingerprint or ""
-        targets = needed.experiments.get(fingerprint, [])
-        if target is None or targets:
-            used = len(users.get(fingerprint, ()))
-            shown.append(_row(entry) | {"used_by": used, "targets": targets,
-                                        "recipes": needed.recipes.get(fingerprint, [])})  # fmt: skip
+        made = entry.fingerprint or ""
+        row = _row(entry) | {"used_by": len(users.get(made, ())), "targets": needed.experiments.get(made, [])}
+        if target is None or row["targets"]:
+            shown.append(row | {"recipes": needed.recipes.get(made, [])})
     if as_json:
         print_json(shown)
         return
     for row in shown if stage or state else _summed_up(shown):
         state_of = "" if row["state"] == "whole" else f"  [{row['state']}]"
-        print(
-            f"{_size(row['bytes'])}  {row['made'][:16]}  {row['stage']}/{row['directory']}{state_of}"
-            f"  {','.join(row['targets'])}".rstrip()
-        )
+        line = f"{_size(row['bytes']):>10}  {row['made'][:16]}  {row['stage']}/{row['directory']}{state_of}"
+        print(f"{line}  {','.join(row['targets'])}".rstrip())
     counts = Counter(row["state"] for row in shown)
     states = ", ".join(f"{count} {name}" for name, count in counts.items())
-    print(f"{_size(sum(row['bytes'] for row in shown)).strip()} in {states or 'nothing'}")
+    print(f"{_size(sum(row['bytes'] for row in shown))} in {states or 'nothing'}")
 
 
 @command
@@ -75,8 +71,6 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Records and sizes against the files."""
-    from tokenweight.pipeline.inventory import inventory
-
     entries = _filtered(inventory(existing_store(store).root, digests=digests), stage, None)
     damaged = [entry for entry in entries if entry.kind == "damaged"]
     if as_json:
@@ -105,13 +99,11 @@ def pack(
     store: StoreOption = STORE,
 ) -> None:
     """Records, samples and metrics in one archive."""
-    from tokenweight.pipeline.archive import write_records
-
     root, place = existing_store(store).root, file.expanduser()
     count = write_records(root, place)
     if not count:
         raise UserError(f"--store {store}: holds nothing that is finished, so no records")
-    print(f"{place}: records of {count} artifacts, {_size(place.stat().st_size).strip()}")
+    print(f"{place}: records of {count} artifacts, {_size(place.stat().st_size)}")
 
 
 @command
@@ -134,86 +126,74 @@ def gc(
     as_json: JsonOption = False,
 ) -> None:
     """What could be removed; `--yes` removes it."""
-    from tokenweight.pipeline.inventory import inventory
-    from tokenweight.pipeline.locks import alone
-    from tokenweight.pipeline.removal import remove
-
     place = existing_store(store)
-    root = place.root
     takes_artifacts = keep_targets is not None or weights
-    with alone(root) if takes_artifacts and yes else nullcontext():
-        found = _removals(place, keep_targets, scale, inputs, weights, unfinished)
-        if older_than is not None:
-            limit = datetime.now(UTC) - timedelta(days=older_than)
-            found = [removal for removal in found if removal.entry.changed < limit]
-        done: list[dict[str, Any]] = []
-        for removal in found:
-            removed = remove(root, removal) if yes else False
-            row = {**_row(removal.entry), "bytes": removal.bytes, "why": removal.why, "removed": removed}
-            done.append(row | {"files": list(removal.names)})
+    done: list[dict[str, Any]] = []
+    with alone(place.root) if takes_artifacts and yes else nullcontext():
+        for one in _removals(place, keep_targets, scale, inputs, weights, unfinished):
+            if older_than is not None and one.entry.changed >= datetime.now(UTC) - timedelta(days=older_than):
+                continue
+            removed = yes and remove(place.root, one)
+            row = {**_row(one.entry), "bytes": one.bytes, "why": one.why, "removed": removed, "files": list(one.names)}
+            done.append(row)
             if not as_json:
                 skipped = "" if removed or not yes else "; kept: a run holds it, or it is gone"
-                print(f"{_size(removal.bytes)}  {row['stage']}/{row['directory']}  {removal.why}{skipped}")
+                print(f"{_size(one.bytes):>10}  {row['stage']}/{row['directory']}  {one.why}{skipped}")
     if as_json:
         print_json(done)
         return
-    total = _size(sum(row["bytes"] for row in done if row["removed"] or not yes)).strip()
+    total = _size(sum(row["bytes"] for row in done if row["removed"] or not yes))
     if yes:
         print(f"{sum(row['removed'] for row in done)} removed, {total}")
     else:
         print(f"{len(done)} would be removed, {total}" + ("; --yes removes them" if done else ""))
-    gone = {removal.entry.path for removal in found}
-    partial = [entry for entry in inventory(root) if entry.kind == "partial" and entry.path not in gone]
-    if partial:
-        kept = _size(sum(entry.bytes for entry in partial)).strip()
+    listed = {(row["stage"], row["directory"]) for row in done}
+    left = [one for one in inventory(place.root) if one.kind == "partial" and (one.stage, one.path.name) not in listed]
+    if left:
+        size = _size(sum(entry.bytes for entry in left))
         print(
-            f"{len(partial)} unfinished, {kept}, kept, so that the next run resumes from them; --unfinished removes them"
+            f"{len(left)} unfinished, {size}, kept, so that the next run resumes from them; --unfinished removes them"
         )
 
 
 def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for all whole evaluations of a model, and for all prepared prompts of a benchmark."""
-    summed: dict[tuple[str, ...], dict[str, Any]] = {}
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         separator = {"evaluate": "--", "prepare": "-"}.get(row["stage"])
-        if separator is None or row["state"] != "whole":
-            summed[row["stage"], row["directory"]] = row
-            continue
-        name = row["name"].partition(separator)[0]
-        group = summed.setdefault((row["stage"], name, "..."), {**row, "bytes": 0, "targets": [], "count": 0})
-        count = group["count"] + 1
-        targets = list(dict.fromkeys([*group["targets"], *row["targets"]]))
-        group |= {"count": count, "bytes": group["bytes"] + row["bytes"], "made": max(group["made"], row["made"])}
-        group |= {"directory": f"{name}{separator}... ({count})", "targets": targets}
-    return list(summed.values())
+        whole = separator is not None and row["state"] == "whole"
+        name = f"{row['name'].partition(separator)[0]}{separator}..." if whole else row["directory"]
+        groups.setdefault((row["stage"], name), []).append(row)
+    return [
+        {
+            **group[0],
+            "directory": f"{name} ({len(group)})" if name.endswith("...") else name,
+            "bytes": sum(row["bytes"] for row in group),
+            "made": max(row["made"] for row in group),
+            "targets": list(dict.fromkeys(target for row in group for target in row["targets"])),
+        }
+        for (_, name), group in groups.items()
+    ]
 
 
 def _removals(
     place: Store, keep_targets: str | None, scale: str, inputs: Inputs, wanted: bool, unfinished: bool
 ) -> list[Removal]:
     """Everything that goes, each directory once."""
-    from tokenweight.pipeline.inventory import inventory
-    from tokenweight.pipeline.removal import garbage, unneeded, weights
-    from tokenweight.planning.experiments import Needs
-
-    kept = _needs(place, keep_targets, scale, inputs) if keep_targets is not None else Needs()
+    kept = Needs() if keep_targets is None else _needs(place, keep_targets, scale, inputs)
     entries = inventory(place.root)
-    found = garbage(entries, unfinished=unfinished)
-    if keep_targets is not None:
-        gone = unneeded(entries, kept.experiments)
-        taken = {removal.entry.path for removal in gone}
-        found = [removal for removal in found if removal.entry.path not in taken] + gone
+    gone = [] if keep_targets is None else unneeded(entries, kept.experiments)
+    taken = {removal.entry.path for removal in gone}
+    found = [one for one in garbage(entries, unfinished=unfinished) if one.entry.path not in taken] + gone
     if wanted:
         whole = {removal.entry.path for removal in found if not removal.names}
-        found += [removal for removal in weights(entries, kept.soon) if removal.entry.path not in whole]
+        found += [removal for removal in weights_of(entries, kept.soon) if removal.entry.path not in whole]
     return found
 
 
 def _needs(place: Store, names: str | None, scale: str, inputs: Inputs) -> Needs:
     """What experiments need, comma-separated; None: all of the targets. UserError where none is named."""
-    from tokenweight.planning.experiments import Needs
     from tokenweight.reports.targets import TARGETS
-    from tokenweight.tasks.experiments import plan_texts
 
     wanted = list(TARGETS) if names is None else [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
@@ -223,18 +203,12 @@ def _needs(place: Store, names: str | None, scale: str, inputs: Inputs) -> Needs
 
 def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> list[Entry]:
     """Of a stage and in a state. UserError for what there is none of."""
-    stages = {entry.stage for entry in entries}
+    stages, states = {entry.stage for entry in entries}, get_args(Kind)
     if stage is not None and stage not in stages:
         raise UserError(f"--stage {stage}: the store has none of it; it has {', '.join(sorted(stages)) or 'nothing'}")
-    if state is not None and state not in _states():
-        raise UserError(f"--state {state}: unknown; choose from {', '.join(_states())}")
+    if state is not None and state not in states:
+        raise UserError(f"--state {state}: unknown; choose from {', '.join(states)}")
     return [entry for entry in entries if stage in (None, entry.stage) and state in (None, entry.kind)]
-
-
-def _states() -> tuple[str, ...]:
-    from tokenweight.pipeline.inventory import Kind
-
-    return get_args(Kind)
 
 
 def _row(entry: Entry) -> dict[str, Any]:
@@ -251,9 +225,11 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _size(count: float) -> str:
-    """Bytes for people, ten characters wide."""
-    for unit in ("B  ", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:6.0f} {unit}" if unit == "B  " else f"{count:6.1f} {unit}"
+    """Bytes for people."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in ("KiB", "MiB"):
         count /= 1024
-    return f"{count:6.1f} GiB"
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} GiB"

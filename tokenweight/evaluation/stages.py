@@ -42,7 +42,7 @@ class Prepare(UnitStage):
 class Evaluate(UnitStage):
     """Samples of one unit. Inputs: checkpoint; prepared, or chunks and scores (planted), or scorer (PMI, phrase).
 
-    Units of one checkpoint and benchmark run together, by tasks.evaluate.
+    Units of one checkpoint and benchmark run together, by tasks.make.
     """
 
     name = "evaluate"

@@ -36,7 +36,9 @@ ExecutionOption = Annotated[
     Field(description="key=value of a field of Execution, for example nodes=2 (docs/launching.md); repeat for more"),
 ]
 # How stages run: the fields of Execution that people change often; the others by ExecutionOption.
-Choices = Annotated[dict[str, Any], Part(Execution, "launcher", "processes", "device", "slots_per_gpu")]
+Choices = Annotated[
+    dict[str, Any], Part(Execution, "launcher", "processes", "device", "slots_per_gpu", given_only=True)
+]
 EvaluationInputs = Annotated[
     Inputs, Part(Inputs, "corpus", "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa", "settings")
 ]

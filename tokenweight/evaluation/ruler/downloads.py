@@ -15,7 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, get_args
 
-from tokenweight.console_progress import console_progress
+from rich.console import Console
+from rich.progress import track
+
 from tokenweight.errors import UserError
 from tokenweight.evaluation.shipped import table
 from tokenweight.pipeline.digests import file_sha256
@@ -152,19 +154,17 @@ def collect_essays(addresses: str, directory: Path) -> str:
     writer.mark_code = False
     urls = [line.strip() for line in addresses.splitlines() if line.strip()]
     essays: dict[tuple[bool, str], str] = {}
-    with console_progress() as progress:
-        for number, url in enumerate(urls):
-            file = directory / f"{number}.raw"
-            download((url,), file)
-            is_page = ".html" in url
-            try:
-                text = file.read_bytes().decode("unicode_escape" if is_page else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(f"{url}: cannot be read ({error.reason}); give a haystack of your own") from None
-            if is_page:
-                text = writer.handle(str(BeautifulSoup(text, "html.parser").find("font")))
-            # The script writes each essay to a file and reads it as text: all line ends become one kind.
-            name = url.rpartition("/")[2].replace(".html", ".txt")
-            essays[is_page, name] = text.replace("\r\n", "\n").replace("\r", "\n")
-            progress(number + 1, len(urls), "essays")
+    for number, url in enumerate(track(urls, "essays", console=Console(stderr=True))):
+        file = directory / f"{number}.raw"
+        download((url,), file)
+        is_page = ".html" in url
+        try:
+            text = file.read_bytes().decode("unicode_escape" if is_page else "utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{url}: cannot be read ({error.reason}); give a haystack of your own") from None
+        if is_page:
+            text = writer.handle(str(BeautifulSoup(text, "html.parser").find("font")))
+        # The script writes each essay to a file and reads it as text: all line ends become one kind.
+        name = url.rpartition("/")[2].replace(".html", ".txt")
+        essays[is_page, name] = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(essays[key] for key in sorted(essays))
