@@ -12,7 +12,7 @@ from pydantic import Field
 from tokenweight.evaluation.backends import evaluation_execution
 from tokenweight.flat import Part, flat
 from tokenweight.flows.reproduce import paths_of, run_experiments
-from tokenweight.pipeline.opened import open_store
+from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
 from tokenweight.tasks.models import chosen_benchmarks, find_models, lacks_anything, plan_models

@@ -15,7 +15,7 @@ from tokenweight.flat import flat
 from tokenweight.flows.pool import Pool, cancel_runs, run_in_pool
 from tokenweight.flows.run import Outcome, run_graph
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.opened import open_store
+from tokenweight.pipeline.store import open_store
 from tokenweight.planning.experiments import PlannedExperiment, failures
 from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes.execution import execution_for, planned_execution

@@ -17,7 +17,7 @@ from prefect.logging import get_run_logger
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.locks import in_use
+from tokenweight.pipeline.locks import shared_lock
 from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
 from tokenweight.processes import end_with_parent
@@ -84,7 +84,7 @@ def run_graph(
     end = time.monotonic() + seconds
     note = get_run_logger().info
     chosen = [graphs] if isinstance(graphs, Graph) else list(graphs)
-    with in_use(store.root, note), packed_as_it_goes(store.root, records):
+    with shared_lock(store.root, note), packed_as_it_goes(store.root, records):
         plans = []
         for graph in chosen:
             check_inputs(graph)

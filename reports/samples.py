@@ -16,10 +16,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokenweight.pipeline.faults import files_fault
 from tokenweight.pipeline.manifest import Manifest, Run, UnitEntry
 from tokenweight.pipeline.measures import Measure, Perplexity, TaskMean, UnitMean
-from tokenweight.pipeline.store import read_record
+from tokenweight.pipeline.store import files_fault, read_record
 
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Field = Literal["score", "tolerant_score", "untruncated_tokens", "length_words"]

@@ -12,7 +12,7 @@ from typing import Any
 from tokenweight.errors import StageError
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store
-from tokenweight.pipeline.locate import locate
+from tokenweight.pipeline.make import locate
 from tokenweight.pipeline.make import made as make
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.pipeline.store import Note
@@ -72,7 +72,7 @@ def _evaluate_units(
 
     with ExitStack() as leases:  # an error gives all up that are held: what a later run can use stays
         for artifact in artifacts:
-            if store.state(artifact.identity).kind == "whole":
+            if store.state(artifact.identity).kind == "complete":
                 continue
             lease = leases.enter_context(ExitStack())
             build = lease.enter_context(store.building(artifact.identity, note=note))

@@ -72,6 +72,12 @@ def main() -> None:
         _stop("interrupted; the same command resumes", 130)
     except CycloptsError as error:
         _stop(_message(error), 2)
+    except ImportError as error:  # of a command's own imports, as cyclopts hands it on
+        missing = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+        room = (missing.name or "").replace(".", "/")
+        if not room.startswith("tokenweight/"):
+            raise
+        _stop(f"this installation leaves out {room}, which the command needs", 2)
     except UserError as error:
         _stop(str(error), 2)
     except StageError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from tokenweight.errors import UserError
@@ -11,14 +12,16 @@ from tokenweight.errors import UserError
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def check_room(name: str, setting: str) -> None:
+    """UserError where the package tokenweight.<name>, which `setting` asks for, was left out of the installation."""
+    if find_spec(f"tokenweight.{name}") is None:
+        raise UserError(f"{setting}: needs tokenweight/{name}, which is not installed; leave the setting out")
+
+
 def optional_room(name: str, setting: str) -> Any:
-    """The package tokenweight.<name>, which `setting` asks for; UserError where it was left out of the installation."""
-    try:
-        return import_module(f"tokenweight.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"tokenweight.{name}":
-            raise
-        raise UserError(f"{setting}: needs tokenweight/{name}, which is not installed; leave the setting out") from None
+    """The package tokenweight.<name>, which `setting` asks for; see :func:`check_room`."""
+    check_room(name, setting)
+    return import_module(f"tokenweight.{name}")
 
 
 def by_parity(parity: str, function: Function) -> Function:

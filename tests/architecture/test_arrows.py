@@ -50,6 +50,11 @@ ARROWS = {
     "tasks": LIBRARY | {"gpus", "reports"},
     "flows": LIBRARY | {"gpus", "tasks", "reports"},
 }
+OPTIONAL = (  # rooms that the core works without: test_optional_rooms.py
+    "tokenweight.fp8", "tokenweight.authors_compat", "tokenweight.evaluation.vllm", "tokenweight.inspection",
+    "tokenweight.reports.audit", "tokenweight.reports.html",
+)  # fmt: skip
+ASKED_IN = ("tokenweight.commands.",)  # what the user asks for an optional room by
 COMMANDS = {"commands", "cli"}  # the top room, although its folder lies in the package: may import everything
 
 # Arrows that are broken today, each with what mends it. This list only shrinks: an entry that holds again is an error.

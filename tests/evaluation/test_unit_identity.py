@@ -18,7 +18,7 @@ from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.stages import Evaluate, Prepare
-from tokenweight.pipeline import Store
+from tokenweight.pipeline import Store, read_record
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import PlanEntry, schedule
@@ -164,7 +164,7 @@ def run(graph: Graph, store: Store) -> list[PlanEntry]:
 
 def told(graph: Graph, store: Store, unit: str) -> tuple[Path, dict[str, Any]]:
     node = next(node for node in graph.artifacts if (node.stage.name, _unit(node)) == ("evaluate", unit))
-    return store.path(node.identity), store.record(node.identity)["facts"]
+    return store.path(node.identity), read_record(store.path(node.identity))["facts"]
 
 
 def no_model(*arguments: Any) -> None:
@@ -276,5 +276,5 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     assert len(asked) + len(again) == sum(told(graph, store, unit)[1]["n"] for unit in asking) == 7
     assert set(asked).isdisjoint(again)
     assert {step.action for step in schedule(graph, store)} == {"reuse"}
-    records = [store.record(node.identity) for node in graph.artifacts if node.stage.name == "evaluate"]
+    records = [read_record(store.path(node.identity)) for node in graph.artifacts if node.stage.name == "evaluate"]
     assert all({"rows.parquet", "summary.json"} == set(record["outputs"]) for record in records)

@@ -99,7 +99,7 @@ def test_what_fails_ends_its_dependents_alone_and_all_failures_are_reported_toge
     records = tmp_path / "records.tar.xz"
     outcome, run_id = run(graph_of(bad, worse, good, after), store, records=records)
     assert (outcome.made, [piece.label for piece in outcome.skipped]) == (1, ["chunk after"])
-    assert store.state(good.identity).kind == "whole"
+    assert store.state(good.identity).kind == "complete"
     with pytest.raises(Exception, match=r"nothing.*nowhere.*not run because of that: chunk after"):
         outcome.raise_failures()
     assert {label: state for label, (state, _) in task_runs(run_id).items()} == {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -36,11 +35,11 @@ def scorer(model: str, kind: Literal["frozen", "unfrozen"], short_tokens: int | 
 def step_seconds(model: str, variant: str, tokens: int = LONG, short_tokens: int | None = None) -> float:
     """Seconds of one sequence on one H200."""
     own = scorer(model, "unfrozen", short_tokens) if UNFROZEN[variant] else None
-    return 3600 * (training_hours(published_config(MODELS[model]), tokens, 1, own) or 0.0)
+    return 3600 * training_hours(published_config(MODELS[model]), tokens, 1, own)
 
 
 def scoring_seconds(model: str) -> float:
-    return 3600 * (scoring_hours(published_config(MODELS[model]), LONG, 1, scorer(model, "frozen")) or 0.0)
+    return 3600 * scoring_hours(published_config(MODELS[model]), LONG, 1, scorer(model, "frozen"))
 
 
 def ratios() -> dict[str, dict[str, float]]:
@@ -83,12 +82,6 @@ def test_seconds_are_as_near_the_measured_as_the_docs_say() -> None:
 def test_the_seconds_of_a_sample_are_the_measured() -> None:
     result = measured("h200x2-evaluation-8k-llama3.2-1b-shape")["benchmarks"]
     assert {name: result[name]["seconds"] / result[name]["samples"] for name in SAMPLE_SECONDS} == SAMPLE_SECONDS
-
-
-def test_small_models_have_no_hours() -> None:
-    small = SimpleNamespace(**{**vars(published_config(LLAMA32_1B)), "num_hidden_layers": 1})
-    assert training_hours(small, LONG, 1, None) is None
-    assert scoring_hours(small, LONG, 1, scorer("llama3.2-1b", "frozen")) is None
 
 
 def test_memory_is_within_five_percent_of_the_measured_peaks() -> None:

@@ -15,7 +15,7 @@ from tokenweight.flows import reproduce as flows
 from tokenweight.flows.run import Outcome
 from tokenweight.pipeline.manifest import read_manifest
 from tokenweight.planning.graph import Graph
-from tokenweight.reports import write_results
+from tokenweight.reports import writing
 from tokenweight.reports.targets import find
 from tokenweight.tasks.pieces import Piece
 from tokenweight.training.stages import Train
@@ -36,7 +36,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     monkeypatch.setattr(flows, "run_graph", lambda wanted, *_, **__: graphs.extend(wanted) or Outcome())
     monkeypatch.setattr(flows, "get_run_logger", Told)
     monkeypatch.setattr(flows, "publish", lambda *_: None)
-    monkeypatch.setattr(write_results, "holds_anything", lambda _: True)
+    monkeypatch.setattr(writing, "holds_anything", lambda _: True)
     return graphs
 
 

@@ -14,10 +14,9 @@ import pytest
 
 from tokenweight import cli
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Build, Identity, Store
-from tokenweight.pipeline.inventory import Entry, inventory
-from tokenweight.pipeline.locks import alone, in_use
-from tokenweight.pipeline.removal import Removal, garbage, remove, unneeded, weights
+from tokenweight.pipeline import Build, Identity, Store, read_record
+from tokenweight.pipeline.inventory import Entry, Removal, garbage, inventory, remove, unneeded, weights
+from tokenweight.pipeline.locks import exclusive_lock, shared_lock
 from tokenweight.pipeline.store import Note
 
 CHUNKS = Identity("chunk", 1, "novel", {"seed": 1})
@@ -60,7 +59,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def kinds(store: Store, **options: Any) -> dict[str, str]:
-    return {entry.path.name: entry.kind for entry in inventory(store.root, **options) if entry.kind != "whole"}
+    return {entry.path.name: entry.kind for entry in inventory(store.root, **options) if entry.kind != "complete"}
 
 
 def one(store: Store, identity: Identity) -> Entry:
@@ -90,9 +89,9 @@ def test_packed_records_are_all_that_finished_and_hold_no_weights(
     with tarfile.open(outside / "records.tar.xz") as archive:
         archive.extractall(outside / "elsewhere", filter="data")
     elsewhere = Store(outside / "elsewhere")
-    assert elsewhere.state(UNIT).kind == "whole"
+    assert elsewhere.state(UNIT).kind == "complete"
     assert not list(elsewhere.root.rglob("*.safetensors"))
-    assert elsewhere.state(MODEL).kind == "stripped"
+    assert elsewhere.state(MODEL).kind == "weights removed"
     assert run(capsys, monkeypatch, "store", "verify", "--store", elsewhere.root)[0] == 0
     again = outside / "again.tar.xz"
     assert run(capsys, monkeypatch, "store", "pack", again, "--store", elsewhere.root)[0] == 0
@@ -159,7 +158,7 @@ def test_damaged_records_are_not_packed_and_no_other_file_is_overwritten(
 
 def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:
     assert sorted(kinds(store).values()) == ["partial", "set aside"]
-    before = {entry.address: entry.bytes for entry in inventory(store.root) if entry.kind == "whole"}
+    before = {entry.address: entry.bytes for entry in inventory(store.root) if entry.kind == "complete"}
     assert len(before) == 5
     assert all(remove(store.root, removal) for removal in garbage(inventory(store.root)))
     assert list(kinds(store).values()) == ["partial"]  # the next run goes on from it
@@ -170,7 +169,7 @@ def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:
 
 
 def test_what_a_living_run_is_making_is_not_garbage_and_is_not_removed(store: Store) -> None:
-    stale = next(removal for removal in garbage(inventory(store.root), unfinished=True) if "cut" in removal.why)
+    stale = next(removal for removal in garbage(inventory(store.root), unfinished=True) if "interrupted" in removal.why)
     with store.building(Identity("train", 1, "cut", {"steps": 4})) as work:
         assert work is not None
         entries = inventory(store.root)
@@ -186,7 +185,7 @@ def test_a_kept_artifact_keeps_what_it_was_made_from(store: Store) -> None:
     assert sorted(removal.entry.name.rpartition("-")[0] for removal in gone) == ["cut", "sparse", "torn"]
     for removal in gone:
         assert remove(store.root, removal)
-    assert [store.state(identity).kind for identity in (CHUNKS, MODEL, UNIT)] == ["whole"] * 3
+    assert [store.state(identity).kind for identity in (CHUNKS, MODEL, UNIT)] == ["complete"] * 3
     assert store.state(OTHER).kind == "missing"
 
 
@@ -194,11 +193,11 @@ def test_weights_go_records_stay_and_are_made_again_when_needed(store: Store) ->
     (found,) = weights(inventory(store.root), needed=())
     assert found.entry.path == store.path(MODEL)  # of the other model nothing was made yet
     assert weights(inventory(store.root), needed=[MODEL.fingerprint]) == []
-    record = store.record(MODEL)
+    record = read_record(store.path(MODEL))
     assert remove(store.root, found)
-    assert store.state(MODEL).kind == "stripped"
+    assert store.state(MODEL).kind == "weights removed"
     assert "weights were removed" in store.state(MODEL).reason
-    assert store.record(MODEL) == record
+    assert read_record(store.path(MODEL)) == record
     assert (store.path(MODEL) / "model" / "config.json").exists()
     assert kinds(store)[store.path(MODEL).name] == "weights removed"
     assert weights(inventory(store.root), needed=()) == []
@@ -207,7 +206,7 @@ def test_weights_go_records_stay_and_are_made_again_when_needed(store: Store) ->
     notes: list[str] = []
     path, reused = store.get_or_build(MODEL, write, note=notes.append)
     assert (reused, notes) == (False, [])
-    assert store.state(MODEL, digests=True).kind == "whole"
+    assert store.state(MODEL, digests=True).kind == "complete"
     assert sorted(file.name for file in path.parent.iterdir() if "uniform" in file.name) == [path.name]
 
 
@@ -217,7 +216,7 @@ def test_weights_that_were_put_back_are_whole_again(store: Store) -> None:
     (found,) = weights(inventory(store.root), needed=())
     remove(store.root, found)
     file.write_text(content)
-    assert store.state(MODEL, digests=True).kind == "whole"
+    assert store.state(MODEL, digests=True).kind == "complete"
     file.write_text(content[1:])
     assert store.state(MODEL).kind == "damaged"
 
@@ -251,7 +250,7 @@ def test_a_clean_up_that_is_killed_leaves_nothing_half_there(store: Store, monke
     def killed(path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tokenweight.pipeline.removal.shutil.rmtree", killed)
+    monkeypatch.setattr("tokenweight.pipeline.inventory.shutil.rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
         remove(store.root, Removal(one(store, OTHER), "", 1))
     monkeypatch.undo()
@@ -268,7 +267,7 @@ def test_a_clean_up_that_is_killed_leaves_nothing_half_there(store: Store, monke
     with pytest.raises(KeyboardInterrupt):
         remove(store.root, found)
     monkeypatch.undo()
-    assert store.state(MODEL).kind == "whole"  # listed as removed, still there
+    assert store.state(MODEL).kind == "complete"  # listed as removed, still there
 
 
 @pytest.mark.parametrize("how", ["record", "size", "gone", "content", "moved"])
@@ -334,11 +333,11 @@ def test_gc_keeps_what_the_targets_need(
     kept = next(node.identity for node in graph.artifacts if node.stage.name == "chunk")
     make(store, kept)
     options = ("store", "gc", "--store", store.root, "--keep-targets", "table-9", "--yes")
-    with in_use(store.root):
+    with shared_lock(store.root):
         code, told = run(capsys, monkeypatch, *options)
         assert code == 2
         assert "a run is at work" in told
-    assert store.state(MODEL).kind == "whole"
+    assert store.state(MODEL).kind == "complete"
     code, told = run(capsys, monkeypatch, *options)
     assert code == 0, told
     assert [entry.path for entry in inventory(store.root)] == [store.path(kept)]
@@ -369,17 +368,17 @@ def test_ls_names_states_and_targets(
 
 def test_a_killed_run_frees_the_store_for_a_clean_up(tmp_path: Path) -> None:
     script = (
-        "import sys, time; from pathlib import Path; from tokenweight.pipeline.locks import in_use\n"
-        "with in_use(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
+        "import sys, time; from pathlib import Path; from tokenweight.pipeline.locks import shared_lock\n"
+        "with shared_lock(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
     )
     victim = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
     assert victim.stdout is not None
     victim.stdout.readline()
-    with pytest.raises(UserError, match="a run is at work"), alone(tmp_path):
+    with pytest.raises(UserError, match="a run is at work"), exclusive_lock(tmp_path):
         pass
     os.kill(victim.pid, signal.SIGKILL)
     victim.communicate()
-    with alone(tmp_path):
+    with exclusive_lock(tmp_path):
         pass
 
 
@@ -391,10 +390,10 @@ def test_a_run_waits_for_a_clean_up_and_says_so(tmp_path: Path) -> None:
     inside = threading.Event()
 
     def work() -> None:
-        with in_use(tmp_path, waits):
+        with shared_lock(tmp_path, waits):
             inside.set()
 
-    with alone(tmp_path):
+    with exclusive_lock(tmp_path):
         thread = threading.Thread(target=work)
         thread.start()
         assert told.wait(30)
@@ -407,7 +406,7 @@ def test_an_empty_leftover_goes_without_being_asked_for(store: Store) -> None:
     with pytest.raises(StageError), store.building(Identity("evaluate", 1, "empty", {"unit": "x"})):
         raise StageError("power cut")
     gone = [removal.why for removal in garbage(inventory(store.root))]
-    assert sorted(gone) == ["a cut run left it empty", "was found damaged, and set aside"]
+    assert sorted(gone) == ["an interrupted run left it empty", "was found damaged, and set aside"]
 
 
 def test_what_goes_on_to_make_removed_weights_again_is_kept(store: Store) -> None:

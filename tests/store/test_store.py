@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Build, Identity, Store
+from tokenweight.pipeline import Build, Identity, Store, read_record
 
 IDENTITY = Identity("chunk", 1, "novel", {"seed": 1})
 
@@ -38,7 +38,7 @@ def test_an_artifact_is_made_once_and_then_reused(tmp_path: Path) -> None:
 def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.get_or_build(IDENTITY, write("hello"))
-    record = store.record(IDENTITY)
+    record = read_record(store.path(IDENTITY))
     assert record["fingerprint"] == IDENTITY.fingerprint
     assert record["outputs"]["data.txt"]["bytes"] == 5
     assert record["facts"] == {"length": 5}
@@ -58,7 +58,7 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
     with pytest.raises(StageError, match="power cut"):
         store.get_or_build(IDENTITY, half)
     assert not store.path(IDENTITY).exists()
-    assert "goes on" in store.state(IDENTITY).reason
+    assert "resumes" in store.state(IDENTITY).reason
 
     def rest(work: Build) -> None:
         assert (work.directory / "part-0").read_text() == "done"
@@ -66,8 +66,8 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
 
     said: list[str] = []
     path, _ = store.get_or_build(IDENTITY, rest, note=said.append)
-    assert said == [f"{IDENTITY.address}: goes on from what an earlier run left"]
-    assert sorted(store.record(IDENTITY)["outputs"]) == ["part-0", "part-1"]
+    assert said == [f"{IDENTITY.address}: resumes from what an earlier run left"]
+    assert sorted(read_record(store.path(IDENTITY))["outputs"]) == ["part-0", "part-1"]
     assert path.exists()
 
 
@@ -112,7 +112,7 @@ def test_changed_content_of_equal_size_is_seen_by_digest(tmp_path: Path) -> None
     store = Store(tmp_path)
     path, _ = store.get_or_build(IDENTITY, write("hello"))
     (path / "data.txt").write_text("jello")
-    assert store.state(IDENTITY).kind == "whole"
+    assert store.state(IDENTITY).kind == "complete"
     assert "other contents" in store.state(IDENTITY, digests=True).reason
 
 
@@ -160,4 +160,4 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     started = time.monotonic()
     store.get_or_build(IDENTITY, rest)
     assert time.monotonic() - started < 30
-    assert store.state(IDENTITY).kind == "whole"
+    assert store.state(IDENTITY).kind == "complete"

@@ -20,7 +20,7 @@ from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packa
 from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.files import check_writable, write_files
 from tokenweight.flat import Part
-from tokenweight.pipeline.opened import open_store
+from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.options import EvaluationInputs, JsonOption, ModelOptions, RunOptions
 
 

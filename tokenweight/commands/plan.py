@@ -11,11 +11,11 @@ from tokenweight.commands.command import command
 from tokenweight.commands.showing import print_json, print_table
 from tokenweight.flat import Part
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.opened import open_store
+from tokenweight.pipeline.store import open_store
 from tokenweight.planning.costs import stage_cost, summed
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_checkpoints, check_execution
-from tokenweight.planning.view import PlanView, TargetPart, plan_json, print_plan
+from tokenweight.planning.view import plan_rows, print_plan
 from tokenweight.recipes import load, load_all
 from tokenweight.recipes.execution import default_execution, planned_execution
 from tokenweight.recipes.inputs import Inputs
@@ -64,18 +64,18 @@ def plan(
     """What a run would do and cost; nothing is run."""
     place = open_store(store)
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
-    parts = [TargetPart(each.name, each.graph) for each in wanted]
+    parts = {each.name: each.graph for each in wanted}
     like = wanted[0].like
     given = choices or execution  # else the scale's own, which need not run on this machine
     chosen = planned_execution(like, execution, **choices) if given else default_execution(like)
-    view = PlanView.of(" ".join(experiments), scale, parts, left_out, place, chosen)
+    content, entries = plan_rows(" ".join(experiments), scale, parts, left_out, place, chosen)
     if given:
-        check_execution(view.steps, chosen)
+        check_execution(entries, chosen)
     if as_json:
-        print_json(plan_json(view))
+        print_json(content)
     else:
-        print_plan(view, everything)
-    check_checkpoints(view.steps, place, chosen)
+        print_plan(content, everything)
+    check_checkpoints(entries, place, chosen)
 
 
 @command
@@ -125,13 +125,13 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     """
     everything = sorted({recipe for name in TARGETS for recipe in get_target(name).recipes})
     trained = Planner(store).graph(load_all(everything, scale), ()).trained
-    there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "whole"}
+    there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "complete"}
     at_paper = {each.recipe.name: each for each in load_all(everything, "paper")}
     execution = default_execution("paper")
 
     def entry(name: str, place: str, shows: str, recipes: tuple[str, ...], seeds: int = 1) -> dict[str, Any]:
         nodes = Planner(store).graph([at_paper[recipe] for recipe in recipes], ()).artifacts
-        hours = summed((node, stage_cost(node, execution)) for node in nodes).gpu_hours or 0.0
+        hours = summed(stage_cost(node, execution) for node in nodes).gpu_hours or 0.0
         return {
             "name": name,
             "place": place,

@@ -14,7 +14,7 @@ from tokenweight.commands.showing import note, print_markdown, show
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest
-from tokenweight.pipeline.opened import existing_store
+from tokenweight.pipeline.store import existing_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     RESULTS,

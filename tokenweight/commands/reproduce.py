@@ -12,7 +12,7 @@ from tokenweight.commands.command import command
 from tokenweight.commands.experiments import make_and_show, results_directory
 from tokenweight.commands.showing import note, show
 from tokenweight.errors import UserError
-from tokenweight.pipeline.opened import open_store
+from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
@@ -88,7 +88,7 @@ def sweep(
     """A user's experiment that is written on the command line."""
     from tokenweight.planning.experiments import plan_experiment
     from tokenweight.planning.plan import check_before_running
-    from tokenweight.planning.view import PlanView, TargetPart, print_plan
+    from tokenweight.planning.view import plan_rows, print_plan
     from tokenweight.recipes.recipe import chosen_names
     from tokenweight.reports.targets.find import find_experiments
     from tokenweight.reports.targets.schema import SWEPT_ON
@@ -108,8 +108,8 @@ def sweep(
     not_here = dry_run or options.pool
     chosen = partial(planned_execution if not_here else execution_for, planned.like, execution, **choices)
     if dry_run:
-        part = TargetPart(planned.name, planned.graph)
-        print_plan(PlanView.of(planned.name, scale, [part], [], place, chosen()), everything=False)
+        parts = {planned.name: planned.graph}
+        print_plan(plan_rows(planned.name, scale, parts, [], place, chosen())[0], everything=False)
         check_before_running([planned.graph], place, chosen())
         return
     text = user.model_dump_json(indent=1, exclude_defaults=True)

@@ -15,11 +15,10 @@ from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import write_records
-from tokenweight.pipeline.inventory import Entry, Kind, inventory, used_by
-from tokenweight.pipeline.locks import alone
-from tokenweight.pipeline.opened import existing_store
-from tokenweight.pipeline.removal import Removal, garbage, remove, unneeded
-from tokenweight.pipeline.removal import weights as weights_of
+from tokenweight.pipeline.inventory import Entry, Kind, Removal, garbage, inventory, remove, unneeded, used_by
+from tokenweight.pipeline.inventory import weights as weights_of
+from tokenweight.pipeline.locks import exclusive_lock
+from tokenweight.pipeline.store import existing_store
 from tokenweight.planning.experiments import Needs
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
@@ -54,7 +53,7 @@ def ls(
         print_json(shown)
         return
     for row in shown if stage or state else _summed_up(shown):
-        state_of = "" if row["state"] == "whole" else f"  [{row['state']}]"
+        state_of = "" if row["state"] == "complete" else f"  [{row['state']}]"
         line = f"{_size(row['bytes']):>10}  {row['made'][:16]}  {row['stage']}/{row['directory']}{state_of}"
         print(f"{line}  {','.join(row['targets'])}".rstrip())
     counts = Counter(row["state"] for row in shown)
@@ -79,7 +78,7 @@ def verify(
     else:
         for entry in damaged:
             print(f"damaged: {entry.address}: {entry.reason}")
-        checked = sum(entry.kind in ("whole", "weights removed", "damaged") for entry in entries)
+        checked = sum(entry.kind in ("complete", "weights removed", "damaged") for entry in entries)
         how = "records, sizes and contents" if digests else "records and sizes"
         print(f"{checked} artifacts checked ({how}): {len(damaged) or 'none'} damaged")
     if damaged:
@@ -129,7 +128,7 @@ def gc(
     place = existing_store(store)
     takes_artifacts = keep_targets is not None or weights
     done: list[dict[str, Any]] = []
-    with alone(place.root) if takes_artifacts and yes else nullcontext():
+    with exclusive_lock(place.root) if takes_artifacts and yes else nullcontext():
         for one in _removals(place, keep_targets, scale, inputs, weights, unfinished):
             if older_than is not None and one.entry.changed >= datetime.now(UTC) - timedelta(days=older_than):
                 continue
@@ -157,12 +156,12 @@ def gc(
 
 
 def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all whole evaluations of a model, and for all prepared prompts of a benchmark."""
+    """One row for all complete evaluations of a model, and for all prepared prompts of a benchmark."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         separator = {"evaluate": "--", "prepare": "-"}.get(row["stage"])
-        whole = separator is not None and row["state"] == "whole"
-        name = f"{row['name'].partition(separator)[0]}{separator}..." if whole else row["directory"]
+        complete = separator is not None and row["state"] == "complete"
+        name = f"{row['name'].partition(separator)[0]}{separator}..." if complete else row["directory"]
         groups.setdefault((row["stage"], name), []).append(row)
     return [
         {

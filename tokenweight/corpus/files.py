@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenweight.corpus.documents import Document, Split
 from tokenweight.errors import UserError
-from tokenweight.pipeline.listing import is_listing, listed_files, refuse_listing
+from tokenweight.pipeline.digests import is_listing, listed_files, refuse_listing
 from tokenweight.recipes.schema import FilesCorpus
 
 SUFFIXES = (".txt", ".jsonl", ".parquet")

@@ -30,12 +30,17 @@ def document_count(corpus: Corpus, split: Split) -> int:
     return sum(_SOURCES[part.kind].count(part, split) for part in _parts(corpus))
 
 
-def files_by_field(corpus: Corpus, prefix: str = "") -> dict[str, list[Path]]:
+def files_by_field(corpus: Corpus) -> dict[str, list[Path]]:
     """The raw files of a corpus by the dotted field of the path that names them; none where seed or revision identify it."""
-    by_field = {prefix: corpus}
+    return {field: files.list_files(part) for field, part in file_parts(corpus).items()}
+
+
+def file_parts(corpus: Corpus) -> dict[str, FilesCorpus]:
+    """What of a corpus is read from files, by the dotted field of its path."""
+    by_field = {".path": corpus}
     if isinstance(corpus, MixtureCorpus):
-        by_field = {f"{prefix}.parts.{number}.corpus": part.corpus for number, part in enumerate(corpus.parts)}
-    return {f"{name}.path": files.list_files(part) for name, part in by_field.items() if isinstance(part, FilesCorpus)}
+        by_field = {f".parts.{number}.corpus.path": part.corpus for number, part in enumerate(corpus.parts)}
+    return {field: part for field, part in by_field.items() if isinstance(part, FilesCorpus)}
 
 
 def check(corpus: Corpus) -> None:

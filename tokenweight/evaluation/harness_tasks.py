@@ -17,7 +17,7 @@ from tokenweight.evaluation.benchmark import AskedBenchmark, HubData, Unit, Unit
 from tokenweight.evaluation.loaded_model import quiet_harness
 from tokenweight.evaluation.samples import Sample
 from tokenweight.evaluation.shipped import smoke_eval_dir
-from tokenweight.pipeline.listing import is_there, refuse_listing
+from tokenweight.pipeline.digests import is_there, refuse_listing
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import check_tokenizer, end_of_text, load_tokenizer
-from tokenweight.pipeline.locate import SMALL_FILES
+from tokenweight.pipeline.make import SMALL_FILES
 from tokenweight.recipes.schema import HubBase, LocalBase
 
 CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")

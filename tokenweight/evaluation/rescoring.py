@@ -44,7 +44,7 @@ class StoredOutputs:
             return False
         other = Identity(identity.stage, identity.version, identity.name, record["config"], record["inputs"])
         same = other.inputs == identity.inputs and _unscored(other) == _unscored(identity)
-        return same and self._store.path(other) == path and self._store.state(other).kind == "whole"
+        return same and self._store.path(other) == path and self._store.state(other).kind == "complete"
 
 
 def _unscored(identity: Identity) -> dict[str, Any]:

@@ -13,18 +13,16 @@ import lzma
 import os
 import re
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.faults import WEIGHTS_REMOVED
 from tokenweight.pipeline.inventory import inventory
 from tokenweight.pipeline.manifest import FOLDER as MANIFESTS
-from tokenweight.pipeline.store import RECORD
+from tokenweight.pipeline.store import RECORD, WEIGHTS_REMOVED
 
 SUFFIX = ".tar.xz"
 LEFT_BEHIND = (".npy", ".safetensors")  # tokens, scores, weights
-LEFT_BEHIND_NAMES = ("tokenizer.json", "prompts.jsonl")
+LEFT_BEHIND_NAMES = ("tokenizer.json", "prompts.jsonl", WEIGHTS_REMOVED)  # of the last, each archive has its own
 LEFT_BEHIND_FOLDERS = ("tensorboard",)  # what metrics.jsonl has
 
 
@@ -65,18 +63,23 @@ def write_records(store: Path, file: Path) -> int:
         UserError: the archive cannot be written there.
     """
     check_place(store, file)
-    finished = [entry.path for entry in inventory(store) if entry.kind in ("whole", "weights removed")]
+    finished = [entry for entry in inventory(store) if entry.is_usable]
     if not finished:
         return 0
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    kept = [
+        path for entry in finished for path in entry.path.rglob("*") if path.is_file() and not _is_left_behind(path)
+    ]
     try:
         with tarfile.open(part, "w:xz", preset=6) as archive:
-            for path in sorted((path for artifact in finished for path in _kept(artifact)), key=_alike):
+            for path in [*sorted(kept, key=_alike), *sorted((store / MANIFESTS).glob("*.json"))]:
                 archive.add(path, path.relative_to(store).as_posix(), filter=_of_nobody)
-            for artifact in finished:
-                _mark_left_behind(archive, artifact, store)
-            for path in sorted((store / MANIFESTS).glob("*.json")):
-                archive.add(path, path.relative_to(store).as_posix(), filter=_of_nobody)
+            for entry in finished:
+                if names := [name for name in entry.outputs if _is_left_behind(Path(name))]:
+                    content = json.dumps(names).encode()
+                    member = tarfile.TarInfo(f"{entry.address}/{WEIGHTS_REMOVED}")
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
         os.replace(part, file)
     except OSError as error:
         raise UserError(f"{file}: cannot be written ({error}); try again, or choose another place") from None
@@ -85,25 +88,9 @@ def write_records(store: Path, file: Path) -> int:
     return len(finished)
 
 
-def _kept(artifact: Path) -> Iterator[Path]:
-    return (path for path in artifact.rglob("*") if path.is_file() and not _left_behind(path))
-
-
-def _left_behind(path: Path) -> bool:
-    return (
-        path.suffix in LEFT_BEHIND or path.name in LEFT_BEHIND_NAMES or path.parent.name in LEFT_BEHIND_FOLDERS
-        or path.name == WEIGHTS_REMOVED
-    )  # fmt: skip
-
-
-def _mark_left_behind(archive: tarfile.TarFile, artifact: Path, store: Path) -> None:
-    """Say in the archive which of a record's files it has not: they are gone on purpose."""
-    names = [name for name in json.loads((artifact / RECORD).read_text())["outputs"] if _left_behind(Path(name))]
-    if names:
-        content = json.dumps(names).encode()
-        member = tarfile.TarInfo((artifact / WEIGHTS_REMOVED).relative_to(store).as_posix())
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content))
+def _is_left_behind(path: Path) -> bool:
+    name, folder = path.name, path.parent.name
+    return path.suffix in LEFT_BEHIND or name in LEFT_BEHIND_NAMES or folder in LEFT_BEHIND_FOLDERS
 
 
 def _alike(path: Path) -> tuple[str, str, str]:

@@ -1,17 +1,25 @@
-"""Content digests of files, remembered by (path, size, modification time) so that large inputs are read once."""
+"""Content digests of files, remembered by (path, size, modification time), or from a list in place of the files.
+
+`(cd DIR && find . -xtype f -print0 | sort -z | xargs -0 sha256sum) > DIR.sha256` writes a list: enough to plan a run and to
+report it, not to compute anything. Whoever has the records of a run and this list renders its tables without the data.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+import re
 from collections.abc import Iterable
-from pathlib import Path
+from functools import cache
+from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.listing import listed_digest
+from tokenweight.files import replace_file
+
+SUFFIX = ".sha256"
+_LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
 
 def file_sha256(path: Path) -> str:
@@ -25,20 +33,14 @@ class Digests:
 
     def __init__(self, store_root: Path) -> None:
         self._path = store_root / "digests.json"
-        self._known: dict[str, list[object]] = {}
-        if self._path.exists():
-            try:
-                self._known = json.loads(self._path.read_text())
-            except ValueError:
-                self._known = {}
+        self._known = self._kept()
         self._new: dict[str, list[object]] = {}
 
     def digest(self, path: Path) -> str:
         """SHA-256 of one file; read again only where size or modification time changed, or as a list has it."""
         if (listed := listed_digest(path)) is not None:
             return listed
-        key = str(path.resolve())
-        stat = path.stat()
+        key, stat = str(path.resolve()), path.stat()
         stamp = [stat.st_size, stat.st_mtime_ns]
         known = self._new.get(key) or self._known.get(key)
         if known and known[:2] == stamp:
@@ -52,24 +54,81 @@ class Digests:
         return {str(path.relative_to(root)) if root else path.name: self.digest(path) for path in paths}
 
     def save(self) -> None:
-        """Keep what was read; safe beside other processes."""
+        """Keep what was read; safe beside other processes. UserError where the store cannot be written."""
         if not self._new:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{self._path}.lock"):
+                self._known = self._kept() | self._new
+                replace_file(self._path, json.dumps(self._known))
         except OSError as error:
             raise UserError(
                 f"store {self._path.parent}: cannot be written ({error.strerror}); choose another"
             ) from None
-        with FileLock(f"{self._path}.lock"):
-            on_disk = {}
-            if self._path.exists():
-                try:
-                    on_disk = json.loads(self._path.read_text())
-                except ValueError:
-                    on_disk = {}
-            temporary = self._path.with_name(f".digests-{os.getpid()}.json")
-            temporary.write_text(json.dumps({**on_disk, **self._new}))
-            temporary.replace(self._path)
-        self._known.update(self._new)
         self._new = {}
+
+    def _kept(self) -> dict[str, list[object]]:
+        try:
+            return dict(json.loads(self._path.read_text()))
+        except (OSError, ValueError):
+            return {}
+
+
+def is_listing(path: Path) -> bool:
+    """Whether `path` is a list of digests rather than a directory."""
+    return path.suffix == SUFFIX and path.is_file()
+
+
+def listed_files(listing: Path) -> dict[str, str]:
+    """SHA-256 by relative path, of every file of a list; UserError for a line that is not one of `sha256sum`."""
+    stat = listing.stat()
+    return _read(listing, stat.st_mtime_ns, stat.st_size)
+
+
+@cache
+def _read(listing: Path, _time: int, _size: int) -> dict[str, str]:
+    try:
+        text = listing.read_bytes().decode("utf-8-sig", errors="surrogateescape")  # names may be in any encoding
+    except OSError as error:
+        raise UserError(f"{listing}: cannot be read ({error.strerror})") from None
+    digests: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{listing}, line {number}"
+        match = _LINE.fullmatch(line.removesuffix("\r"))
+        if match is None:
+            raise UserError(f"{where}: {line[:40]!r} is not a line of `sha256sum`; write the list by it")
+        escaped, digest, name = match.groups()
+        if escaped:  # how sha256sum writes names with a newline or a backslash in them
+            name = re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), name)
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts:
+            raise UserError(f"{where}: {name} is no path below the directory; write the list in it")
+        if digests.setdefault(path.as_posix(), digest.lower()) != digest.lower():
+            raise UserError(f"{where}: {path} is there twice, with other digests; write the list anew")
+    if not digests:
+        raise UserError(f"{listing}: is empty; write it by `sha256sum` in the directory that it stands for")
+    return digests
+
+
+def listed_digest(path: Path) -> str | None:
+    """The digest of a file below a list, e.g. of books.sha256/emma.txt; None for a file that no list has."""
+    for parent in path.parents:
+        if is_listing(parent):
+            return listed_files(parent).get(path.relative_to(parent).as_posix())
+    return None
+
+
+def is_there(path: Path) -> bool:
+    """Whether the file itself, or its digest in a list, is there."""
+    return listed_digest(path) is not None or path.is_file()
+
+
+def refuse_listing(setting: str, path: Path) -> None:
+    """UserError where something would read a file of which there is only the digest."""
+    if is_listing(path):
+        raise UserError(
+            f"{setting}: {path} has digests alone, enough to plan and report; to compute, give the directory"
+        )

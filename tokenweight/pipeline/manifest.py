@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tokenweight.errors import UserError
+from tokenweight.files import write_files
 from tokenweight.pipeline.experiment import Experiment, Frozen, Lengths
 
 FOLDER = "manifests"
@@ -70,12 +71,12 @@ class Manifest(Frozen):
         for entry in self.rows:
             if entry.row not in known:
                 raise ValueError(f"row {entry.row!r}: {self.name} has no such row; use {', '.join(known)}")
-            if (entry.row, entry.seed) in seen:
-                raise ValueError(f"row {entry.row!r}: seed {entry.seed} is given twice; keep one")
             if entry.recipe != known[entry.row]:
                 raise ValueError(
-                    f"row {entry.row!r}: recipe {entry.recipe!r} where {self.name} shows {known[entry.row]!r}"
+                    f"row {entry.row!r}: {self.name} shows {known[entry.row]!r} there, not {entry.recipe!r}"
                 )
+            if (entry.row, entry.seed) in seen:
+                raise ValueError(f"row {entry.row!r}: seed {entry.seed} is given twice; keep one")
             seen.add((entry.row, entry.seed))
         return self
 
@@ -92,12 +93,11 @@ class Manifest(Frozen):
     @property
     def full_command(self) -> str:
         """With this run's inputs and seeds, as one types it where they lie."""
-        seeds = [] if len(self.seeds) == self.experiment.seeds else ["--seeds", str(len(self.seeds))]
-        options = ((f"--{name}", value) for name, value in self.inputs.items() if not name.startswith("set "))
-        settings = (("--set", f"{name[4:]}={value}") for name, value in self.inputs.items() if name.startswith("set "))
-        return (
-            f"{self.command} {shlex.join([*seeds, *(word for pair in (*options, *settings) for word in pair)])}".strip()
-        )
+        words = [] if len(self.seeds) == self.experiment.seeds else ["--seeds", str(len(self.seeds))]
+        for name, value in self.inputs.items():
+            setting = name.removeprefix("set ")
+            words += [f"--{name}", value] if setting == name else ["--set", f"{setting}={value}"]
+        return f"{self.command} {shlex.join(words)}".strip()
 
     def label(self, run: Run) -> str:
         """What a row with one seed is called: "Frozen Sparse, seed 1", or without the seed where there is one."""
@@ -111,14 +111,9 @@ def manifest_path(store_root: Path, name: str, scale: str) -> Path:
 
 
 def write_manifest(manifest: Manifest, path: Path) -> Path:
-    """Write it whole or not at all. Raises UserError where it cannot."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(manifest.model_dump_json(indent=1, exclude_none=True) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror}); choose another place") from None
+    """Write it complete or not at all. Raises UserError where it cannot."""
+    text = manifest.model_dump_json(indent=1, exclude_none=True) + "\n"
+    write_files({path: text}, str(path), "another place")
     return path
 
 
@@ -143,8 +138,9 @@ def read_manifest(path: Path) -> Manifest:
 
 def with_failures(manifest: Manifest, failed: Mapping[str, str]) -> Manifest:
     """The manifest that says of rows why they failed, by the name of their recipe (with its seed: RECIPE/seed-1)."""
-    rows = tuple(
-        entry.model_copy(update={"failed": failed.get(f"{entry.recipe}/seed-{entry.seed}" if entry.seed else entry.recipe)})
-        for entry in manifest.rows
-    )  # fmt: skip
+
+    def why(entry: RowEntry) -> str | None:
+        return failed.get(f"{entry.recipe}/seed-{entry.seed}" if entry.seed else entry.recipe)
+
+    rows = tuple(entry.model_copy(update={"failed": why(entry)}) for entry in manifest.rows)
     return manifest.model_copy(update={"rows": rows})

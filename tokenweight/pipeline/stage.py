@@ -8,19 +8,65 @@ in `Execution`, and where raw files lie is `Artifact.sources`.
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
-from tokenweight.pipeline.identity import Identity, canonical_json
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Frozen
 
 Model = TypeVar("Model", bound=BaseModel)
+_CANONICAL = TypeAdapter[JsonValue](JsonValue, config=ConfigDict(allow_inf_nan=False))
+
+
+def canonical_json(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces; raises TypeError on anything without a canonical form."""
+    try:
+        _CANONICAL.validate_python(value)
+    except ValidationError as error:
+        raise TypeError(f"no canonical form: {error}") from None
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def content_digest(content: Any) -> str:
+    """SHA-256 of the canonical JSON of digests or configurations, 64 hex digits."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What makes an artifact itself: stage and version, configuration, the fingerprints of its inputs.
+
+    `name` is the readable part of the address; it must be a function of `config`, so that equal fingerprints
+    have equal addresses.
+    """
+
+    stage: str
+    version: int
+    name: str
+    config: dict[str, Any]
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.name):
+            raise ValueError(f"name {self.name!r} is not usable in an address")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (64 hex digits) of the canonical JSON of stage, version, config and input fingerprints."""
+        parts = {"stage": self.stage, "version": self.version, "config": self.config, "inputs": self.inputs}
+        return content_digest(parts)
+
+    @property
+    def address(self) -> str:
+        """Where the artifact lives, relative to the store: `<stage>/<name>-<first 8 of the fingerprint>`."""
+        return f"{self.stage}/{self.name}-{self.fingerprint[:8]}"
 
 
 class Stage(Frozen):
@@ -167,14 +213,11 @@ def with_ancestors(artifacts: Iterable[Artifact]) -> set[Artifact]:
     return found
 
 
-def content_digest(content: Any) -> str:
-    """SHA-256 of the canonical JSON of digests or configurations, 64 hex digits."""
-    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
-
-
-def reference(digests: Mapping[str, str]) -> str:
-    """What stands in a stage's field in place of a path: the digest of the files that are read there."""
-    return f"sha256:{content_digest(dict(digests))}"
+def value_at(model: Any, dotted: str) -> Any:
+    """What a model has at a dotted field."""
+    for key in dotted.split("."):
+        model = model[int(key)] if isinstance(model, tuple) else getattr(model, key)
+    return model
 
 
 def replaced(model: Model, values: Mapping[str, Any]) -> Model:

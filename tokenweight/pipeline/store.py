@@ -1,30 +1,27 @@
-"""The store: where an artifact lives, whether it may be reused, and who is making it (architecture, rules 2-5)."""
+"""The store: where an artifact lives, whether it may be reused, and how it is made (architecture, rules 2-5)."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import SoftFileLease, Timeout
-
 from tokenweight.errors import StageError, UserError
+from tokenweight.files import check_writable
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.environment import devices, git_state, package_versions, peak_memory_bytes
-from tokenweight.pipeline.faults import files_fault, removed_weights
-from tokenweight.pipeline.identity import Identity
-from tokenweight.pipeline.leases import FOLDER as LEASES
-from tokenweight.pipeline.leases import held, lease_of
+from tokenweight.pipeline.locks import is_held, lease
+from tokenweight.pipeline.stage import Identity
 
 RECORD = "record.json"
 RECORD_VERSION = 2
+WEIGHTS_REMOVED = "weights-removed.json"  # beside the record: names of the weights that `store gc --weights` took
 
 Note = Callable[[str], None]
 
@@ -33,7 +30,7 @@ Note = Callable[[str], None]
 class State:
     """What the store knows of one artifact, and why."""
 
-    kind: Literal["whole", "missing", "damaged", "held", "stripped"]  # stripped: whole but for its weights
+    kind: Literal["complete", "missing", "damaged", "held", "weights removed"]
     reason: str
 
 
@@ -43,13 +40,12 @@ class Build:
 
     identity: Identity
     directory: Path
-    facts: dict[str, Any]
-    started: datetime
-    clock: float
+    facts: dict[str, Any] = field(default_factory=dict)
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 class Store:
-    """Artifacts under one directory. An artifact exists whole (its record is written last, then renamed) or not at all."""
+    """Artifacts under one directory. One is there complete (its record is written last, then renamed) or not at all."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -59,115 +55,85 @@ class Store:
         return self.root / identity.address
 
     def partial(self, identity: Identity) -> Path:
-        """Directory in which the artifact is made, and which a cut run leaves behind."""
+        """Directory in which the artifact is made, and which an interrupted run leaves behind."""
         path = self.path(identity)
         return path.with_name(f".{path.name}.partial")
-
-    def record(self, identity: Identity) -> dict[str, Any]:
-        """The artifact's record; raises StageError where there is none."""
-        record = read_record(self.path(identity))
-        if record is None:
-            raise StageError(f"{identity.address}: no record in the store")
-        return record
 
     def state(self, identity: Identity, *, digests: bool = False) -> State:
         """Whether the artifact may be reused; file sizes are always compared, contents only with `digests`."""
         path = self.path(identity)
         if path.exists():
-            fault = self._fault(path, identity, digests=digests)
-            if fault:
+            record = read_record(path)
+            if record is not None and record.get("fingerprint") != identity.fingerprint:
+                return State("damaged", "its record carries another fingerprint")
+            if fault := files_fault(path, record, digests=digests):
                 return State("damaged", fault)
             if removed_weights(path):
-                return State(
-                    "stripped",
-                    "its weights were removed from the store (store gc --weights), or left out of unpacked records",
-                )
-            return State("whole", "found in the store")
-        if self._held(identity):
+                how = "removed from the store (store gc --weights), or left out of unpacked records"
+                return State("weights removed", f"its weights were {how}")
+            return State("complete", "found in the store")
+        if is_held(self.root, identity.stage, identity.fingerprint):
             return State("held", "another run is making it")
         if self.partial(identity).exists():
-            return State("missing", "an earlier run was cut; it goes on from what is there")
+            return State("missing", "an earlier run was interrupted; it resumes from what is there")
         return State("missing", "not in the store")
 
     def get_or_build(
         self, identity: Identity, build: Callable[[Build], None], *, note: Note = lambda message: None
     ) -> tuple[Path, bool]:
-        """The artifact's directory and whether it was reused; `build` is called only where it is not there whole."""
-        if self.state(identity).kind == "whole":
+        """The artifact's directory and whether it was reused; `build` is called only where it is not there complete."""
+        if self.state(identity).kind == "complete":
             return self.path(identity), True
         with self.building(identity, note=note) as work:
-            if work is None:
-                return self.path(identity), True
-            build(work)
-        return self.path(identity), False
+            if work is not None:
+                build(work)
+        return self.path(identity), work is None
 
     @contextmanager
     def building(self, identity: Identity, *, note: Note = lambda message: None) -> Iterator[Build | None]:
         """Hold the artifact's lease and make it; yields None where another run finished it meanwhile.
 
-        The directory of the Build may hold what an earlier, cut attempt left there. Leaving the block without an
+        The directory of the Build may hold what an earlier, interrupted attempt left there. Leaving the block without an
         error writes the record and publishes the artifact; after a UserError nothing is left behind.
         """
-        lease = self._acquire(identity, note)
-        try:
-            if self._settle(identity, note):
+
+        def waiting() -> None:
+            note(f"{identity.address}: waiting for another run that is making it")
+
+        path, partial = self.path(identity), self.partial(identity)
+        with lease(self.root, identity.stage, identity.fingerprint, waiting) as held:
+            state = self.state(identity)
+            if state.kind == "complete":
                 yield None
                 return
-            partial = self.partial(identity)
+            if state.kind == "damaged":
+                aside = renamed_aside(path, f"{path.name}.damaged")
+                note(f"{identity.address}: damaged ({state.reason}); set aside as {aside.name}, made again")
             fresh = not partial.exists()
             if not fresh and any(partial.iterdir()):
-                note(f"{identity.address}: goes on from what an earlier run left")
+                note(f"{identity.address}: resumes from what an earlier run left")
             partial.mkdir(parents=True, exist_ok=True)
-            work = Build(identity, partial, {}, datetime.now(UTC), time.perf_counter())
+            work = Build(identity, partial)
             try:
                 yield work
             except UserError:
                 if fresh:
                     shutil.rmtree(partial, ignore_errors=True)
                 raise
-            if lease.compromise is not None:
+            if held is None or held.compromise is not None:
                 raise StageError(f"{identity.address}: the lease was lost to another run; run again")
             self._publish(work)
-        finally:
-            lease.release()
-
-    def _acquire(self, identity: Identity, note: Note) -> SoftFileLease:
-        try:
-            (self.root / LEASES).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"store {self.root}: cannot be written ({error.strerror}); choose another --store"
-            ) from None
-        lease = lease_of(self.root, identity.stage, identity.fingerprint)
-        try:
-            lease.acquire(timeout=0)
-        except Timeout:
-            note(f"{identity.address}: waiting for another run that is making it")
-            lease.acquire(poll_interval=0.5)
-        return lease
-
-    def _settle(self, identity: Identity, note: Note) -> bool:
-        """With the lease held: True where the artifact is whole; a damaged one is named and set aside."""
-        state = self.state(identity)
-        if state.kind == "whole":
-            return True
-        if state.kind == "damaged":
-            path = self.path(identity)
-            aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-            path.rename(aside)
-            note(f"{identity.address}: damaged ({state.reason}); set aside as {aside.name}, made again")
-        return False
 
     def _publish(self, work: Build) -> None:
         """Write the record last, then rename the directory into place."""
+        identity, path = work.identity, self.path(work.identity)
         outputs = {
             str(file.relative_to(work.directory)): {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
             for file in sorted(work.directory.rglob("*"))
             if file.is_file() and file.name != RECORD
         }
         if not outputs:
-            raise StageError(f"{work.identity.address}: the stage produced no file")
-        identity = work.identity
+            raise StageError(f"{identity.address}: the stage produced no file")
         record = {
             "record_version": RECORD_VERSION,
             "stage": identity.stage,
@@ -182,37 +148,37 @@ class Store:
             "devices": devices(),
             "peak_memory_bytes": peak_memory_bytes(),
             "started": work.started.isoformat(timespec="seconds"),
-            "wall_seconds": round(time.perf_counter() - work.clock, 3),
+            "wall_seconds": round((datetime.now(UTC) - work.started).total_seconds(), 3),
         }
         write_json(work.directory / RECORD, record)
-        self._into_place(work)
+        # What is there now has all but its weights, and served reports until now.
+        before = renamed_aside(path, f".{path.name}.removed") if path.exists() else None
+        work.directory.rename(path)
+        if before:
+            shutil.rmtree(before, ignore_errors=True)
 
-    def _into_place(self, work: Build) -> None:
-        path = self.path(work.identity)
-        if not path.exists():
-            os.rename(work.directory, path)
-            return
-        # All but its weights was there, and served reports until now.
-        aside = path.with_name(f".{path.name}.removed-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
-        os.rename(path, aside)
-        os.rename(work.directory, path)
-        shutil.rmtree(aside, ignore_errors=True)
 
-    def _fault(self, path: Path, identity: Identity, *, digests: bool) -> str | None:
-        record = read_record(path)
-        if record is None:
-            return "no readable record.json"
-        if record.get("fingerprint") != identity.fingerprint:
-            return "its record carries another fingerprint"
-        return files_fault(path, record, digests=digests)
+def renamed_aside(path: Path, name: str) -> Path:
+    """Rename a directory to a name beside it that nothing else has: `name` and the time."""
+    return path.rename(path.with_name(f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
 
-    def _held(self, identity: Identity) -> bool:
-        """Whether a living run holds the lease (a dead holder's is free)."""
-        lease = lease_of(self.root, identity.stage, identity.fingerprint)
-        if not Path(lease.lock_file).exists():
-            return False
-        with held(self.root, identity.stage, identity.fingerprint) as ours:
-            return not ours
+
+def open_store(path: Path) -> Store:
+    """The store at a path, which need not exist yet. UserError where none can be written, or an earlier version's lies."""
+    root = path.expanduser().resolve()
+    check_writable("--store", root)
+    return existing_store(path) if root.is_dir() else Store(root)
+
+
+def existing_store(path: Path) -> Store:
+    """The store that is at a path. UserError where there is none, or one of an earlier version."""
+    root = path.expanduser().resolve()
+    if not root.is_dir():
+        raise UserError(f"--store {path}: no such directory; name the one of your runs")
+    record = next(root.glob(f"*/*/{RECORD}"), None)  # one is as good as all: no version writes into another's store
+    if record and (read_record(record.parent) or {}).get("record_version", RECORD_VERSION) < RECORD_VERSION:
+        raise UserError(f"--store {path}: was made by tokenweight 0.1; choose another --store")
+    return Store(root)
 
 
 def read_record(artifact: Path) -> dict[str, Any] | None:
@@ -224,8 +190,38 @@ def read_record(artifact: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "outputs" in record else None
 
 
+def files_fault(artifact: Path, record: dict[str, Any] | None, *, digests: bool) -> str | None:
+    """What of a record's files is gone or not what it was; sizes always, contents only with `digests`.
+
+    Weights that were removed on purpose are no fault.
+    """
+    if record is None:
+        return "no readable record.json"
+    removed = removed_weights(artifact)
+    for name, expected in record["outputs"].items():
+        file = artifact / name
+        if name in removed:
+            continue
+        if not file.is_file():
+            return f"{name} is gone"
+        if file.stat().st_size != expected["bytes"]:
+            return f"{name} has {file.stat().st_size} bytes, not {expected['bytes']}"
+        if digests and file_sha256(file) != expected["sha256"]:
+            return f"{name} has other contents than its record says"
+    return None
+
+
+def removed_weights(artifact: Path) -> list[str]:
+    """Files that `store gc --weights` took and that nobody put back."""
+    try:
+        names = json.loads((artifact / WEIGHTS_REMOVED).read_text())
+    except (OSError, ValueError):
+        return []
+    return [name for name in names if not (artifact / name).is_file()]
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that the file is there whole or not at all."""
+    """Write JSON so that the file is there complete or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("w") as stream:
         json.dump(value, stream, indent=1, ensure_ascii=False, allow_nan=False)

@@ -6,8 +6,9 @@ measurement): training and scoring by the model's FLOPs, evaluation by samples, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenweight.context.extend import Extend
@@ -15,8 +16,8 @@ from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.model_configs import config_of, parameters
 from tokenweight.pipeline.stage import Artifact, HubModel
-from tokenweight.recipes.schema import Execution, NovelCorpus, Scorer, Training
-from tokenweight.training.flops import PEAK_FLOPS, attention_widths, forward_flops
+from tokenweight.recipes.schema import Execution, Scorer
+from tokenweight.training.flops import PEAK_FLOPS, attention_widths, forward_flops, train_flops
 from tokenweight.training.stages import Pretrain, Score, Train
 
 GPU = "H200"
@@ -36,8 +37,7 @@ SAMPLE_SECONDS = {
 WHOLE_SAMPLES = {"bbh": 6511 / 27, "longbench": 3750 / 16, "mmlu": 14_042 / 57}  # of a task, where all are asked
 PG19_ID, PG19_SEQUENCES, PG19_TOKENS = "emozilla/pg19", 70_000, 32_768  # Section 4, Datasets
 
-_TOKEN_BYTES = 4  # uint32; the novel's kind (1) and distance (4) beside it
-_NOVEL_BYTES = 5
+_TOKEN_BYTES = 4  # uint32
 _SCORE_BYTES = 4
 _WEIGHT_BYTES = {"bf16": 2, "fp32": 4}
 # A checkpoint to resume from, bytes a parameter: fp32 weights and two moments, and with ZeRO the bf16 weights.
@@ -49,91 +49,63 @@ _STATE_BYTES = 2 + 4 + 4 + 8
 # the head in bytes for each token and each element of the model's and the MLP's width.
 _FIXED_BYTES = 5.8 * 2**30
 _WORKING_BYTES = 12.2
-_TOO_SMALL = "models smaller than any timed"
 
 
 @dataclass(frozen=True)
-class StageCost:
-    """None: not known; 0: nothing."""
+class Cost:
+    """Of one artifact or of several; None: not known."""
 
     gpu_hours: float | None = None
-    disk_bytes: float | None = None  # that stay
-    passing_bytes: float = 0.0  # beside them while it runs
+    disk_bytes: float = 0.0  # that stay
+    passing_bytes: float = 0.0  # beside them while one trains
     memory_bytes: float | None = None  # peak on each GPU
-    lacks: str = ""  # why there are no GPU-hours, where a GPU works
+    unknown: dict[str, int] = field(default_factory=dict)  # what has no basis, and of how many artifacts
 
 
-@dataclass(frozen=True)
-class Sum:
-    """Costs of several artifacts; `lacks` and `no_disk` count those that have none."""
-
-    gpu_hours: float | None  # of those that have any; None where none has
-    disk_bytes: float
-    passing_bytes: float  # the largest: one stage trains at a time
-    memory_bytes: float | None  # the largest that is known
-    lacks: dict[str, int]
-    no_disk: dict[str, int]
-
-
-def summed(costs: Iterable[tuple[Artifact, StageCost]]) -> Sum:
-    """The sum, over what is known."""
-    lacks, no_disk = dict[str, int](), dict[str, int]()
+def summed(costs: Iterable[Cost]) -> Cost:
+    """The sum over what is known; of what passes the most, for one stage trains at a time."""
     known = list(costs)
-    for artifact, cost in known:
-        if cost.lacks:
-            lacks[cost.lacks] = lacks.get(cost.lacks, 0) + 1
-        if cost.disk_bytes is None:
-            no_disk[artifact.stage.name] = no_disk.get(artifact.stage.name, 0) + 1
-    hours = [cost.gpu_hours for _, cost in known if cost.gpu_hours is not None]
-    return Sum(
+    hours = [cost.gpu_hours for cost in known if cost.gpu_hours is not None]
+    return Cost(
         sum(hours) if hours else None,
-        sum(cost.disk_bytes or 0.0 for _, cost in known),
-        max((cost.passing_bytes for _, cost in known), default=0.0),
-        max((cost.memory_bytes for _, cost in known if cost.memory_bytes is not None), default=None),
-        lacks,
-        no_disk,
+        sum(cost.disk_bytes for cost in known),
+        max((cost.passing_bytes for cost in known), default=0.0),
+        max((cost.memory_bytes for cost in known if cost.memory_bytes is not None), default=None),
+        dict(sum((Counter(cost.unknown) for cost in known), Counter())),
     )
 
 
-def stage_cost(artifact: Artifact, execution: Execution) -> StageCost:
+def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
     """The cost of making one artifact."""
     match artifact.stage:
         case Chunk() as stage:
-            return StageCost(disk_bytes=_chunk_bytes(stage))
-        case Score() as stage:
-            return _score(stage, artifact)
+            return _chunk(stage)
         case Extend():
-            model = artifact.inputs["model"]
-            size = parameters(config) if (config := config_of(model)) else None
-            return StageCost(disk_bytes=_WEIGHT_BYTES["bf16"] * size if size and _fetched(model) else 0.0)
+            model = artifact.inputs["model"]  # extended, a local one takes nothing: its weights are hard links
+            size = _size(config_of(model)) if isinstance(model.stage, HubModel) else 0
+            return Cost(disk_bytes=float(_WEIGHT_BYTES["bf16"] * size))
+        case Score() as stage:
+            model, tokens = artifact.inputs["model"], _long_tokens(artifact)
+            scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
+            disk, unknown = float(stage.sequences * (tokens - 1) * _SCORE_BYTES), _untimed(model)
+            hours = None if unknown else scoring_hours(config_of(model), tokens, stage.sequences, scorer)
+            return Cost(hours, disk, unknown=unknown)
         case Train() as stage:
-            return _train(artifact.inputs["model"], _long_tokens(artifact), stage.training, stage.scorer, execution)
+            return _train(stage, artifact.inputs["model"], _long_tokens(artifact), stage.scorer, execution)
         case Pretrain() as stage:
-            return _train(artifact, stage.context_tokens, stage.training, None, execution)
+            return _train(stage, artifact, stage.context_tokens, None, execution)
         case Evaluate() as stage:
-            return _evaluate(stage, artifact)
-    return StageCost()
+            return _evaluate(stage, artifact.inputs["checkpoint"])
+    return Cost()
 
 
-def _fetched(model: Artifact) -> str:
-    """The hub's name of a model that comes from there."""
-    return model.stage.repo_id if isinstance(model.stage, HubModel) else ""
-
-
-def _chunk_bytes(stage: Chunk) -> float | None:
-    chunking = stage.chunking
-    sequences = chunking.sequences
-    if (
-        sequences is None
-        and stage.corpus.kind == "hub"
-        and stage.corpus.repo_id == PG19_ID
-        and chunking.long_tokens == PG19_TOKENS
-    ):
-        sequences = PG19_SEQUENCES  # other corpora that are chunked whole are not known beforehand
+def _chunk(stage: Chunk) -> Cost:
+    tokens, sequences = stage.chunking.long_tokens, stage.chunking.sequences
+    if sequences is None and (getattr(stage.corpus, "repo_id", ""), tokens) == (PG19_ID, PG19_TOKENS):
+        sequences = PG19_SEQUENCES
     if sequences is None:
-        return None
-    beside = _NOVEL_BYTES if isinstance(stage.corpus, NovelCorpus) else 0
-    return float(sequences * chunking.long_tokens * (_TOKEN_BYTES + beside))
+        return Cost(unknown={"disk of a corpus that is chunked whole": 1})
+    return Cost(disk_bytes=float(sequences * tokens * _TOKEN_BYTES))
 
 
 def _long_tokens(artifact: Artifact) -> int:
@@ -143,62 +115,59 @@ def _long_tokens(artifact: Artifact) -> int:
     return chunks.chunking.long_tokens
 
 
-def _score(stage: Score, artifact: Artifact) -> StageCost:
-    tokens, model = _long_tokens(artifact), artifact.inputs["model"]
-    scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
-    disk = float(stage.sequences * (tokens - 1) * _SCORE_BYTES)
-    hours = scoring_hours(config, tokens, stage.sequences, scorer) if (config := config_of(model)) else None
-    return StageCost(hours, disk, lacks="" if hours is not None else _why_no_hours(model))
-
-
-def _train(model: Artifact, tokens: int, training: Training, scorer: Scorer | None, execution: Execution) -> StageCost:
-    config = config_of(model)
-    size = parameters(config) if config else None
-    if size is None:
-        return StageCost(lacks=_why_no_hours(model))
-    sequences = training.steps * training.sequences_per_step
-    hours = training_hours(config, tokens, sequences, scorer) if training.precision == "bf16" else None
-    return StageCost(
-        hours,
+def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer | None, execution: Execution) -> Cost:
+    config, training, unknown = config_of(model), stage.training, _untimed(model)
+    size, sequences = _size(config), training.steps * training.sequences_per_step
+    if not unknown and training.precision != "bf16":
+        unknown = {"GPU-hours of training in fp32": 1}
+    return Cost(
+        None if unknown else training_hours(config, tokens, sequences, scorer),
         disk_bytes=float(_WEIGHT_BYTES[training.precision] * size),
         passing_bytes=float(_CHECKPOINTS * _CHECKPOINT_BYTES[execution.deepspeed_stage] * size),
         memory_bytes=training_memory(config, size, tokens, execution),
-        lacks="" if hours is not None else _TOO_SMALL,
+        unknown=unknown,
     )
 
 
-def _evaluate(stage: Evaluate, artifact: Artifact) -> StageCost:
+def _evaluate(stage: Evaluate, model: Artifact) -> Cost:
     """Samples times the seconds of one, by parameters and, where it grows with the context, by tokens."""
-    name, model = stage.unit.benchmark, artifact.inputs["checkpoint"]
+    name, unknown = stage.unit.benchmark, _untimed(model)
     if name not in SAMPLE_SECONDS:
-        return StageCost(lacks=f"evaluation by {name}, which was not timed")
-    size = parameters(config) if (config := config_of(model)) else None
-    if size is None or size < LEAST_PARAMETERS:
-        return StageCost(lacks=_why_no_hours(model))
+        unknown = {f"GPU-hours of evaluation by {name}, which was not timed": 1}
+    if unknown:
+        return Cost(unknown=unknown)
     settings = getattr(stage.evaluation, name)
     samples = (settings.documents if name == "perplexity" else settings.samples) or WHOLE_SAMPLES.get(name)
     if samples is None:
-        return StageCost(lacks="evaluation of a corpus whose documents are not counted yet")
+        return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
     tokens = stage.unit.length_tokens or (stage.context_tokens if name == "longbench" else EVALUATED_TOKENS)
-    seconds = samples * SAMPLE_SECONDS[name] * size / EVALUATED_PARAMETERS * tokens / EVALUATED_TOKENS
-    return StageCost(seconds / 3600)
+    share = _size(config_of(model)) / EVALUATED_PARAMETERS * tokens / EVALUATED_TOKENS
+    return Cost(samples * SAMPLE_SECONDS[name] * share / 3600)
 
 
-def training_hours(config: Any, tokens: int, sequences: int, scorer: Scorer | None) -> float | None:
-    """GPU-hours of training on sequences of `tokens`, with an unfrozen scorer's windows; None where none was timed."""
-    forward = forward_flops(config, tokens)
-    if forward is None or (parameters(config) or 0) < LEAST_PARAMETERS:
-        return None
-    flops = 3 * (forward.layers + forward.head)
+def _size(config: Any | None) -> int:
+    """Parameters, 0 where they are not known."""
+    return (parameters(config) if config else None) or 0
+
+
+def _untimed(model: Artifact) -> dict[str, int]:
+    """Why a model's GPU-hours have no basis, if they have none."""
+    if (size := _size(config_of(model))) >= LEAST_PARAMETERS:
+        return {}
+    name = model.stage.repo_id if isinstance(model.stage, HubModel) else "models"
+    return {"GPU-hours of models smaller than any timed" if size else f"GPU-hours of {name} of unknown size": 1}
+
+
+def training_hours(config: Any, tokens: int, sequences: int, scorer: Scorer | None) -> float:
+    """GPU-hours of training on sequences of `tokens`, with an unfrozen scorer's windows."""
+    flops = train_flops(config, tokens) or 0.0
     if scorer and scorer.kind == "unfrozen":
         flops += _windows_flops(config, tokens, scorer)
     return _hours(flops * sequences, TRAINING_MFU[config.model_type])
 
 
-def scoring_hours(config: Any, tokens: int, sequences: int, scorer: Scorer) -> float | None:
-    """GPU-hours of a frozen scorer's windows over sequences of `tokens`; None where none was timed."""
-    if forward_flops(config, tokens) is None or (parameters(config) or 0) < LEAST_PARAMETERS:
-        return None
+def scoring_hours(config: Any, tokens: int, sequences: int, scorer: Scorer) -> float:
+    """GPU-hours of a frozen scorer's windows over sequences of `tokens`."""
     return _hours(_windows_flops(config, tokens, scorer) * sequences, SCORING_MFU[config.model_type])
 
 
@@ -215,13 +184,6 @@ def _windows_flops(config: Any, tokens: int, scorer: Scorer) -> float:
 
 def _hours(flops: float, share: float) -> float:
     return flops / (PEAK_FLOPS[GPU] * share) / 3600
-
-
-def _why_no_hours(model: Artifact) -> str:
-    config = config_of(model)
-    if config is None:
-        return f"{_fetched(model)}, whose size is not known here" if _fetched(model) else "models of unknown size"
-    return _TOO_SMALL if parameters(config) is not None else "models of another family"
 
 
 def training_memory(config: Any, size: int, tokens: int, execution: Execution) -> float | None:

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tokenweight.corpus.sources import check
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.backends import check_backend
 from tokenweight.evaluation.rescoring import StoredOutputs
-from tokenweight.evaluation.stages import Evaluate, UnitStage
+from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import benchmark_of
+from tokenweight.optional import check_room
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.listing import refuse_listing
+from tokenweight.pipeline.digests import refuse_listing
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph
 from tokenweight.recipes.execution import check_batch
-from tokenweight.recipes.schema import Execution
+from tokenweight.recipes.schema import Corpus, Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete
 from tokenweight.training.stages import Pretrain, Train
 
@@ -34,32 +36,32 @@ class PlanEntry:
 
 def schedule(graph: Graph, store: Store) -> list[PlanEntry]:
     """For each artifact whether it would be made now, and why; one that nothing to be made needs is left alone."""
-    leaves = {leaf for leaves in graph.evaluations.values() for leaf in leaves}
-    needed: dict[Artifact, bool] = dict.fromkeys(graph.artifacts, False)
-    outputs = StoredOutputs(store)
-    entries = []
+    needed = {leaf for leaves in graph.evaluations.values() for leaf in leaves}
+    outputs, entries = StoredOutputs(store), list[PlanEntry]()
     for artifact in reversed(graph.artifacts):
         state = store.state(artifact.identity)
-        if state.kind == "whole":
+        gone = state.kind == "weights removed"
+        if state.kind == "complete":
             entries.append(PlanEntry(artifact, "reuse", state.reason))
-            continue
-        if artifact not in leaves and not needed[artifact]:
-            gone = f"{state.reason}; " if state.kind == "stripped" else ""
-            entries.append(PlanEntry(artifact, "reuse", f"{gone}nothing that runs needs it"))
-            continue
-        action: Literal["run", "wait"] = "wait" if state.kind == "held" else "run"
-        reason = f"damaged: {state.reason}" if state.kind == "damaged" else state.reason
-        if state.kind == "stripped":
-            reason += "; something that runs needs them, so it is made again"
-        parents = artifact.parents
-        if isinstance(artifact.stage, Evaluate) and outputs.of(artifact.identity):
-            reads_classes = benchmark_of(artifact.stage.unit).classes_in_prompts  # trec's
-            parents = (artifact.inputs["prepared"],) if reads_classes else ()
-            reason = "its outputs are in the store: scored again, without the model"
-        for parent in parents:
-            needed[parent] = True
-        entries.append(PlanEntry(artifact, action, reason))
+        elif artifact not in needed:
+            reason = f"{state.reason}; nothing that runs needs it" if gone else "nothing that runs needs it"
+            entries.append(PlanEntry(artifact, "reuse", reason))
+        else:
+            reason = f"damaged: {state.reason}" if state.kind == "damaged" else state.reason
+            reason += "; something that runs needs them, so it is made again" if gone else ""
+            parents = artifact.parents
+            if isinstance(artifact.stage, Evaluate) and outputs.of(artifact.identity):
+                reads_classes = benchmark_of(artifact.stage.unit).classes_in_prompts  # trec's
+                parents = (artifact.inputs["prepared"],) if reads_classes else ()
+                reason = "its outputs are in the store: scored again, without the model"
+            needed.update(parents)
+            entries.append(PlanEntry(artifact, "wait" if state.kind == "held" else "run", reason))
     return entries[::-1]
+
+
+def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:
+    """What would be made."""
+    return [entry.artifact for entry in entries if entry.action == "run"]
 
 
 def check_before_running(
@@ -75,8 +77,7 @@ def check_before_running(
     for entries in plans:
         check_execution(entries, execution)
         check_checkpoints(entries, store, execution)
-    check_listings(entry for entries in plans for entry in entries)
-    check_texts(entry for entries in plans for entry in entries)
+    _check_data(artifact for entries in plans for artifact in to_run(entries))
 
 
 def check_inputs(graph: Graph) -> None:
@@ -93,34 +94,29 @@ def shortened(missing: Iterable[str]) -> list[str]:
     return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
 
 
-def check_listings(entries: Iterable[PlanEntry]) -> None:
-    """Raise UserError where something would be computed from data of which there are digests alone."""
-    for entry in entries:
-        if entry.action == "run" and isinstance(entry.artifact.stage, UnitStage | Chunk):
-            for field, path in entry.artifact.sources.items():
-                refuse_listing(field, Path(path or ""))
-
-
-def check_texts(entries: Iterable[PlanEntry]) -> None:
-    """Read the texts that would be chunked once, so that a bad file is named before anything is started."""
-    from tokenweight.corpus.sources import check
-
-    running = [entry.artifact for entry in entries if entry.action == "run"]
-    corpora = [
-        artifact.stage.placed(artifact.sources).corpus for artifact in running if isinstance(artifact.stage, Chunk)
-    ]
-    for corpus in dict.fromkeys(corpora):
+def _check_data(artifacts: Iterable[Artifact]) -> None:
+    """Raise UserError where there are digests alone of data to compute from, or a text to be chunked cannot be read."""
+    corpora: dict[Corpus, None] = {}
+    for artifact in artifacts:
+        for field, path in artifact.sources.items():
+            refuse_listing(field, Path(path or ""))
+        stage = artifact.stage.placed(artifact.sources)
+        if isinstance(stage, Chunk):
+            corpora[stage.corpus] = None
+    for corpus in corpora:
         check(corpus)
 
 
 def check_execution(entries: Iterable[PlanEntry], execution: Execution) -> None:
-    """Raise UserError where what would run cannot: training as the execution says, or evaluation by vllm, where it is not."""
-    for entry in entries:
-        if entry.action != "run":
-            continue
-        match entry.artifact.stage:
+    """Raise UserError where what would run cannot: training as the execution says, or what an absent room would do."""
+    for artifact in to_run(entries):
+        if getattr(artifact.stage, "parity", "paper") == "authors":
+            check_room("authors_compat", "parity")
+        match artifact.stage:
             case Train() as stage:
                 check_batch(stage.training, execution)
+                if stage.scorer and stage.scorer.precision == "fp8":
+                    check_room("fp8", "scorer.precision")
             case Pretrain() as stage:
                 check_batch(stage.training, execution, "base.training")
             case Evaluate() as stage:
@@ -133,9 +129,9 @@ def check_execution(entries: Iterable[PlanEntry], execution: Execution) -> None:
 
 def check_checkpoints(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:
     """Raise UserError where an interrupted run's last complete checkpoint does not fit how it would resume now."""
-    for entry in entries:
-        if entry.action == "run" and isinstance(entry.artifact.stage, Train | Pretrain):
-            left = store.partial(entry.artifact.identity)
+    for artifact in to_run(entries):
+        if isinstance(artifact.stage, Train | Pretrain):
+            left = store.partial(artifact.identity)
             checkpoint, _ = last_complete(left / FOLDER)
             if checkpoint is not None and not (left / "model").is_dir():
                 check_resume(checkpoint, execution)

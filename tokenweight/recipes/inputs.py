@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
-from tokenweight.pipeline.listing import SUFFIX
+from tokenweight.pipeline.digests import SUFFIX
 from tokenweight.recipes.recipe import Settings, assignments, cite, nested, override, replace
 from tokenweight.recipes.scales import of_scale
 from tokenweight.recipes.schema import Frozen, Scale
