@@ -11,7 +11,8 @@ from pydantic import Field, PositiveInt, model_validator
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Described
-from tokenweight.recipes.schema import SCALES, Backend, Frozen, Scale
+from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.schema import SCALES, Backend, Scale
 
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted"]
 SWEPT_ON: tuple[Benchmark, ...] = ("ruler", "longbench", "mmlu")  # what the paper's own ablations show

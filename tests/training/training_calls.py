@@ -5,7 +5,8 @@ from typing import Any
 
 from tokenweight.pipeline.stage import Input
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Execution, Frozen, Scorer
+from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training import run, scoring
 from tokenweight.training.stages import Score, Train
 

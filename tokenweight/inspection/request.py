@@ -11,8 +11,9 @@ from pydantic import Field, ValidationError
 from tokenweight.corpus.files import decode
 from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
 from tokenweight.errors import UserError
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import one_line
-from tokenweight.recipes.schema import Frozen, ScoreName, Weighting
+from tokenweight.recipes.schema import ScoreName, Weighting
 
 KAPPA_UNFROZEN, KAPPA_FROZEN = 0.2, 0.4  # Section 4, Weighting variants
 MARGIN_TOKENS = 5  # on either side of what --find finds

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError
 
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Execution, Frozen
+from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.schema import Execution
 
 Model = TypeVar("Model", bound=BaseModel)
 _CANONICAL = TypeAdapter[JsonValue](JsonValue, config=ConfigDict(allow_inf_nan=False))

@@ -10,9 +10,10 @@ from pydantic import ConfigDict, Field, field_validator
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.pipeline.digests import SUFFIX
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import Settings, assignments, cite, nested, override, replace
 from tokenweight.recipes.scales import of_scale
-from tokenweight.recipes.schema import Frozen, Scale
+from tokenweight.recipes.schema import Scale
 
 _STEPS = ("training.steps", "training.sequences_per_step")
 _DATA = {

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from tokenweight.flat import Part
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend, Execution, Frozen, Scale
+from tokenweight.recipes.schema import Backend, Execution, Scale
 
 AnyModelScale = Literal["paper", "smoke"]
 _EXPERIMENT = (

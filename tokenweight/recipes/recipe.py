@@ -14,13 +14,13 @@ from typing import Any
 from pydantic import ValidationError, model_validator
 
 from tokenweight.errors import UserError
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.schema import (
     Base,
     Chunking,
     Corpus,
     Evaluation,
     Extension,
-    Frozen,
     Parity,
     Scale,
     Scorer,

@@ -7,15 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
@@ -29,22 +23,6 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's and torch's generators take
 Lengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]  # in tokens
 PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 32 of 80
-
-
-class Frozen(BaseModel):
-    """A record of values: immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _true_is_no_number(cls, values: object) -> object:
-        """For pydantic true is 1, so that `training.steps=true` would train one step."""
-        if isinstance(values, dict):
-            for name, field in cls.model_fields.items():
-                if isinstance(values.get(name), bool) and "bool" not in str(field.annotation):
-                    raise ValueError(f"{name} takes no {str(values[name]).lower()}")
-        return values
 
 
 class NovelCorpus(Frozen):

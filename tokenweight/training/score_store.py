@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from tokenweight.errors import StageError
-from tokenweight.recipes.schema import Frozen
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.windows import WindowPlan
 
 NLL, HEADER = "nll", "header"  # the tensor of a shard, fp32 [sequences, M], and its metadata
