@@ -38,6 +38,7 @@ def test_an_error_inside_a_room_is_not_hidden(monkeypatch):
     def broken(name):
         raise ModuleNotFoundError("no torch", name="torch")
 
+    monkeypatch.delitem(sys.modules, "tokenweight.fp8")  # there
     monkeypatch.setattr("tokenweight.optional.import_module", broken)
     with pytest.raises(ModuleNotFoundError, match="no torch"):
         optional_room("fp8", "scorer.precision")
