@@ -337,22 +337,6 @@ def test_an_adapter_and_a_broken_configuration(tmp_path: Path) -> None:
         find(str(tmp_path))
 
 
-def test_perplexity_of_a_model_that_changes_its_logits_is_refused(tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM, RecurrentGemmaConfig
-
-    from tokenweight.evaluation.hf_model import HFModel
-    from tokenweight.recipes.schema import Execution
-
-    config = RecurrentGemmaConfig(
-        vocab_size=4096, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=2, lru_width=32,
-        logits_soft_cap=1.0,
-    )  # fmt: skip
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    model = HFModel(with_tokenizer(tmp_path), 64, Execution(device="cpu"))
-    with pytest.raises(UserError, match=r"perplexity: .* changes its logits .* choose --benchmarks without perplexity"):
-        model.with_nll_head("perplexity")
-
-
 def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the local cache, as without network; an id that is not there is one line."""
     from huggingface_hub import constants

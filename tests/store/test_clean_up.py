@@ -1,9 +1,6 @@
 """`tokenweight store`: what it lists, what it finds damaged, what it removes and what it never does."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tarfile
 from dataclasses import dataclass
@@ -13,11 +10,10 @@ from typing import Any
 import pytest
 
 from tokenweight import cli
-from tokenweight.errors import StageError, UserError
+from tokenweight.errors import StageError
 from tokenweight.pipeline import Build, Identity, Store, read_record
 from tokenweight.pipeline.inventory import Entry, Removal, garbage, inventory, remove, unneeded, weights
-from tokenweight.pipeline.locks import exclusive_lock, shared_lock
-from tokenweight.pipeline.store import Note
+from tokenweight.pipeline.locks import shared_lock
 
 CHUNKS = Identity("chunk", 1, "novel", {"seed": 1})
 MODEL = Identity("train", 1, "uniform", {"steps": 3}, {"chunks": CHUNKS.fingerprint})
@@ -364,42 +360,6 @@ def test_ls_names_states_and_targets(
     assert "[set aside]" in told
     assert run(capsys, monkeypatch, "store", "ls", "--store", store.root, "--state", "bad")[0] == 2
     assert run(capsys, monkeypatch, "store", "ls", "--store", store.root / "no")[0] == 2
-
-
-def test_a_killed_run_frees_the_store_for_a_clean_up(tmp_path: Path) -> None:
-    script = (
-        "import sys, time; from pathlib import Path; from tokenweight.pipeline.locks import shared_lock\n"
-        "with shared_lock(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
-    )
-    victim = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
-    assert victim.stdout is not None
-    victim.stdout.readline()
-    with pytest.raises(UserError, match="a run is at work"), exclusive_lock(tmp_path):
-        pass
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.communicate()
-    with exclusive_lock(tmp_path):
-        pass
-
-
-def test_a_run_waits_for_a_clean_up_and_says_so(tmp_path: Path) -> None:
-    import threading
-
-    told = threading.Event()
-    waits: Note = lambda message: told.set()  # noqa: E731
-    inside = threading.Event()
-
-    def work() -> None:
-        with shared_lock(tmp_path, waits):
-            inside.set()
-
-    with exclusive_lock(tmp_path):
-        thread = threading.Thread(target=work)
-        thread.start()
-        assert told.wait(30)
-        assert not inside.is_set()
-    thread.join(30)
-    assert inside.is_set()
 
 
 def test_an_empty_leftover_goes_without_being_asked_for(store: Store) -> None:

@@ -1,0 +1,39 @@
+"""What a manifest says a reader may type: as it was given, and without places of this machine."""
+
+from pathlib import Path
+
+from reports_fake_store import FakeStore, manifest_of
+
+from tokenweight.pipeline import Store
+from tokenweight.pipeline.manifest import RowEntry
+from tokenweight.planning.experiments import plan_experiment
+from tokenweight.recipes import Inputs
+from tokenweight.reports.html.write_page import show_config_command
+from tokenweight.reports.targets.find import find_experiments
+
+
+def test_commands_are_typed_as_they_were_given(store: FakeStore) -> None:
+    given = {"corpus": "my books", "set training.steps": "3", "set weighting.kappa": "0.3"}
+    rows = [RowEntry(row="uniform", recipe="table-3/uniform", seed=seed, units=()) for seed in (0, 1)]
+    manifest = manifest_of("table-3", rows, inputs=given)
+    assert manifest.full_command == (
+        "tokenweight reproduce table-3 --scale smoke --seeds 2 --corpus 'my books' "
+        "--set training.steps=3 --set weighting.kappa=0.3"
+    )
+
+
+def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:
+    books = tmp_path / "my books"
+    books.mkdir()
+    for number in range(12):
+        (books / f"{number}.txt").write_text("word " * 20)
+    inputs = Inputs(corpus=str(books), settings=(f"evaluation.mmlu.data={tmp_path}",))
+    ((resolved,), _) = find_experiments(["table-9"], "mini", inputs)
+    manifest = plan_experiment(resolved, Store(tmp_path / "store")).manifest
+    assert str(tmp_path) not in manifest.model_dump_json()
+    settings = manifest.recipes["table-3/uniform"]
+    assert ("corpus.path", "my books", "given by you") in settings
+    (mixture,) = (value for key, value, _ in settings if key == "base.corpus.parts")
+    assert mixture[0]["corpus"]["path"] == "my books"
+    shown = f"tokenweight show-config table-3/uniform --scale mini --set evaluation.mmlu.data={tmp_path.name}"
+    assert show_config_command(manifest, "table-3/uniform") == shown
