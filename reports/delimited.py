@@ -8,7 +8,7 @@ import pandas as pd
 
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
-# Whose number it is and where it stands; ours; its difference to the baseline; the paper's; why and from what.
+# Whose number it is and in which row and column; ours; its difference to the baseline; the paper's; why and from what.
 HEADER = (
     *("target", "scale", "style", "row", "row_group", "row_label", "recipe", "column", "column_group", "column_label"),
     *("status", "value", "ci_low", "ci_high", "spread", "n", "n_expected", "decimals", "emphasis"),

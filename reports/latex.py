@@ -1,6 +1,6 @@
 """A report as LaTeX: booktabs, the paper's column groups, label columns and rules.
 
-A difference to another row stands in brackets behind its value, as in Tables 5 and 11. Ours and the paper's stand one
+A difference to another row is in brackets behind its value, as in Tables 5 and 11. Ours and the paper's stand one
 above the other, then ours less the paper's.
 """
 
@@ -30,16 +30,16 @@ class _Block:
     text: Callable[[Cell, ReportColumn], str]
     heading: str = ""
     of_paper: bool = False  # with the paper's labels, and its headings where its lengths are not ours
-    has_sizes: bool = False  # whether samples behind each column stand below
+    has_sizes: bool = False  # whether the samples behind each column are counted below
 
 
 def render(report: Report) -> str:
     """The table with its notes below it: a document by itself, or to `\\input` in one with booktabs and T1 fonts."""
     shown = {column.key for column in report.columns}
-    # A difference to a shown column stands in brackets behind it.
+    # A difference to a shown column is in brackets behind it.
     columns = [(index, c) for index, c in enumerate(report.columns) if c.difference_of not in shown]
     templates = environment(Path(__file__).parent)
-    # Of a label letters, digits and hyphens alone: it stands in LaTeX as it is.
+    # Of a label letters, digits and hyphens alone: it needs no escape in LaTeX.
     templates.filters |= {"tex": escape, "label": lambda text: re.sub(r"[^A-Za-z0-9-]+", "-", text)}
     template = templates.get_template("table.tex.jinja")
     parts: dict[str, Any] = {"report": report, "columns": columns, "blocks": _blocks(report), "cells": _cells}

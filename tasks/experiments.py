@@ -30,7 +30,7 @@ def texts_of(experiment: str) -> list[str]:
 def plan_texts(
     texts: Sequence[str], scale: str, inputs: Inputs, store: Store, seeds: int | None = None
 ) -> tuple[list[PlannedExperiment], list[str]]:
-    """Every experiment that the texts stand for, planned; and what is left out, a line each.
+    """Every experiment that the texts name, planned; and what is left out, a line each.
 
     Raises:
         UserError: a text is no experiment, or an input does not fit it.

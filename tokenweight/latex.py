@@ -44,7 +44,7 @@ def environment(templates: Path) -> Environment:
 
 
 def escape(text: str) -> str:
-    """Text that LaTeX prints as it is, on one line; what it cannot print stands as its code point, {[}U+4E2D{]}."""
+    """Text that LaTeX prints as it is, on one line; what it cannot print becomes its code point, {[}U+4E2D{]}."""
     flat = _LIGATURES.sub(_KEEP_APART, " ".join(unicodedata.normalize("NFC", text).split()))
     parts: list[str] = []
     for known, run in groupby(flat, key=lambda character: bool(printed(character))):

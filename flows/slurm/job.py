@@ -107,7 +107,7 @@ class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
         )
 
     def container_command(self) -> list[str]:
-        """What stands before the command; empty without a container."""
+        """What comes before the command; empty without a container."""
         if self.container is None:
             return []
         places = dict.fromkeys(str(place) for place in (self._working_path(), self.log_path()))

@@ -34,7 +34,7 @@ def findings_about(target: str) -> dict[str, Any] | None:
     """What does not follow of a target, as rows of words; None where nothing of it was checked.
 
     `values` are (name, printed, recomputed, meaning), `marks` (cell, printed, recomputed), `claims` a sentence's five
-    words, `checked` how many values derive from others. A value belongs to the table it stands in.
+    words, `checked` how many values derive from others. A value belongs to the table that prints it.
     """
     found = _audit_of_the_paper()
     of_rules = zip(rules().claims, found.claims, strict=True)

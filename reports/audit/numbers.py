@@ -32,7 +32,7 @@ class Interval(NamedTuple):
 
 
 def interval_of(place: str, number: PaperNumber) -> Interval:
-    """What a printed number may stand for: "0.20" is 0.195 to 0.205, "<0.01" is 0 to 0.01; `counts` are exact.
+    """A printed number before it was rounded: "0.20" is 0.195 to 0.205, "<0.01" is 0 to 0.01; `counts` are exact.
 
     ValueError for what is no number.
     """

@@ -34,7 +34,7 @@ def evaluation_recipe(
 ) -> ResolvedRecipe:
     """The recipe `evaluate/<label>`, that evaluates the inputs' base on the experiment's benchmarks and does nothing else.
 
-    `context_tokens` takes the place of what its config.json says, `base` that of the model that its name stands for.
+    `context_tokens` takes the place of what its config.json says, `base` that of the model of that name.
 
     Lengths are the scale's, as far as the model's context holds them, or the experiment's. The context is the model's,
     but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. The experiment's limit is

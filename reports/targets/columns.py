@@ -1,6 +1,6 @@
 """Columns by the names that files give them: those of columns.yaml, and here those that depend on a run's lengths.
 
-Length columns follow the manifest. A length stands beside the paper's column at the same multiple of
+Length columns follow the manifest. A length is beside the paper's column at the same multiple of
 the base's context: 3k of a 1k base beside 24k of the paper's 8k base.
 """
 

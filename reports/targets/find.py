@@ -49,7 +49,7 @@ def find_experiments(
 
 
 def targets_of(name: str) -> list[str]:
-    """The targets that a name stands for: every one of the paper for "paper", else itself."""
+    """The targets of a name: every one of the paper for "paper", else itself."""
     return [target for target in TARGETS if get_target(target).paper_place] if name == ALL else [name]
 
 

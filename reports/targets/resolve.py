@@ -81,7 +81,7 @@ def resolve(
 
 
 def at_lengths(name: str, lengths: Lengths) -> Experiment:
-    """The target with its columns and labels at a run's lengths, beside which stand those of the paper's."""
+    """The target with its columns and labels at a run's lengths, beside those of the paper's."""
     target = get_target(name)
     return _at_lengths(target, members(target), lengths)
 

@@ -69,7 +69,7 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     limit: PositiveInt | dict[str, PositiveInt] | None = None  # samples of a task at most
     backend: Backend = "hf"  # of models as they are
     command: str = ""  # that runs it, where that is not `tokenweight reproduce FILE`
-    notes_of: tuple[Benchmark, ...] = ()  # benchmarks whose notes stand below a table with columns of its own
+    notes_of: tuple[Benchmark, ...] = ()  # benchmarks whose notes are below a table with columns of its own
 
     @model_validator(mode="after")
     def _known_scales(self) -> ExperimentSpec:

@@ -1,4 +1,4 @@
-"""Which tokens of which document stand where in which sequence, and what that leaves out."""
+"""Which tokens of which document are where in which sequence, and what that leaves out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Segments:
         return Segments(sequence, self.position[rows], self.document[rows], self.start[rows], self.length[rows])
 
     def distinct_tokens(self, lengths: Ints) -> int:
-        """Tokens of the documents (`lengths` [documents]) that stand in at least one sequence."""
+        """Tokens of the documents (`lengths` [documents]) that are in at least one sequence."""
         if not len(self.sequence):
             return 0
         begin = (np.cumsum(lengths) - lengths)[self.document] + self.start

@@ -1,6 +1,6 @@
 """BIG-Bench-Hard by lm-eval's own bbh_cot_fewshot tasks (3 exemplars exist; the paper says 5-shot).
 
-The main score is lm-eval's strict one; a tolerant extraction stands beside it, because the strict pattern loses
+The main score is lm-eval's strict one; a tolerant extraction is beside it, because the strict pattern loses
 "(A). " and any answer without its final full stop.
 """
 

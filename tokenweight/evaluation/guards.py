@@ -47,7 +47,7 @@ def flags(rows: Sequence[Row], unit: Unit) -> list[str]:
 
 
 def bos(rows: Sequence[Row]) -> int | list[int] | str:
-    """How many BOS tokens stand at the start of the prompts: one number, all that occur, or "no BOS" to have."""
+    """How many BOS tokens are at the start of the prompts: one number, all that occur, or "no BOS" to have."""
     counts = sorted({row.bos_tokens for row in rows if row.bos_tokens is not None})
     return NO_BOS if not counts else counts[0] if len(counts) == 1 else counts
 

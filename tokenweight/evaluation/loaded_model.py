@@ -77,7 +77,7 @@ class LoadedModel(ABC):
         return ids
 
     def bos_tokens(self, ids: Sequence[int]) -> int | None:
-        """How many BOS tokens stand at the start; None where the tokenizer has no BOS."""
+        """How many BOS tokens are at the start; None where the tokenizer has no BOS."""
         if not self._has_bos:
             return None
         return sum(1 for _ in takewhile(lambda token: token == self._bos, ids))

@@ -188,7 +188,7 @@ def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> PhraseSe
 
 
 def _about(phrase: range, n_tokens: int, why: str, short_tokens: int) -> str:
-    """A sentence on where the phrase stands, for the table's notes."""
+    """A sentence on where the phrase is, for the table's notes."""
     chosen = f"It was chosen {why}." if why else "It was given."
     near = (
         f" It begins in the first {short_tokens} tokens, where the short context is as long." if phrase.start < short_tokens

@@ -65,7 +65,7 @@ class Sample:
 
     @property
     def text(self) -> str:
-        """What is asked; of choices, what stands before each."""
+        """What is asked; of choices, what comes before each."""
         return str(self.instances[0].args[0])
 
     @property
@@ -96,7 +96,7 @@ def echoes(output: str, prompt: str) -> bool:
     """Whether an output repeats its prompt, white space aside.
 
     It does if it begins as the prompt begins, if it begins with a piece of the prompt's end that is at least its last
-    200 characters, or if the whole prompt stands anywhere in it. Prompts under 40 characters are not judged.
+    200 characters, or if the whole prompt is anywhere in it. Prompts under 40 characters are not judged.
     """
     asked, answered = " ".join(prompt.split()), " ".join(output.split())
     if len(asked) < ECHO_HEAD_CHARACTERS:

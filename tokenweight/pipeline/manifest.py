@@ -1,4 +1,4 @@
-"""The manifest: a resolved experiment, and which artifact stands behind each row, seed and benchmark.
+"""The manifest: a resolved experiment, and which artifact is behind each row, seed and benchmark.
 
 With the records it is all that a report needs. It lies at `<store>/manifests/<experiment>-<scale>.json`.
 """
@@ -33,7 +33,7 @@ class UnitEntry(Frozen):
 
 
 class StageEntry(Frozen):
-    """An artifact that stands behind a row, such as its training."""
+    """An artifact behind a row, such as its training."""
 
     address: str
     fingerprint: str

@@ -147,7 +147,7 @@ Inputs = Mapping[str, Input]  # by role
 class Artifact:
     """One artifact to be: the stage that makes it and the artifacts that it is made from, by role.
 
-    `sources`: where the raw files lie whose digests stand in the stage's fields, by dotted field ("corpus.path"); None
+    `sources`: where the raw files lie whose digests are in the stage's fields, by dotted field ("corpus.path"); None
     for a file that the package ships. Not part of the identity.
     """
 

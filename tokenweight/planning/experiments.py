@@ -25,7 +25,7 @@ SHARED = "what members share"  # a run that is no recipe's
 
 @dataclass(frozen=True)
 class PlannedExperiment:
-    """An experiment, the artifacts that it needs, and which of them stands behind what."""
+    """An experiment, the artifacts that it needs, and which of them is behind what."""
 
     resolved: ResolvedExperiment
     graph: Graph
@@ -93,7 +93,7 @@ def failures(planned: PlannedExperiment, failed: Mapping[str, str]) -> dict[str,
 
 
 def _manifest(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
-    """Which artifacts stand behind each row and seed."""
+    """Which artifacts are behind each row and seed."""
     experiment, inputs = resolved.experiment, resolved.inputs
     given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
     given |= {f"set {key}": value for key, value in inputs.assignments().items()}

@@ -239,7 +239,7 @@ class Planner:
         return found
 
     def _new_files(self, paths: tuple[Path, ...], root: Path | None = None) -> str:
-        """What stands in a stage's field in place of a path: the digest of the files that are read there."""
+        """What a stage's field holds in place of a path: the digest of the files that are read there."""
         return f"sha256:{content_digest(self._digests.digest_all(paths, root=root))}"
 
     # --- evaluation ---

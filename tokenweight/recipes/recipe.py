@@ -196,7 +196,7 @@ def parse(text: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in labels; 1.0 and 1 are the same."""
+    """A value as labels show it; 1.0 and 1 are the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
