@@ -85,12 +85,12 @@ def prepare() -> None:
     os.environ["PREFECT_HOME"] = home = tempfile.mkdtemp(prefix=_HOME)
     atexit.register(remove_home)
     with suppress(OSError):
-        shutil.copy(_empty_database(), Path(home) / "prefect.db")
+        shutil.copy(_kept_database(), Path(home) / "prefect.db")
 
 
 def keep_database() -> None:
     """Keep a first run's database for the later ones: making its tables costs more than all else that the server does."""
-    made, kept = Path(os.environ.get("PREFECT_HOME", "")) / "prefect.db", _empty_database()
+    made, kept = Path(os.environ.get("PREFECT_HOME", "")) / "prefect.db", _kept_database()
     if kept.exists() or not made.parent.name.startswith(_HOME):
         return
     temporary = kept.with_name(f".{kept.name}.{os.getpid()}")
@@ -108,7 +108,7 @@ def remove_home() -> None:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def _empty_database() -> Path:
+def _kept_database() -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return cache / "tokenweight" / f"prefect-{version('prefect')}.db"
 
