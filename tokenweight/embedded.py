@@ -15,10 +15,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 _QUIET = {
     "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
@@ -113,6 +117,7 @@ def _kept_database() -> Path:
     return cache / "tokenweight" / f"prefect-{version('prefect')}.db"
 
 
+_ending = threading.Event()
 at_signal: list[Callable[[bool], None]] = []  # ends a run's workers; called with whether they may save a step
 
 
@@ -125,16 +130,55 @@ def end_at_signal() -> None:
     """
 
     def end(signum: int) -> None:
-        logging.disable(logging.CRITICAL)  # what fails now that the server was hit too is nobody's matter
-        for end_workers in tuple(at_signal):
-            end_workers(signum == signal.SIGTERM)  # by a scheduler, which gives some seconds; Ctrl-C is for now
-        _end_children()
-        remove_home()
+        _end_run(may_save=signum == signal.SIGTERM)  # by a scheduler, which gives some seconds; Ctrl-C is for now
         print("\nerror: interrupted; run the same command again to resume", file=sys.stderr, flush=True)
 
     _call_at_signal(end)
     # Prefect ends its own handling with a SIGTERM to itself: whoever gets it waits for the thread's clean end.
     signal.signal(signal.SIGTERM, lambda signum, frame: time.sleep(_LONGER_THAN_THE_END_TAKES))
+
+
+@contextmanager
+def ended_with_server() -> Iterator[None]:
+    """End the run in one line where its temporary server ends under it: Prefect would try for minutes, then raise."""
+    over = threading.Event()
+    threading.Thread(target=_end_without_server, args=(over,), name="server", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _end_without_server(over: threading.Event) -> None:
+    import psutil
+
+    server: psutil.Process | None = None
+    while not over.wait(0.5):
+        with suppress(psutil.Error):
+            server = server or next((one for one in psutil.Process().children() if _is_server(one)), None)
+            if server is None or (server.is_running() and server.status() != psutil.STATUS_ZOMBIE):
+                continue
+        if not over.wait(1) and not _ending.is_set():  # a signal to the whole group ends server and run
+            _end_run(may_save=True)
+            print(
+                "\nerror: Prefect's temporary server ended; run the same command again to resume",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(1)
+
+
+def _is_server(process: psutil.Process) -> bool:
+    return "prefect.server" in " ".join(process.cmdline())
+
+
+def _end_run(*, may_save: bool) -> None:
+    _ending.set()
+    logging.disable(logging.CRITICAL)  # what fails now that the server was hit too is nobody's matter
+    for end_workers in tuple(at_signal):
+        end_workers(may_save)
+    _end_children()
+    remove_home()
 
 
 def end_worker_at_signal(save: Callable[[], None]) -> None:

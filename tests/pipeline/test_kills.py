@@ -1,4 +1,4 @@
-"""Kill -9 of a run's flow, worker or rank: no process is left, and the next run's table is an undisturbed one's."""
+"""Kill -9 of a run's flow, worker, rank or temporary server: none is left, and the next run's table is an undisturbed one's."""
 
 import csv
 import os
@@ -39,6 +39,10 @@ def worker(flow: int, home: Path) -> psutil.Process:
     return next(parent for parent in rank(flow, home).parents() if "forkserver" in " ".join(parent.cmdline()))
 
 
+def server(flow: int, home: Path) -> psutil.Process:
+    return named(running_in(home), "prefect.server")[0]
+
+
 def main_process(flow: int, home: Path) -> psutil.Process:
     return psutil.Process(flow)
 
@@ -59,8 +63,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("victim", "code"),
-    [(main_process, -signal.SIGKILL), (worker, 1), (rank, 1)],
-    ids=["flow", "worker", "rank"],
+    [(main_process, -signal.SIGKILL), (worker, 1), (rank, 1), (server, 1)],
+    ids=["flow", "worker", "rank", "server"],
 )
 def test_nothing_is_left_behind_and_the_next_run_completes_it(
     victim: Callable[[int, Path], psutil.Process],

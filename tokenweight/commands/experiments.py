@@ -80,5 +80,6 @@ def run_flow(flow: str, **parameters: Any) -> None:
     run = getattr(import_module(f"tokenweight.flows.{module}"), name)
     leave_errors_to_caller()
     embedded.end_at_signal()
-    run(**parameters)
+    with embedded.ended_with_server():
+        run(**parameters)
     embedded.keep_database()
