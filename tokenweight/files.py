@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 
+LISTING_SUFFIX = ".sha256"  # of a list of digests, which takes the place of a directory (pipeline/digests.py reads it)
+
 
 def check_writable(option: str, directory: Path) -> None:
     """UserError, before anything is computed, unless files can be written into `directory` (made where it is not)."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
 from tokenweight.recipes import Inputs, ResolvedRecipe, load_as, scaled
-from tokenweight.recipes.inputs import apply
+from tokenweight.recipes.inputs import apply, longest_input
 from tokenweight.recipes.recipe import Settings, cite, replace
 from tokenweight.recipes.schema import HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec
 
-_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
 LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
 _SAMPLES = {
@@ -103,8 +101,6 @@ def _context_tokens(name: str, settings: Settings) -> int:
         raise UserError(f"base {name}: give the longest input in tokens, `context`, with a model of the hub")
     path = Path(settings["base.path"].value) / "config.json" if kind == "local" else Path(settings["base.config"].value)
     path = shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path
-    config: dict[str, Any] = json.loads(path.read_text())
-    for field in _CONTEXT_FIELDS:
-        if isinstance(config.get(field), int) and config[field] > 0:
-            return int(config[field])
+    if tokens := longest_input(json.loads(path.read_text())):
+        return tokens
     raise UserError(f"base {name}: config.json does not say how long its input may be; give `context`")

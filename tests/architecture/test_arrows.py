@@ -57,11 +57,6 @@ OPTIONAL = (  # rooms that the core works without: test_optional_rooms.py
 ASKED_IN = ("tokenweight.commands.",)  # what the user asks for an optional room by
 COMMANDS = {"commands", "cli"}  # the top room, although its folder lies in the package: may import everything
 
-# Arrows that are broken today, each with what mends it. This list only shrinks: an entry that holds again is an error.
-BROKEN = {
-    "recipes -> pipeline": "a list of digests becomes a source of the pipeline, which inputs no longer read",
-}
-
 
 def room(module: str) -> str:
     """`tokenweight.corpus.novel` -> `corpus`; the package itself is the empty room."""
@@ -136,13 +131,12 @@ def test_rooms_import_one_way_only() -> None:
         for arrow, lines in arrows().items()
         if arrow.partition(" -> ")[2] not in ARROWS.get(arrow.partition(" -> ")[0], set())
     }
-    assert {arrow: lines for arrow, lines in wrong.items() if arrow not in BROKEN} == {}
-    assert BROKEN.keys() - wrong.keys() == set(), "mended: take it off the list"
+    assert wrong == {}
 
 
 def test_no_circle_is_left() -> None:
     edges: dict[str, set[str]] = {}
-    for arrow in arrows().keys() - BROKEN.keys():
+    for arrow in arrows():
         source, _, target = arrow.partition(" -> ")
         edges.setdefault(source, set()).add(target)
     assert circles(edges) == []

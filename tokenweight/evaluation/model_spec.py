@@ -15,9 +15,9 @@ from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import check_tokenizer, end_of_text, load_tokenizer
 from tokenweight.pipeline.make import SMALL_FILES
+from tokenweight.recipes.inputs import longest_input
 from tokenweight.recipes.schema import HubBase, LocalBase
 
-CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
@@ -142,8 +142,6 @@ def _check_positions(name: str, directory: Path, context_tokens: int) -> None:
 
 
 def _context_tokens(name: str, config: dict[str, Any]) -> int:
-    for values in (config, config.get("text_config") or {}):
-        for field in CONTEXT_FIELDS:
-            if isinstance(values.get(field), int) and values[field] > 0:
-                return int(values[field])
+    if tokens := longest_input(config):
+        return tokens
     raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")

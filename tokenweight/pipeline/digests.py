@@ -16,9 +16,8 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from tokenweight.errors import UserError
-from tokenweight.files import replace_file
+from tokenweight.files import LISTING_SUFFIX, replace_file
 
-SUFFIX = ".sha256"
 _LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
 
@@ -77,7 +76,7 @@ class Digests:
 
 def is_listing(path: Path) -> bool:
     """Whether `path` is a list of digests rather than a directory."""
-    return path.suffix == SUFFIX and path.is_file()
+    return path.suffix == LISTING_SUFFIX and path.is_file()
 
 
 def listed_files(listing: Path) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
-from tokenweight.pipeline.digests import SUFFIX
+from tokenweight.files import LISTING_SUFFIX
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import Settings, assignments, cite, nested, override, replace
 from tokenweight.recipes.scales import of_scale
@@ -20,6 +21,18 @@ _DATA = {
     **{field: f"evaluation.{field}.data" for field in ("mmlu", "bbh", "longbench")},
     **{field: f"evaluation.ruler.{field}" for field in ("haystack", "squad", "hotpotqa")},
 }
+
+
+_CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
+
+
+def longest_input(config: Mapping[str, Any]) -> int | None:
+    """The longest input in tokens that a model's config.json names, of a model of several parts that of its text."""
+    for values in (config, config.get("text_config") or {}):
+        for field in _CONTEXT_FIELDS:
+            if isinstance(values.get(field), int) and values[field] > 0:
+                return int(values[field])
+    return None
 
 
 class Inputs(Frozen):
@@ -77,7 +90,7 @@ def given_options(inputs: Inputs) -> tuple[str, ...]:
 
 def last_part(value: str) -> str:
     """What others may see of a path: of an absolute one the last part, of a list of digests its directory's name."""
-    value = value.removesuffix(SUFFIX)  # a list of digests stands for the directory
+    value = value.removesuffix(LISTING_SUFFIX)  # a list of digests stands for the directory
     kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
     return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
 
@@ -155,4 +168,6 @@ def _read_from(path: str, known: dict[str, Any]) -> dict[str, Any]:
 def _existing(option: str, path: str) -> str:
     if not Path(path).exists():
         raise UserError(f"{option} {path}: does not exist; give the path of an existing file or directory")
-    return str(Path(path).absolute() if path.endswith(SUFFIX) else Path(path).resolve())  # a link keeps its suffix
+    return str(
+        Path(path).absolute() if path.endswith(LISTING_SUFFIX) else Path(path).resolve()
+    )  # a link keeps its suffix
