@@ -227,10 +227,11 @@ def test_model_nll_keeps_no_cache_and_computes_no_entropy(make_llama, monkeypatc
     model = make_llama()
     head = install_head(model)
     assert head.training is model.training is False
-    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll_and_entropy", None)
     seen = []
     model.register_forward_pre_hook(lambda _, args, kwargs: seen.append(kwargs), with_kwargs=True)
-    model_nll(model, torch.randint(0, 50, (1, 12)))
+    with LargestTensor() as operations:
+        model_nll(model, torch.randint(0, 50, (1, 12)))
+    assert "sub_" not in operations.operations, "log-probabilities are for the entropy"
     assert seen[0]["use_cache"] is False
     assert head.request is None, "the head gives logits again"
 
@@ -372,7 +373,8 @@ def test_logits_changed_in_place_are_refused(make_llama):
 
 
 def test_a_head_that_gives_other_numbers_than_the_model_is_refused(make_llama, monkeypatch):
-    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll", lambda rows, *_, **__: torch.zeros(len(rows)))
+    zeros = lambda rows, *_, **__: (torch.zeros(len(rows)), None)  # noqa: E731
+    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll_and_entropy", zeros)
     with pytest.raises(ValueError, match=r"its NLL is \[.*\] for some tokens, that of its head \[0.0"):
         install_head(make_llama())
 

@@ -12,7 +12,7 @@ import torch
 from tokenweight.recipes.schema import Weighting
 from tokenweight.training.sequence_parallel import install_attention
 from tokenweight.weighting import install_head, plan_windows, score_windows
-from tokenweight.weighting.head import model_nll_and_entropy, shard_nll
+from tokenweight.weighting.head import model_nll_and_entropy
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
 
@@ -117,8 +117,7 @@ def test_rows_are_spread_evenly(threads, count):
 def test_nll_of_shards_is_that_of_the_whole(make_llama, threads, ids, entropy):
     models = [prepared(make_llama) for _ in range(PROCESSES + 1)]
     expected = model_nll_and_entropy(models[-1], ids)
-    asked = {"with_entropy": True} if entropy else {}
-    parts = threads.run(lambda shard: shard_nll(models[shard.rank], ids, shard, **asked))
+    parts = threads.run(lambda shard: model_nll_and_entropy(models[shard.rank], ids, shard=shard, with_entropy=entropy))
     torch.testing.assert_close(torch.cat([nll for nll, _ in parts], 1), expected[0], rtol=1e-5, atol=1e-5)
     if entropy:
         torch.testing.assert_close(torch.cat([e for _, e in parts], 1), expected[1], rtol=1e-5, atol=1e-5)
@@ -130,7 +129,7 @@ def test_attention_that_ignores_shards_is_refused(make_llama, ids):
     model = make_llama()
     install_head(model)
     with pytest.raises(ValueError, match="would not see each other"):
-        shard_nll(model, ids, SequenceShard(TOKENS, 0, PROCESSES))
+        model_nll_and_entropy(model, ids, shard=SequenceShard(TOKENS, 0, PROCESSES))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import torch
 
 from tokenweight.recipes.schema import Weighting
 from tokenweight.weighting import install_head, model_nll, plan_windows, score_windows, token_weights, weighted_step
+from tokenweight.weighting import step as step_module
 
 PLAN = plan_windows(48, 16, 12)
 
@@ -87,6 +88,10 @@ def test_a_frozen_scorer_keeps_its_first_window(model):
 
 @pytest.mark.parametrize("weighting", [Weighting(score="mile"), Weighting(postprocessing="dense", lambda_=0.5)])
 def test_the_entropy_is_computed_for_mile_only(model, monkeypatch, weighting):
-    monkeypatch.setattr("tokenweight.weighting.step.model_nll_and_entropy", None)
+    ours, asked = step_module.model_nll_and_entropy, []
+    monkeypatch.setattr(
+        step_module, "model_nll_and_entropy", lambda *given, **named: asked.append(named) or ours(*given, **named)
+    )
     ids = sequences()
     weighted_step(model, ids, weighting, sequence_ids=[0, 1], seed=0, short_nll=torch.rand(2, 47))
+    assert [named["with_entropy"] for named in asked] == [False]

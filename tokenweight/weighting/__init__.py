@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from tokenweight.weighting.head import model_nll as model_nll
     from tokenweight.weighting.head import per_token_nll as per_token_nll
     from tokenweight.weighting.hf import add_token_weighting as add_token_weighting
-    from tokenweight.weighting.loss import weighted_nll as weighted_nll
     from tokenweight.weighting.settings import Weighting as Weighting
     from tokenweight.weighting.step import weighted_step as weighted_step
     from tokenweight.weighting.weights import token_weights as token_weights
+    from tokenweight.weighting.weights import weighted_nll as weighted_nll
     from tokenweight.weighting.windows import plan_windows as plan_windows
     from tokenweight.weighting.windows import score_windows as score_windows
 
@@ -27,7 +27,7 @@ _HOMES = {
     "plan_windows": "windows",
     "score_windows": "windows",
     "token_weights": "weights",
-    "weighted_nll": "loss",
+    "weighted_nll": "weights",
     "weighted_step": "step",
 }
 __all__ = list(_HOMES)

@@ -8,8 +8,6 @@ Rows of zero gradient (sparse weights) are skipped, which is exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,7 +39,9 @@ def per_token_nll(
     of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16.
     Raises ValueError where shapes do not fit.
     """
-    return _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, rounding, with_entropy=False)[0]
+    return per_token_nll_and_entropy(
+        hidden, weight, labels, bias=bias, chunk_rows=chunk_rows, rounding=rounding, with_entropy=False
+    )[0]
 
 
 def per_token_nll_and_entropy(
@@ -52,11 +52,34 @@ def per_token_nll_and_entropy(
     bias: Tensor | None = None,
     chunk_rows: int = 2048,
     rounding: Rounding = "none",
-) -> tuple[Tensor, Tensor]:
+    with_entropy: bool = True,
+) -> tuple[Tensor, Tensor | None]:
     """As :func:`per_token_nll`, and the entropy (nats, fp32 [rows], a constant) of each prediction, for MiLe."""
-    nll, entropy = _nll_and_entropy(hidden, weight, labels, bias, chunk_rows, rounding, with_entropy=True)
-    assert entropy is not None
-    return nll, entropy
+    if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
+        raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be [rows, d] and [V, d]")
+    if labels.shape != hidden.shape[:1]:
+        raise ValueError(f"labels {tuple(labels.shape)} must be one per row of hidden {tuple(hidden.shape)}")
+    if chunk_rows < 1:
+        raise ValueError(f"chunk_rows must be positive, not {chunk_rows}")
+    kind = hidden.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    if kind == "cpu":
+        chunk_rows = min(chunk_rows, max(64, CPU_CHUNK_BYTES // (4 * weight.shape[0])))
+    outputs: tuple[Tensor, Tensor | None] = _TokenNLL.apply(  # type: ignore[no-untyped-call]
+        hidden.to(dtype), weight, bias, labels, chunk_rows, rounding, with_entropy
+    )
+    return outputs
+
+
+@dataclass
+class NLLRequest:
+    """Which positions of a forward pass to score: position start + i predicts labels[:, i]."""
+
+    labels: Tensor  # int64 [B, C]
+    start: int = 0
+    with_entropy: bool = False
+    entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
+    answered: tuple[Tensor, int] | None = None  # the answer, and how often it had been written to
 
 
 class TokenNLLHead(nn.Linear):
@@ -71,44 +94,22 @@ class TokenNLLHead(nn.Linear):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, d] -> logits [B, T, V], or with a request pending fp32 NLL [B, C]."""
-        if self.request is None:
+        asked = self.request
+        if asked is None:
             return super().forward(hidden)
-        return self.request.answer(hidden, self.weight, self.bias, self.rounding)
-
-    @contextmanager
-    def answering(self, request: NLLRequest) -> Iterator[None]:
-        """Answer `request` instead of giving logits while the context is open."""
-        self.request = request
-        try:
-            yield
-        finally:
-            self.request = None
-
-
-@dataclass
-class NLLRequest:
-    """Which positions of a forward pass to score: position start + i predicts labels[:, i]."""
-
-    labels: Tensor  # int64 [B, C]
-    start: int
-    with_entropy: bool
-    entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
-    answered: tuple[Tensor, int] | None = None  # the answer, and how often it had been written to
-
-    def answer(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
-        """Fp32 NLL [B, C] of the labels."""
-        nll = self._nll(hidden, weight, bias, rounding)
-        self.answered = nll.detach(), nll._version
+        shape = asked.labels.shape
+        rows = hidden[:, asked.start : asked.start + shape[1]].reshape(-1, hidden.shape[-1])
+        nll, entropy = per_token_nll_and_entropy(
+            rows,
+            self.weight,
+            asked.labels.reshape(-1),
+            bias=self.bias,
+            rounding=self.rounding,
+            with_entropy=asked.with_entropy,
+        )
+        nll, asked.entropy = nll.view(shape), None if entropy is None else entropy.view(shape)
+        asked.answered = nll.detach(), nll._version
         return nll
-
-    def _nll(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
-        shape = self.labels.shape
-        rows = hidden[:, self.start : self.start + shape[1]].reshape(-1, hidden.shape[-1])
-        if not self.with_entropy:
-            return per_token_nll(rows, weight, self.labels.reshape(-1), bias=bias, rounding=rounding).view(shape)
-        nll, entropy = per_token_nll_and_entropy(rows, weight, self.labels.reshape(-1), bias=bias, rounding=rounding)
-        self.entropy = entropy.view(shape)
-        return nll.view(shape)
 
 
 def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
@@ -179,30 +180,24 @@ def model_nll(model: nn.Module, token_ids: Tensor, start: int = 0, stop: int | N
     stop = token_ids.shape[1] - 1 if stop is None else stop
     if not 0 <= start < stop < token_ids.shape[1]:
         raise ValueError(f"positions [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
-    request = NLLRequest(token_ids[:, start + 1 : stop + 1], start, with_entropy=False)
-    return _ask(model, request, token_ids)
+    return _ask(model, NLLRequest(token_ids[:, start + 1 : stop + 1], start), token_ids)
 
 
-def model_nll_and_entropy(model: nn.Module, token_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """All of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant)."""
-    request = NLLRequest(token_ids[:, 1:], 0, with_entropy=True)
-    nll = _ask(model, request, token_ids)
-    assert request.entropy is not None
-    return nll, request.entropy
-
-
-def shard_nll(
-    model: nn.Module, token_ids: Tensor, shard: SequenceShard, *, with_entropy: bool = False
+def model_nll_and_entropy(
+    model: nn.Module, token_ids: Tensor, *, shard: SequenceShard | None = None, with_entropy: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Our predictions of :func:`model_nll` (fp32 [B, C]) where processes share a sequence; the entropy if asked for.
+    """All of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant) unless it is not wanted.
 
-    token_ids: the whole sequences, int64 [B, N], the same on all of them. `model` has the attention of
-    tokenweight.training.sequence_parallel. Raises ValueError where its layers have not exchanged anything: their
-    NLLs would be those of shards without the rest.
+    Where processes share a sequence (`shard`), our predictions [B, C] of both: token_ids are the whole sequences, the
+    same on all of them, and `model` has the attention of tokenweight.training.sequence_parallel. Raises ValueError where
+    its layers have not exchanged anything: their NLLs would be those of shards without the rest.
     """
+    if shard is None:
+        request = NLLRequest(token_ids[:, 1:], with_entropy=with_entropy)
+        return _ask(model, request, token_ids), request.entropy
     labels = token_ids[:, shard.own_predictions.start + 1 : shard.own_predictions.stop + 1]
     positions = torch.arange(shard.own_tokens.start, shard.own_tokens.stop, device=token_ids.device)
-    request, before = NLLRequest(labels, 0, with_entropy), shard.exchanges
+    request, before = NLLRequest(labels, with_entropy=with_entropy), shard.exchanges
     nll = _ask(model, request, token_ids[:, shard.own_tokens], position_ids=positions[None], sequence_shard=shard)
     if shard.exchanges == before:
         raise ValueError("the model's attention does not take a sequence_shard: its shards would not see each other")
@@ -213,33 +208,12 @@ def _ask(model: nn.Module, request: NLLRequest, token_ids: Tensor, **inputs: Any
     head = next((m for m in model.modules() if isinstance(m, TokenNLLHead)), None)
     if head is None:
         raise ValueError("the model has no TokenNLLHead: call install_head(model) first")
-    with head.answering(request):
+    head.request = request
+    try:
         nll: Tensor = model(input_ids=token_ids, use_cache=False, **inputs).logits
+    finally:
+        head.request = None
     return nll
-
-
-def _nll_and_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    bias: Tensor | None,
-    chunk_rows: int,
-    rounding: Rounding,
-    *,
-    with_entropy: bool,
-) -> tuple[Tensor, Tensor | None]:
-    if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
-        raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be [rows, d] and [V, d]")
-    if labels.shape != hidden.shape[:1]:
-        raise ValueError(f"labels {tuple(labels.shape)} must be one per row of hidden {tuple(hidden.shape)}")
-    if chunk_rows < 1:
-        raise ValueError(f"chunk_rows must be positive, not {chunk_rows}")
-    kind = hidden.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-    outputs: tuple[Tensor, Tensor | None] = _TokenNLL.apply(  # type: ignore[no-untyped-call]
-        hidden.to(dtype), weight, bias, labels, _rows_per_chunk(hidden, weight, chunk_rows), rounding, with_entropy
-    )
-    return outputs
 
 
 class _TokenNLL(torch.autograd.Function):
@@ -261,7 +235,8 @@ class _TokenNLL(torch.autograd.Function):
         entropy = torch.empty_like(nll) if with_entropy else None
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
-            for chunk in _chunks(hidden.shape[0], rows):
+            for start in range(0, len(hidden), rows):
+                chunk = slice(start, start + rows)
                 logits = _logits(hidden[chunk], matrix, bias, rounding)
                 normaliser[chunk] = torch.logsumexp(logits, dim=-1)
                 nll[chunk] = normaliser[chunk] - logits.gather(1, labels[chunk, None])[:, 0]
@@ -290,7 +265,8 @@ class _TokenNLL(torch.autograd.Function):
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
-            for chunk in _chunks(hidden.shape[0], ctx.rows):
+            for start in range(0, len(hidden), ctx.rows):
+                chunk = slice(start, start + ctx.rows)
                 log_p = _logits(hidden[chunk], matrix, bias, ctx.rounding).sub_(normaliser[chunk, None])
                 d_logits = (_round_to_bf16(log_p) if rounds else log_p).exp_()
                 d_logits.scatter_add_(1, labels[chunk, None], -torch.ones_like(d_logits[:, :1]))
@@ -301,29 +277,15 @@ class _TokenNLL(torch.autograd.Function):
                     d_bias += d_logits.sum(dim=0)
                 d_logits = d_logits.to(matrix.dtype)
                 d_hidden[chunk] = d_logits @ matrix
-                if d_weight is not None:
-                    _add_product(d_weight, d_logits.t(), hidden[chunk])
+                if d_weight is not None and d_logits.dtype == torch.float32:
+                    d_weight.addmm_(d_logits.t(), hidden[chunk].float())
+                elif d_weight is not None:
+                    torch.addmm(d_weight, d_logits.t(), hidden[chunk], out_dtype=torch.float32, out=d_weight)
         if not all_rows:
             d_hidden = torch.zeros_like(ctx.saved_tensors[0]).index_copy_(0, wanted, d_hidden)
-        return (
-            d_hidden,
-            None if d_weight is None else d_weight.to(weight.dtype),
-            None if d_bias is None else d_bias.to(bias.dtype),
-            None,
-            None,
-            None,
-            None,
-        )
-
-
-def _rows_per_chunk(hidden: Tensor, weight: Tensor, chunk_rows: int) -> int:
-    if hidden.device.type != "cpu":
-        return chunk_rows
-    return min(chunk_rows, max(64, CPU_CHUNK_BYTES // (4 * weight.shape[0])))
-
-
-def _chunks(total: int, rows: int) -> Iterator[slice]:
-    return (slice(start, min(start + rows, total)) for start in range(0, total, rows))
+        d_weight = None if d_weight is None else d_weight.to(weight.dtype)
+        d_bias = None if d_bias is None else d_bias.to(bias.dtype)
+        return d_hidden, d_weight, d_bias, None, None, None, None
 
 
 def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
@@ -342,11 +304,3 @@ def _logits(hidden: Tensor, matrix: Tensor, bias: Tensor | None, rounding: Round
 def _round_to_bf16(values: Tensor) -> Tensor:
     """Round fp32 values to what bf16 can hold, in place."""
     return values.copy_(values.bfloat16())
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total (fp32, in place) += left @ right."""
-    if left.dtype == torch.float32:
-        total.addmm_(left, right.float())
-    else:
-        torch.addmm(total, left, right, out_dtype=torch.float32, out=total)

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from tokenweight.weighting.head import install_head
 from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.step import weighted_step
-from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
+from tokenweight.weighting.windows import plan_windows, score_windows
 
 SHORT_NLL = "short_nll"
 _IGNORED = -100  # the label of a token that is not learned, as everywhere in transformers
@@ -44,7 +45,8 @@ def add_token_weighting(
             with holes, or labels that are neither the tokens nor -100.
     """
     install_head(trainer.model)
-    _keep_column(trainer)
+    trainer._set_signature_columns_if_needed()
+    trainer._signature_columns.append(SHORT_NLL)  # a Trainer removes columns that the model's forward does not name
     weighted_sums = _WeightedEvaluation(trainer)
 
     def compute_loss(
@@ -66,18 +68,22 @@ def add_token_weighting(
                         windows_per_batch=windows_per_batch,
                         first_window=False,
                     )
+        own_first_window = None
+        if (
+            unfrozen or weighting.score == "long_ce"
+        ):  # a plan whose first window is that of every document, however short
+            longest = max(documents.lengths)
+            stride = min(stride_tokens, short_tokens - 1, longest - 1)
+            own_first_window = plan_windows(longest, min(short_tokens, longest), stride)
+        own_ids = [ids[:length] for ids, length in zip(documents.token_ids, documents.lengths, strict=True)]
         step = weighted_step(
             model,
             documents.token_ids,
             weighting,
-            sequence_ids=[
-                _content_id(ids[:length]) for ids, length in zip(documents.token_ids, documents.lengths, strict=True)
-            ],
+            sequence_ids=[_content_id(ids) for ids in own_ids],
             seed=seed,
             short_nll=short_nll,
-            own_first_window=_first_window(documents, short_tokens, stride_tokens)
-            if unfrozen or weighting.score == "long_ce"
-            else None,
+            own_first_window=own_first_window,
             scored=documents.scored,
         )
         loss = step.loss
@@ -114,18 +120,15 @@ def _documents(inputs: dict[str, Tensor]) -> _Documents:
             f"labels: differ from input_ids where they are not {_IGNORED}; weights are of the text's own tokens"
         )
     places = [(row, start, stop) for row in range(len(ids)) for start, stop in _spans(inputs, row) if stop - start > 1]
-    lengths = [stop - start for _, start, stop in places]
     if not places:
         raise ValueError("input_ids: the batch has no document of two tokens or more")
-    token_ids = ids.new_zeros(len(places), max(lengths))
-    scored = torch.zeros(len(places), max(lengths) - 1, dtype=torch.bool, device=ids.device)
-    short = None if short_nll is None else short_nll.new_zeros(scored.shape)
-    for document, (row, start, stop) in enumerate(places):
-        token_ids[document, : stop - start] = ids[row, start:stop]
-        scored[document, : stop - start - 1] = True if labels is None else labels[row, start + 1 : stop] != _IGNORED
-        if short is not None and short_nll is not None:
-            short[document, : stop - start - 1] = short_nll[row, start : stop - 1]
-    return _Documents(token_ids, lengths, scored, short)
+
+    def padded(values: Tensor, first: int = 0, last: int = 0) -> Tensor:
+        return pad_sequence([values[row, start + first : stop - last] for row, start, stop in places], batch_first=True)
+
+    counts = torch.ones_like(ids, dtype=torch.bool) if labels is None else labels != _IGNORED
+    short = None if short_nll is None else padded(short_nll, last=1)
+    return _Documents(padded(ids), [stop - start for _, start, stop in places], padded(counts, first=1), short)
 
 
 def _spans(inputs: dict[str, Tensor], row: int) -> list[tuple[int, int]]:
@@ -148,12 +151,6 @@ def _spans(inputs: dict[str, Tensor], row: int) -> list[tuple[int, int]]:
     if positions is not None:
         starts += [start for start in (positions[row] == 0).nonzero()[:, 0].tolist() if first < start < stop]
     return list(zip(starts, [*starts[1:], stop], strict=True))
-
-
-def _first_window(documents: _Documents, short_tokens: int, stride_tokens: int) -> WindowPlan:
-    """A plan whose first window is that of every document, however short."""
-    longest = max(documents.lengths)
-    return plan_windows(longest, min(short_tokens, longest), min(stride_tokens, short_tokens - 1, longest - 1))
 
 
 class _WeightedEvaluation:
@@ -182,12 +179,6 @@ class _WeightedEvaluation:
         """Count a batch of so many samples."""
         self.total += float(loss) * samples
         self.samples += samples
-
-
-def _keep_column(trainer: Any) -> None:
-    """Have the Trainer hand on the frozen scores: it removes columns that the model's forward does not name."""
-    trainer._set_signature_columns_if_needed()
-    trainer._signature_columns.append(SHORT_NLL)
 
 
 def _content_id(token_ids: Tensor) -> int:

@@ -5,23 +5,13 @@ Pure functions on fp32 [B, M]; M is the number of predictions (the paper's sum t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-
-class Choice(Protocol):
-    """A way to choose tokens by their scores [B, M]: weights [B, M], 0 where a token is not chosen."""
-
-    def __call__(self, scores: Tensor, kappa: float, *, sequence_ids: Sequence[int], seed: int) -> Tensor: ...
-
-
-def uniform(scores: Tensor) -> Tensor:
-    """Every token counts the same: ones [B, M]."""
-    return torch.ones_like(scores)
+Choice = Callable[..., Tensor]  # called as `sparse` is, whose place it takes
 
 
 def dense(scores: Tensor, lambda_: float) -> Tensor:
@@ -55,9 +45,8 @@ def sparse(scores: Tensor, kappa: float, *, sequence_ids: Sequence[int], seed: i
     count = max(1, round(kappa * predictions))
     weights = torch.zeros_like(scores)
     for row, sequence_id in enumerate(sequence_ids):
-        shuffled = torch.from_numpy(np.random.default_rng([seed, sequence_id]).permutation(predictions)).to(
-            scores.device
-        )
+        permutation = np.random.default_rng([seed, sequence_id]).permutation(predictions)
+        shuffled = torch.from_numpy(permutation).to(scores.device)
         order = torch.sort(scores[row, shuffled], descending=True, stable=True).indices
         weights[row, shuffled[order[:count]]] = predictions / count
     return weights

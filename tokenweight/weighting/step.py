@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tokenweight.weighting.head import model_nll, model_nll_and_entropy, shard_nll
-from tokenweight.weighting.loss import weighted_nll
+from tokenweight.weighting.head import model_nll_and_entropy
 from tokenweight.weighting.postprocess import Choice, sparse
 from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.shards import SequenceShard
-from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.weights import token_weights, weighted_nll
 from tokenweight.weighting.windows import WindowPlan
 
 
@@ -49,15 +48,9 @@ def weighted_step(
     of its group are given the same sequences and share them; the mean of their gradients is that of the whole.
     `scored`, bool [B, M]: the predictions that count, where some do not (padding, prompts); the loss is their mean.
     """
-    needs_entropy = weighting.score == "mile" and weighting.postprocessing != "uniform"
     # 1. Long context, with gradient.
-    entropy: Tensor | None = None
-    if shard is not None:
-        nll, entropy = shard_nll(model, token_ids, shard, with_entropy=needs_entropy)
-    elif needs_entropy:
-        nll, entropy = model_nll_and_entropy(model, token_ids)
-    else:
-        nll = model_nll(model, token_ids)
+    needs_entropy = weighting.score == "mile" and weighting.postprocessing != "uniform"
+    nll, entropy = model_nll_and_entropy(model, token_ids, shard=shard, with_entropy=needs_entropy)
     long_nll = nll.detach()
     if shard is not None:  # weights look at all predictions
         long_nll = shard.gather(nll)

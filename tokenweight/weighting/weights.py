@@ -1,4 +1,4 @@
-"""From two NLLs to token weights: scoring, then postprocessing (Section 3)."""
+"""From two NLLs to token weights, scoring, then postprocessing (Section 3); and the weighted criterion (Eq. 2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tokenweight.weighting.postprocess import Choice, dense, sparse, uniform
+from tokenweight.weighting.postprocess import Choice, dense, sparse
 from tokenweight.weighting.scores import token_scores
 from tokenweight.weighting.settings import Weighting
 
@@ -51,7 +51,7 @@ def token_weights(
         if not bool(tensor.isfinite().all()):
             raise FloatingPointError(f"{name} is not finite")
     if weighting.postprocessing == "uniform":
-        return uniform(tensors["long_nll"])
+        return torch.ones_like(tensors["long_nll"])
     scores = token_scores(
         weighting.score,
         tensors["long_nll"],
@@ -67,3 +67,14 @@ def token_weights(
         assert weighting.kappa is not None
         return choose(scores, weighting.kappa, sequence_ids=sequence_ids, seed=seed)
     return scores  # "raw": the score is the weight
+
+
+def weighted_nll(nll: Tensor, weights: Tensor) -> Tensor:
+    """Mean over predictions of weight * NLL, then mean over sequences (Eq. 2): a scalar, in nats.
+
+    nll [B, M] with gradient; weights [B, M] are constants. All sequences have the same length, so that each
+    prediction counts by its weight alone; raises ValueError where the shapes say otherwise.
+    """
+    if nll.ndim != 2 or nll.shape != weights.shape:
+        raise ValueError(f"nll {tuple(nll.shape)} and weights {tuple(weights.shape)} must be the same [B, M]")
+    return (weights.detach() * nll).mean(dim=1).mean()
