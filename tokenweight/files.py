@@ -32,10 +32,13 @@ def write_files(contents: Mapping[Path, str | bytes], where: str, instead: str =
 
 
 def replace_file(path: Path, content: str | bytes) -> None:
-    """Write a file (text as UTF-8) complete or not at all."""
+    """Write a file (text as UTF-8) complete or not at all, also where the machine loses its power."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        with temporary.open("wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tokenweight.commands.plan import print_plan
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.model_configs import LLAMA3_8B_ID, config_of, parameters, published_config
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact
-from tokenweight.planning.requirements import needs
-from tokenweight.planning.view import plan_rows, print_plan
+from tokenweight.planning.view import needs, plan_rows
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, planned_execution
 from tokenweight.recipes.schema import Scale

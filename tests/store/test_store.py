@@ -149,7 +149,7 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     assert victim.stdout is not None
     victim.stdout.readline()
     store = Store(tmp_path)
-    assert store.state(IDENTITY).kind == "held"
+    assert store.state(IDENTITY).kind == "being made"
     os.kill(victim.pid, signal.SIGKILL)
     victim.wait()
     assert store.state(IDENTITY).kind == "missing"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
+from rich.filesize import decimal
 
 from tokenweight.commands.command import command
 from tokenweight.commands.showing import print_json, print_table
 from tokenweight.flat import Part
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.store import open_store
-from tokenweight.planning.costs import stage_cost, summed
+from tokenweight.planning.costs import GPU, stage_cost, summed
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_checkpoints, check_execution
-from tokenweight.planning.view import plan_rows, print_plan
-from tokenweight.recipes import load, load_all
+from tokenweight.planning.view import plan_rows
+from tokenweight.recipes import load, load_all, names
 from tokenweight.recipes.execution import default_execution, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
@@ -36,6 +39,7 @@ from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.find import targets_of
 from tokenweight.tasks.experiments import plan_texts
 
+_NAMED = 8  # recipes of one row of the table
 ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
 # Table 6 is measured, not trained.
 TABLE_6 = {
@@ -68,7 +72,8 @@ def plan(
     like = wanted[0].like
     given = choices or execution  # else the scale's own, which need not run on this machine
     chosen = planned_execution(like, execution, **choices) if given else default_execution(like)
-    content, entries = plan_rows(" ".join(experiments), scale, parts, left_out, place, chosen)
+    title = wanted[0].name if len(wanted) == 1 else " ".join(experiments)
+    content, entries = plan_rows(title, scale, parts, left_out, place, chosen)
     if given:
         check_execution(entries, chosen)
     if as_json:
@@ -123,40 +128,79 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     `recipes` are the rows' models, `trained` those that are trained; `in_store` how many of these the store holds at
     `scale`. `paper` counts a recipe of several targets once.
     """
-    everything = sorted({recipe for name in TARGETS for recipe in get_target(name).recipes})
-    trained = Planner(store).graph(load_all(everything, scale), ()).trained
+    trained = Planner(store).graph(load_all(names(), scale), ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "complete"}
-    at_paper = {each.recipe.name: each for each in load_all(everything, "paper")}
-    execution = default_execution("paper")
-
-    def entry(name: str, place: str, shows: str, recipes: tuple[str, ...], seeds: int = 1) -> dict[str, Any]:
+    at_paper, execution = {each.recipe.name: each for each in load_all(names(), "paper")}, default_execution("paper")
+    every = {name: get_target(name) for name in TARGETS}
+    shown = [
+        (name, one.paper_place or "not in the paper", one.title.partition(" (")[0], one.recipes, one.seeds)
+        for name, one in every.items()
+    ]
+    of_paper = tuple(dict.fromkeys(recipe for name in targets_of(ALL) for recipe in every[name].recipes))
+    place = "all of the paper but Table 6"
+    shown.append((ALL, place, f"{place.capitalize()}, each recipe trained once", of_paper, 1))
+    entries = list[dict[str, Any]]()
+    for name, place, shows, recipes, seeds in shown:
         nodes = Planner(store).graph([at_paper[recipe] for recipe in recipes], ()).artifacts
         hours = summed(stage_cost(node, execution) for node in nodes).gpu_hours or 0.0
-        return {
-            "name": name,
-            "place": place,
-            "shows": shows,
-            "recipes": list(recipes),
-            "seeds": seeds,
-            "trained": sum(recipe in trained for recipe in recipes),
-            "in_store": sum(recipe in there for recipe in recipes),
-            "gpu_hours": round(seeds * hours, 1),
-        }
-
-    entries = [TABLE_6]
-    for name in TARGETS:
-        target = get_target(name)
-        shows = target.title.partition(" (")[0]
-        entries.append(entry(name, target.paper_place or "not in the paper", shows, target.recipes, target.seeds))
-    entries.sort(key=_order)
-    whole = tuple(dict.fromkeys(recipe for name in targets_of(ALL) for recipe in get_target(name).recipes))
-    entries.append(
-        entry(ALL, "all of the paper but Table 6", "All of the paper but Table 6, each recipe trained once", whole)
-    )
+        entry = {"name": name, "place": place, "shows": shows, "recipes": list(recipes), "seeds": seeds}
+        entry |= {"trained": len(trained.keys() & set(recipes)), "in_store": len(there & set(recipes))}
+        entries.append({**entry, "gpu_hours": round(seeds * hours, 1)})
+    entries.insert(TARGETS.index("table-7"), TABLE_6)
     return {"scale": scale, "targets": entries, "assumptions": [ASSUMPTION]}
 
 
-def _order(row: dict[str, Any]) -> tuple[bool, str, int]:
-    """Tables, then figures, by number; what the paper does not have comes last."""
-    kind, _, number = row["name"].partition("-")
-    return not number.isdecimal(), {"table": "a"}.get(kind, kind), int(number) if number.isdecimal() else 0
+def print_plan(plan: dict[str, Any], everything: bool) -> None:
+    """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
+    title = f"{plan['target']} at scale {plan['scale']}, store {plan['store']}"
+    if everything or not plan["targets"]:
+        headings = ("stage", "artifact", "action", "reason", f"{GPU} hours", "for")
+        print_table(headings, _artifact_rows(plan["artifacts"]), title)
+    if plan["targets"]:
+        rows = []
+        for one in (*plan["targets"], {**plan, "target": "shared once"}):  # what they share counts once in the sum
+            new = f" ({one['added']['trained']})" if "added" in one else ""
+            counts = str(one["run"]), str(one["reuse"]), f"{one['trained']}{new}"
+            rows.append((one["target"], *counts, _hours([one["to_run"]]), decimal(int(one["to_run"]["disk_bytes"]))))
+        print_table(("target", "run", "reuse", "train (new)", f"{GPU} hours", "disk"), rows, title, numbers_from=1)
+    cost, waiting = plan["to_run"], sum(row["action"] == "wait" for row in plan["artifacts"])
+    print(f"{plan['run']} to run, {plan['reuse']} to reuse, {waiting} to wait for")
+    if cost["gpu_hours"] is not None:
+        print(f"GPU-hours: {cost['gpu_hours']:,.0f} on {GPU} (how they are estimated: docs/plan.md)")
+    if cost["disk_bytes"]:
+        passing = decimal(int(cost["passing_bytes"]))
+        beside = f", and {passing} beside them while one trains" if cost["passing_bytes"] else ""
+        print(f"disk: {decimal(int(cost['disk_bytes']))}{beside}")
+    if cost["memory_bytes"] is not None:
+        print(f"memory: {decimal(int(cost['memory_bytes']))} at most on each of {plan['processes']} GPUs")
+    if cost["unknown"]:
+        print("not known:", ", ".join(f"{what} ({count})" for what, count in cost["unknown"].items()))
+    if fetched := [need["name"] for need in plan["needs"] if need["status"] == "fetch"]:
+        print("to be fetched from the hub:", ", ".join(fetched))
+    for need in plan["needs"]:
+        if need["status"] == "missing":
+            named = "" if need["detail"].startswith(need["name"]) else f"{need['kind']} {need['name']}, "
+            print(f"missing: {named}{need['detail']}")
+
+
+def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Evaluations of a checkpoint and prepared prompts of a benchmark are summed up, everything else is named."""
+    everyone = {recipe for row in rows for recipe in row["recipes"]}
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        name = row["address"].partition("/")[2]
+        summed_up = {"evaluate": name.partition("--")[0], "prepare": row["benchmark"]}.get(row["stage"], name)
+        groups.setdefault((row["stage"], summed_up, row["action"], row["reason"]), []).append(row)
+    for (stage, name, action, reason), members in groups.items():
+        units = Counter(row["benchmark"] for row in members if row["benchmark"])
+        counts = ", ".join(f"{benchmark} {count}" for benchmark, count in units.items())
+        recipes = [recipe.partition("/")[2] for recipe in members[0]["recipes"]]
+        wanted = ", ".join(recipes) if len(recipes) <= _NAMED else f"{len(recipes)} recipes"
+        wanted = "all" if len(recipes) == len(everyone) else wanted
+        hours = _hours([row["cost"] for row in members if action == "run"])
+        yield stage, f"{len(members)} units ({counts})" if units else name, action, reason, hours, wanted
+
+
+def _hours(costs: Sequence[dict[str, Any]]) -> str:
+    known = [cost["gpu_hours"] for cost in costs if cost["gpu_hours"] is not None]
+    return f"{sum(known):,.0f}" if known else "-"

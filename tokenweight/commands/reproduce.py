@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
 from tokenweight.commands.command import command
-from tokenweight.commands.experiments import make_and_show, results_directory
-from tokenweight.commands.showing import note, show
+from tokenweight.commands.experiments import make_and_show
+from tokenweight.commands.showing import note
 from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for, planned_execution
@@ -23,9 +23,6 @@ from tokenweight.recipes.options import (
     ScaleOption,
     SeedsOption,
 )
-
-if TYPE_CHECKING:
-    from tokenweight.flows.pool import Pool
 
 MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
 
@@ -49,9 +46,14 @@ def reproduce(
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     note(*left_out)
     chosen = partial(planned_execution if options.pool else execution_for, wanted[0].like, execution, **choices)
-    texts = [str(Path(text).resolve()) if text.endswith((".yaml", ".yml")) else text for text in experiments]
-    given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
-    make_and_show(wanted, place, options, chosen, pool=_pool(options, experiment=" ".join(texts), **given))
+    pool = None
+    if options.pool:
+        from tokenweight.flows.pool import Pool
+
+        texts = [str(Path(text).resolve()) if text.endswith((".yaml", ".yml")) else text for text in experiments]
+        given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
+        pool = Pool(options.pool, options.at_once, {"experiment": " ".join(texts), **given})
+    make_and_show(wanted, place, options, chosen, pool=pool)
 
 
 @command
@@ -85,42 +87,24 @@ def sweep(
     choices: Choices,
     execution: ExecutionOption = (),
 ) -> None:
-    """A user's experiment that is written on the command line."""
-    from tokenweight.planning.experiments import plan_experiment
-    from tokenweight.planning.plan import check_before_running
-    from tokenweight.planning.view import plan_rows, print_plan
+    """A user's experiment that is written on the command line: its text is what `plan`, `report` and `reproduce` take."""
+    from tokenweight.commands.plan import plan
+    from tokenweight.commands.report import report
     from tokenweight.recipes.recipe import chosen_names
     from tokenweight.reports.targets.find import find_experiments
     from tokenweight.reports.targets.schema import SWEPT_ON
     from tokenweight.reports.targets.typed import sweep_experiment
-    from tokenweight.tasks.experiments import write_tables
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")
-    place = open_store(options.store)
     benchmarks = chosen_names("--measures", measures, MEASURES) if measures else SWEPT_ON
     user = sweep_experiment(recipes, over, members, benchmarks, name)
-    (resolved,), _ = find_experiments([user], scale, inputs)
-    planned = plan_experiment(resolved, place)
-    if report_only:
-        show(*write_tables(planned, place, results_directory(options.out), options.figures))
-        return
-    not_here = dry_run or options.pool
-    chosen = partial(planned_execution if not_here else execution_for, planned.like, execution, **choices)
-    if dry_run:
-        parts = {planned.name: planned.graph}
-        print_plan(plan_rows(planned.name, scale, parts, [], place, chosen())[0], everything=False)
-        check_before_running([planned.graph], place, chosen())
-        return
+    find_experiments([user], scale, inputs)  # what is wrong is named as the options name it, not by lines of the text
     text = user.model_dump_json(indent=1, exclude_defaults=True)
-    given = {"scale": scale, "execution": execution, **choices, **inputs.model_dump()}
-    make_and_show([planned], place, options, chosen, pool=_pool(options, experiment=text, **given))
-
-
-def _pool(options: RunOptions, **parameters: Any) -> Pool | None:
-    """Where models run, and the parameters of the flow `reproduce` there."""
-    if options.pool is None:
-        return None
-    from tokenweight.flows.pool import Pool
-
-    return Pool(options.pool, options.at_once, parameters)
+    given = {"scale": scale, "store": options.store, **inputs.model_dump()}
+    if report_only:
+        report(text, **given, out=options.out, figures=options.figures)
+    elif dry_run:
+        plan([text], **given, execution=execution, **choices)
+    else:
+        reproduce([text], **{**given, **dict(options)}, execution=execution, **choices)

@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from pydantic import Field
+from rich.filesize import decimal
 
 from tokenweight.commands.command import command
 from tokenweight.commands.showing import print_json
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import write_records
-from tokenweight.pipeline.inventory import Entry, Kind, Removal, garbage, inventory, remove, unneeded, used_by
+from tokenweight.pipeline.inventory import Entry, garbage, inventory, remove, unneeded, used_by
 from tokenweight.pipeline.inventory import weights as weights_of
 from tokenweight.pipeline.locks import exclusive_lock
-from tokenweight.pipeline.store import existing_store
-from tokenweight.planning.experiments import Needs
+from tokenweight.pipeline.store import Kind, existing_store
+from tokenweight.planning.plan import schedule
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
 from tokenweight.tasks.experiments import plan_texts
 
+_NEEDLESS: dict[str, list[str]] = {"targets": [], "recipes": []}
 StageOption = Annotated[str | None, Field(description="Only artifacts of this stage, for example train")]
 
 
@@ -42,23 +44,30 @@ def ls(
     """What the store holds."""
     place = existing_store(store)
     entries = inventory(place.root)
-    users, needed = used_by(entries), _needs(place, target, scale, Inputs())
-    shown = []
-    for entry in _filtered(entries, stage, state):
-        made = entry.fingerprint or ""
-        row = _row(entry) | {"used_by": len(users.get(made, ())), "targets": needed.experiments.get(made, [])}
-        if target is None or row["targets"]:
-            shown.append(row | {"recipes": needed.recipes.get(made, [])})
+    users, (needed, _) = used_by(entries), _needs(place, target, scale, Inputs())
+    shown = [
+        _row(entry) | {"used_by": users[entry.fingerprint]} | needed.get(entry.fingerprint, _NEEDLESS)
+        for entry in _filtered(entries, stage, state)
+        if target is None or entry.fingerprint in needed
+    ]
     if as_json:
         print_json(shown)
         return
-    for row in shown if stage or state else _summed_up(shown):
-        state_of = "" if row["state"] == "complete" else f"  [{row['state']}]"
-        line = f"{_size(row['bytes']):>10}  {row['made'][:16]}  {row['stage']}/{row['directory']}{state_of}"
-        print(f"{line}  {','.join(row['targets'])}".rstrip())
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in shown:  # one line for all complete evaluations of a model, and for all prepared prompts of a benchmark
+        separator = {"evaluate": "--", "prepare": "-"}.get(row["stage"]) if not (stage or state) else None
+        alike = separator is not None and row["state"] == "complete"
+        name = f"{row['name'].partition(separator)[0]}{separator}..." if alike else row["directory"]
+        groups.setdefault((row["stage"], name), []).append(row)
+    for (of, name), rows in groups.items():
+        size, made = decimal(sum(row["bytes"] for row in rows)), max(row["made"] for row in rows)
+        count = f" ({len(rows)})" if name.endswith("...") else ""
+        state_of = "" if rows[0]["state"] == "complete" else f"  [{rows[0]['state']}]"
+        needed_by = ",".join(dict.fromkeys(name for row in rows for name in row["targets"]))
+        print(f"{size:>10}  {made[:16]}  {of}/{name}{count}{state_of}  {needed_by}".rstrip())
     counts = Counter(row["state"] for row in shown)
     states = ", ".join(f"{count} {name}" for name, count in counts.items())
-    print(f"{_size(sum(row['bytes'] for row in shown))} in {states or 'nothing'}")
+    print(f"{decimal(sum(row['bytes'] for row in shown))} in {states or 'nothing'}")
 
 
 @command
@@ -102,7 +111,7 @@ def pack(
     count = write_records(root, place)
     if not count:
         raise UserError(f"--store {store}: holds nothing that is finished, so no records")
-    print(f"{place}: records of {count} artifacts, {_size(place.stat().st_size)}")
+    print(f"{place}: records of {count} artifacts, {decimal(place.stat().st_size)}")
 
 
 @command
@@ -129,7 +138,13 @@ def gc(
     takes_artifacts = keep_targets is not None or weights
     done: list[dict[str, Any]] = []
     with exclusive_lock(place.root) if takes_artifacts and yes else nullcontext():
-        for one in _removals(place, keep_targets, scale, inputs, weights, unfinished):
+        kept, soon = ({}, set()) if keep_targets is None else _needs(place, keep_targets, scale, inputs)
+        entries = inventory(place.root)
+        found = list(garbage(entries, unfinished=unfinished))
+        found += unneeded(entries, kept) if keep_targets is not None else []
+        found += weights_of(entries, soon) if weights else []
+        complete = {one.entry.path: one for one in found if not one.names}  # nothing goes twice
+        for one in (*complete.values(), *(one for one in found if one.names and one.entry.path not in complete)):
             if older_than is not None and one.entry.changed >= datetime.now(UTC) - timedelta(days=older_than):
                 continue
             removed = yes and remove(place.root, one)
@@ -137,11 +152,11 @@ def gc(
             done.append(row)
             if not as_json:
                 skipped = "" if removed or not yes else "; kept: a run holds it, or it is gone"
-                print(f"{_size(one.bytes):>10}  {row['stage']}/{row['directory']}  {one.why}{skipped}")
+                print(f"{decimal(one.bytes):>10}  {row['stage']}/{row['directory']}  {one.why}{skipped}")
     if as_json:
         print_json(done)
         return
-    total = _size(sum(row["bytes"] for row in done if row["removed"] or not yes))
+    total = decimal(sum(row["bytes"] for row in done if row["removed"] or not yes))
     if yes:
         print(f"{sum(row['removed'] for row in done)} removed, {total}")
     else:
@@ -149,55 +164,33 @@ def gc(
     listed = {(row["stage"], row["directory"]) for row in done}
     left = [one for one in inventory(place.root) if one.kind == "partial" and (one.stage, one.path.name) not in listed]
     if left:
-        size = _size(sum(entry.bytes for entry in left))
+        size = decimal(sum(entry.bytes for entry in left))
         print(
             f"{len(left)} unfinished, {size}, kept, so that the next run resumes from them; --unfinished removes them"
         )
 
 
-def _summed_up(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for all complete evaluations of a model, and for all prepared prompts of a benchmark."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        separator = {"evaluate": "--", "prepare": "-"}.get(row["stage"])
-        complete = separator is not None and row["state"] == "complete"
-        name = f"{row['name'].partition(separator)[0]}{separator}..." if complete else row["directory"]
-        groups.setdefault((row["stage"], name), []).append(row)
-    return [
-        {
-            **group[0],
-            "directory": f"{name} ({len(group)})" if name.endswith("...") else name,
-            "bytes": sum(row["bytes"] for row in group),
-            "made": max(row["made"] for row in group),
-            "targets": list(dict.fromkeys(target for row in group for target in row["targets"])),
-        }
-        for (_, name), group in groups.items()
-    ]
+def _needs(
+    place: Store, names: str | None, scale: str, inputs: Inputs
+) -> tuple[dict[str, dict[str, list[str]]], set[str]]:
+    """By fingerprint the experiments (comma-separated; None: all targets) and recipes that need an artifact, and what is soon read.
 
-
-def _removals(
-    place: Store, keep_targets: str | None, scale: str, inputs: Inputs, wanted: bool, unfinished: bool
-) -> list[Removal]:
-    """Everything that goes, each directory once."""
-    kept = Needs() if keep_targets is None else _needs(place, keep_targets, scale, inputs)
-    entries = inventory(place.root)
-    gone = [] if keep_targets is None else unneeded(entries, kept.experiments)
-    taken = {removal.entry.path for removal in gone}
-    found = [one for one in garbage(entries, unfinished=unfinished) if one.entry.path not in taken] + gone
-    if wanted:
-        whole = {removal.entry.path for removal in found if not removal.names}
-        found += [removal for removal in weights_of(entries, kept.soon) if removal.entry.path not in whole]
-    return found
-
-
-def _needs(place: Store, names: str | None, scale: str, inputs: Inputs) -> Needs:
-    """What experiments need, comma-separated; None: all of the targets. UserError where none is named."""
+    UserError where none is named.
+    """
     from tokenweight.reports.targets import TARGETS
 
     wanted = list(TARGETS) if names is None else [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise UserError("--keep-targets: names none; write for example table-3,table-9")
-    return Needs.of(plan_texts(wanted, scale, inputs, place)[0], place)
+    found, soon = dict[str, dict[str, list[str]]](), set[str]()
+    for planned in plan_texts(wanted, scale, inputs, place)[0]:
+        for artifact in planned.graph.artifacts:
+            row = found.setdefault(artifact.fingerprint, {"targets": [], "recipes": []})
+            row["targets"].append(planned.name)
+            row["recipes"] += [name for name in planned.graph.wanted_by(artifact) if name not in row["recipes"]]
+        made = (entry.artifact for entry in schedule(planned.graph, place) if entry.action != "reuse")
+        soon.update(parent.fingerprint for artifact in made for parent in artifact.parents)
+    return found, soon
 
 
 def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> list[Entry]:
@@ -219,16 +212,5 @@ def _row(entry: Entry) -> dict[str, Any]:
         "reason": entry.reason,
         "bytes": entry.bytes,
         "made": entry.changed.isoformat(timespec="seconds"),
-        "fingerprint": entry.fingerprint,
+        "fingerprint": entry.fingerprint or None,
     }
-
-
-def _size(count: float) -> str:
-    """Bytes for people."""
-    if count < 1024:
-        return f"{count:.0f} B"
-    for unit in ("KiB", "MiB"):
-        count /= 1024
-        if count < 1024:
-            return f"{count:.1f} {unit}"
-    return f"{count / 1024:.1f} GiB"

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Collection, Sequence
+import stat
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
+from tokenweight.files import replace_file
 from tokenweight.pipeline.locks import held_in, is_held, lease
 from tokenweight.pipeline.stage import Identity
-from tokenweight.pipeline.store import (
-    WEIGHTS_REMOVED,
-    files_fault,
-    read_record,
-    removed_weights,
-    renamed_aside,
-    write_json,
-)
+from tokenweight.pipeline.store import WEIGHTS_REMOVED, Kind, State, read_record, renamed_aside, state_of
 
-Kind = Literal["complete", "weights removed", "damaged", "set aside", "partial", "being made", "half removed"]
-
-_NAME = re.compile(r"\.?(?P<name>[^.].*-(?P<short>[0-9a-f]{8}))(?:\.(?P<left>partial|removed|damaged)(?:-\w+)?)?")
-_LEFT: dict[str, tuple[Kind, str]] = {
-    "partial": ("partial", "left by an interrupted run; the next run resumes from it"),
-    "removed": ("half removed", "left by an interrupted clean-up"),
-    "damaged": ("set aside", "was found damaged, and set aside"),
+_NAME = re.compile(r"\.?(?P<name>[^.].*-[0-9a-f]{8})(?:\.(?P<left>partial|removed|damaged)(?:-\w+)?)?")
+_LEFT = {
+    "partial": State("partial", "left by an interrupted run; the next run resumes from it"),
+    "removed": State("half removed", "left by an interrupted clean-up"),
+    "damaged": State("set aside", "was found damaged, and set aside"),
 }
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 _MODEL = "model"  # the folder of a checkpoint in its artifact
@@ -39,13 +35,12 @@ class Entry:
     """One directory of a stage. `name` is the artifact's, also where the directory is what is left of it."""
 
     path: Path
-    name: str
-    short: str  # first 8 digits of the fingerprint
+    name: str  # ends in the first 8 digits of the fingerprint
     kind: Kind
     reason: str
     bytes: int
     changed: datetime  # when made; without a record, when last written to
-    record: dict[str, Any] | None
+    record: dict[str, Any]  # empty where there is none
 
     @property
     def stage(self) -> str:
@@ -58,14 +53,14 @@ class Entry:
         return f"{self.stage}/{self.name}"
 
     @property
-    def fingerprint(self) -> str | None:
-        """All digits of the fingerprint, where there is a record."""
-        return self.record.get("fingerprint") if self.record else None
+    def fingerprint(self) -> str:
+        """All digits of the fingerprint; "" where there is no record."""
+        return str(self.record.get("fingerprint", ""))
 
     @property
     def outputs(self) -> dict[str, Any]:
         """By name: bytes and SHA-256 of the files that its record has."""
-        return self.record["outputs"] if self.record else {}
+        return dict(self.record.get("outputs", {}))
 
     @property
     def is_usable(self) -> bool:
@@ -75,7 +70,7 @@ class Entry:
     @property
     def inputs(self) -> frozenset[str]:
         """Fingerprints of what it was made from."""
-        return frozenset(map(str, self.record.get("inputs", {}).values())) if self.record else frozenset()
+        return frozenset(map(str, self.record.get("inputs", {}).values()))
 
 
 def inventory(root: Path, *, digests: bool = False) -> list[Entry]:
@@ -85,67 +80,50 @@ def inventory(root: Path, *, digests: bool = False) -> list[Entry]:
         match = _NAME.fullmatch(path.name)
         if not match or not path.is_dir():
             continue
-        record, is_held_now = read_record(path), (path.parent.name, match["short"]) in held
-        kind, reason = _LEFT[match["left"]] if match["left"] else _state(path, record, digests)
-        if kind == "partial" and is_held_now:
+        name, left, record = match["name"], match["left"], read_record(path)
+        kind, reason = _LEFT[left] if left else _judged(path, record, digests)
+        if kind == "partial" and (path.parent.name, name[-8:]) in held:
             kind, reason = "being made", "a run is making it"
+        size, newest = _walked(path)
         try:
-            changed = _changed(path, record)
-        except OSError:  # went meanwhile
-            continue
-        entries.append(Entry(path, match["name"], match["short"], kind, reason, size(path), changed, record))
+            changed = datetime.fromisoformat((record or {})["started"])
+        except (KeyError, TypeError, ValueError):
+            changed = datetime.fromtimestamp(newest, UTC)
+        if newest:  # else it went meanwhile
+            entries.append(Entry(path, name, kind, reason, size, changed, record or {}))
     return entries
 
 
-def used_by(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """For each fingerprint the artifacts that were made from it."""
-    users: dict[str, list[Entry]] = {}
-    for entry in entries:
-        for fingerprint in entry.inputs if entry.is_usable else ():
-            users.setdefault(fingerprint, []).append(entry)
-    return users
+def used_by(entries: Sequence[Entry]) -> Counter[str]:
+    """How many artifacts were made from each, by its fingerprint."""
+    return Counter(fingerprint for entry in entries if entry.is_usable for fingerprint in entry.inputs)
 
 
-def size(path: Path) -> int:
-    """Bytes of all files below a directory; a file that goes meanwhile counts as none."""
-    total = 0
-    for file in path.rglob("*"):
-        try:
-            total += file.lstat().st_size if not file.is_dir() else 0
-        except OSError:
-            continue
-    return total
+def _walked(path: Path) -> tuple[int, float]:
+    """Bytes of all files below a directory, and when one was last written to; what goes meanwhile counts as none."""
+    size, newest = 0, 0.0
+    for file in (path, *path.rglob("*")):
+        with suppress(OSError):
+            found = file.lstat()
+            size += 0 if stat.S_ISDIR(found.st_mode) else found.st_size
+            newest = max(newest, found.st_mtime)
+    return size, newest
 
 
-def _state(path: Path, record: dict[str, Any] | None, digests: bool) -> tuple[Kind, str]:
+def _judged(path: Path, record: dict[str, Any] | None, digests: bool) -> State:
     """Whether the record fits itself and its address, and the files fit the record."""
-    if fault := _record_fault(path, record) or files_fault(path, record, digests=digests):
-        return "damaged", fault
-    if removed_weights(path):
-        return "weights removed", "its record stays; made again if something needs the weights"
-    return "complete", ""
-
-
-def _record_fault(path: Path, record: dict[str, Any] | None) -> str | None:
-    if record is None:
-        return None
-    name = path.name.rpartition("-")[0]
-    try:
-        made = Identity(record["stage"], record["stage_version"], name, record["config"], record["inputs"])
-        fingerprint, address = made.fingerprint, made.address
-    except (KeyError, TypeError, ValueError) as error:
-        return f"its record cannot be read ({error})"
-    if record.get("fingerprint") != fingerprint:
-        return "its record was changed: configuration and inputs give another fingerprint"
-    return None if path.parts[-2:] == tuple(address.split("/")) else "its record belongs to another address"
-
-
-def _changed(path: Path, record: dict[str, Any] | None) -> datetime:
-    try:
-        return datetime.fromisoformat((record or {})["started"])
-    except (KeyError, TypeError, ValueError):
-        newest = max(file.lstat().st_mtime for file in [path, *path.rglob("*")])
-        return datetime.fromtimestamp(newest, UTC)
+    if record is not None:
+        name = path.name.rpartition("-")[0]
+        try:
+            made = Identity(record["stage"], record["stage_version"], name, record["config"], record["inputs"])
+            fingerprint, address = made.fingerprint, made.address
+        except (KeyError, TypeError, ValueError) as error:
+            return State("damaged", f"its record cannot be read ({error})")
+        if record.get("fingerprint") != fingerprint:
+            return State("damaged", "its record was changed: configuration and inputs give another fingerprint")
+        if path.parts[-2:] != tuple(address.split("/")):
+            return State("damaged", "its record belongs to another address")
+    return state_of(path, record, digests=digests)
 
 
 @dataclass(frozen=True)
@@ -158,24 +136,25 @@ class Removal:
     names: tuple[str, ...] = ()
 
 
-def garbage(entries: Sequence[Entry], *, unfinished: bool = False) -> list[Removal]:
+def garbage(entries: Sequence[Entry], *, unfinished: bool = False) -> Iterator[Removal]:
     """What no record speaks of and no run could use: leftovers of clean-ups, damaged artifacts that were set aside.
 
     What an interrupted run left is kept, for the next one resumes from it; with `unfinished` it is among them.
     """
     finished = {entry.address for entry in entries if entry.kind == "complete"}  # removed weights may be in the making
-    found = []
     for entry in entries:
         if entry.kind == "partial" and entry.address in finished:
-            found.append(Removal(entry, "its artifact is finished", entry.bytes))
+            yield Removal(entry, "its artifact is finished", entry.bytes)
         elif entry.kind == "partial" and not entry.bytes:
-            found.append(Removal(entry, "an interrupted run left it empty", 0))
+            yield Removal(entry, "an interrupted run left it empty", 0)
         elif entry.kind in ("set aside", "half removed") or (entry.kind == "partial" and unfinished):
-            found.append(Removal(entry, entry.reason.partition(";")[0], entry.bytes))
-        elif entry.kind == "complete" and (folders := _resume_checkpoints(entry)):
-            freed = sum(size(entry.path / name) for name in folders)
-            found.append(Removal(entry, "resume checkpoints of a finished stage", freed, folders))
-    return found
+            yield Removal(entry, entry.reason.partition(";")[0], entry.bytes)
+        elif entry.kind == "complete":
+            recorded = {PurePosixPath(name).parts[0] for name in entry.outputs}
+            folders = tuple(name for name in _RESUME if (entry.path / name).is_dir() and name not in recorded)
+            if folders:
+                freed = sum(_walked(entry.path / name)[0] for name in folders)
+                yield Removal(entry, "resume checkpoints of a finished stage", freed, folders)
 
 
 def unneeded(entries: Sequence[Entry], kept: Collection[str]) -> list[Removal]:
@@ -186,24 +165,21 @@ def unneeded(entries: Sequence[Entry], kept: Collection[str]) -> list[Removal]:
         fingerprint = waiting.pop()
         if fingerprint not in needed:
             needed.add(fingerprint)
-            entry = by_fingerprint.get(fingerprint)
-            waiting.extend(entry.inputs if entry else ())
+            waiting.extend(by_fingerprint[fingerprint].inputs if fingerprint in by_fingerprint else ())
     short = {fingerprint[:8] for fingerprint in needed}
     gone = [entry for fingerprint, entry in by_fingerprint.items() if fingerprint not in needed]
-    gone += [entry for entry in entries if entry.kind == "partial" and entry.short not in short]
+    gone += [entry for entry in entries if entry.kind == "partial" and entry.name[-8:] not in short]
     return [Removal(entry, "no kept target needs it", entry.bytes) for entry in gone]
 
 
-def weights(entries: Sequence[Entry], needed: Collection[str]) -> list[Removal]:
+def weights(entries: Sequence[Entry], needed: Collection[str]) -> Iterator[Removal]:
     """Weights of checkpoints from which something was made, but for the `needed` fingerprints; their records stay."""
-    users, found = used_by(entries), []
+    users = used_by(entries)
     for entry in entries:
-        made = len(users.get(entry.fingerprint or "", ()))
-        names = tuple(filter(_is_weight, entry.outputs))
+        made, names = users[entry.fingerprint], tuple(filter(_is_weight, entry.outputs))
         if names and made and entry.kind == "complete" and entry.fingerprint not in needed:
             freed = sum(entry.outputs[name]["bytes"] for name in names)
-            found.append(Removal(entry, f"its weights; the records of {made} made from it stay", freed, names))
-    return found
+            yield Removal(entry, f"its weights; the records of {made} made from it stay", freed, names)
 
 
 def remove(root: Path, removal: Removal) -> bool:
@@ -213,15 +189,15 @@ def remove(root: Path, removal: Removal) -> bool:
     listed as removed before they are.
     """
     entry = removal.entry
-    if is_held(root, entry.stage, entry.short):
+    if is_held(root, entry.stage, entry.name[-8:]):
         return False
-    with lease(root, entry.stage, entry.short) as ours:
+    with lease(root, entry.stage, entry.name[-8:]) as ours:
         if ours is None or not entry.path.is_dir():
             return False
         if not removal.names:
             shutil.rmtree(renamed_aside(entry.path, f".{entry.name}.removed"))
         if any(map(_is_weight, removal.names)):
-            write_json(entry.path / WEIGHTS_REMOVED, list(removal.names))
+            replace_file(entry.path / WEIGHTS_REMOVED, json.dumps(removal.names))
         for name in removal.names:
             target = entry.path / name
             if target.is_dir():
@@ -234,8 +210,3 @@ def remove(root: Path, removal: Removal) -> bool:
 def _is_weight(name: str) -> bool:
     path = PurePosixPath(name)
     return path.parts[0] == _MODEL and path.suffix in _WEIGHTS
-
-
-def _resume_checkpoints(entry: Entry) -> tuple[str, ...]:
-    recorded = {PurePosixPath(name).parts[0] for name in entry.outputs}
-    return tuple(folder for folder in _RESUME if (entry.path / folder).is_dir() and folder not in recorded)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.files import check_writable
+from tokenweight.files import check_writable, replace_file
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.environment import devices, git_state, package_versions, peak_memory_bytes
 from tokenweight.pipeline.locks import is_held, lease
@@ -24,13 +23,16 @@ RECORD_VERSION = 2
 WEIGHTS_REMOVED = "weights-removed.json"  # beside the record: names of the weights that `store gc --weights` took
 
 Note = Callable[[str], None]
+# Of what is at an artifact's address, and of what interrupted runs and clean-ups leave beside it.
+Kind = Literal[
+    "complete", "weights removed", "damaged", "set aside", "partial", "being made", "half removed", "missing"
+]
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """What the store knows of one artifact, and why."""
 
-    kind: Literal["complete", "missing", "damaged", "held", "weights removed"]
+    kind: Kind
     reason: str
 
 
@@ -66,14 +68,9 @@ class Store:
             record = read_record(path)
             if record is not None and record.get("fingerprint") != identity.fingerprint:
                 return State("damaged", "its record carries another fingerprint")
-            if fault := files_fault(path, record, digests=digests):
-                return State("damaged", fault)
-            if removed_weights(path):
-                how = "removed from the store (store gc --weights), or left out of unpacked records"
-                return State("weights removed", f"its weights were {how}")
-            return State("complete", "found in the store")
+            return state_of(path, record, digests=digests)
         if is_held(self.root, identity.stage, identity.fingerprint):
-            return State("held", "another run is making it")
+            return State("being made", "another run is making it")
         if self.partial(identity).exists():
             return State("missing", "an earlier run was interrupted; it resumes from what is there")
         return State("missing", "not in the store")
@@ -97,11 +94,9 @@ class Store:
         error writes the record and publishes the artifact; after a UserError nothing is left behind.
         """
 
-        def waiting() -> None:
-            note(f"{identity.address}: waiting for another run that is making it")
-
+        waits = f"{identity.address}: waiting for another run that is making it"
         path, partial = self.path(identity), self.partial(identity)
-        with lease(self.root, identity.stage, identity.fingerprint, waiting) as held:
+        with lease(self.root, identity.stage, identity.fingerprint, lambda: note(waits)) as held:
             state = self.state(identity)
             if state.kind == "complete":
                 yield None
@@ -150,7 +145,7 @@ class Store:
             "started": work.started.isoformat(timespec="seconds"),
             "wall_seconds": round((datetime.now(UTC) - work.started).total_seconds(), 3),
         }
-        write_json(work.directory / RECORD, record)
+        replace_file(work.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         # What is there now has all but its weights, and served reports until now.
         before = renamed_aside(path, f".{path.name}.removed") if path.exists() else None
         work.directory.rename(path)
@@ -190,6 +185,16 @@ def read_record(artifact: Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and "outputs" in record else None
 
 
+def state_of(artifact: Path, record: dict[str, Any] | None, *, digests: bool) -> State:
+    """Of an artifact's directory: whether the files fit the record."""
+    if fault := files_fault(artifact, record, digests=digests):
+        return State("damaged", fault)
+    if removed_weights(artifact):
+        how = "removed from the store (store gc --weights), or left out of unpacked records"
+        return State("weights removed", f"its weights were {how}")
+    return State("complete", "found in the store")
+
+
 def files_fault(artifact: Path, record: dict[str, Any] | None, *, digests: bool) -> str | None:
     """What of a record's files is gone or not what it was; sizes always, contents only with `digests`.
 
@@ -218,14 +223,3 @@ def removed_weights(artifact: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     return [name for name in names if not (artifact / name).is_file()]
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that the file is there complete or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w") as stream:
-        json.dump(value, stream, indent=1, ensure_ascii=False, allow_nan=False)
-        stream.write("\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tokenweight.errors import UserError
@@ -43,11 +43,8 @@ class PlannedExperiment:
 
     @property
     def runs(self) -> dict[str, list[str]]:
-        """Recipes that are the same run, by the first's name: a run is what its evaluations are, with all behind."""
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for recipe, nodes in self.graph.evaluations.items():
-            alike.setdefault(tuple(node.fingerprint for node in nodes), []).append(recipe)
-        return {recipes[0]: recipes for recipes in alike.values()}
+        """Recipes that are the same run, by the first's name."""
+        return {recipes[0]: recipes for recipes in _alike(self.graph)}
 
     def graph_of(self, run: str, store: Store) -> Graph:
         """The artifacts of one run, or of SHARED. UserError for another name."""
@@ -94,19 +91,17 @@ def failures(planned: PlannedExperiment, failed: Mapping[str, str]) -> dict[str,
 
 def _manifest(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
     """Which artifacts are behind each row and seed."""
-    experiment, inputs = resolved.experiment, resolved.inputs
+    experiment, inputs, first = resolved.experiment, resolved.inputs, resolved.seeds[0]
     given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
     given |= {f"set {key}": value for key, value in inputs.assignments().items()}
-    settings = {}
-    alike: dict[tuple[str, ...], dict[str, str]] = {}  # rows of different recipes that are the same run
+    settings, labels = {}, {}
     for row in experiment.rows:
-        loaded = resolved.recipes[row.key, resolved.seeds[0]]
+        loaded = resolved.recipes[row.key, first]
         settings[row.recipe] = tuple(
             (key, _without_places(value), origin) for key, value, origin in settings_of(loaded.recipe, loaded.settings)
         )
-        run = tuple(node.fingerprint for node in graph.evaluations.get(loaded.recipe.name, ()))
-        parts = (part for part in (row.group, row.label) if part not in ("", "-"))
-        alike.setdefault(run, {})[row.recipe] = ", ".join(parts)
+        labels[loaded.recipe.name] = ", ".join(part for part in (row.group, row.label) if part not in ("", "-"))
+    same = ([labels[recipe] for recipe in recipes if recipe in labels] for recipes in _alike(graph))
     return Manifest(
         experiment=experiment,
         scale=resolved.scale,
@@ -122,13 +117,17 @@ def _manifest(resolved: ResolvedExperiment, graph: Graph) -> Manifest:
         ),
         divergences=(
             *resolved.notes,
-            *(
-                f"The same run, made once: {' and '.join(o.values())}."
-                for run, o in alike.items()
-                if run and len(o) > 1
-            ),
+            *(f"The same run, made once: {' and '.join(names)}." for names in same if len(names) > 1),
         ),
     )
+
+
+def _alike(graph: Graph) -> list[list[str]]:
+    """Recipes that are the same run: a run is what its evaluations are, with all behind."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for recipe, leaves in graph.evaluations.items():
+        alike.setdefault(tuple(leaf.fingerprint for leaf in leaves), []).append(recipe)
+    return list(alike.values())
 
 
 def _row(row: Row, seed: int, recipe: str, graph: Graph) -> RowEntry:
@@ -157,27 +156,3 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_places(part) for part in value]
     return last_part(value) if isinstance(value, str) else value
-
-
-@dataclass
-class Needs:
-    """By fingerprint: which experiments need an artifact, and for which of their recipes."""
-
-    experiments: dict[str, list[str]] = field(default_factory=dict)
-    recipes: dict[str, list[str]] = field(default_factory=dict)
-    soon: set[str] = field(default_factory=set)  # inputs of what is not made yet
-
-    @classmethod
-    def of(cls, wanted: Iterable[PlannedExperiment], store: Store) -> Needs:
-        """What planned experiments need: for what is listed of a store, and for what a clean-up keeps."""
-        found = cls()
-        for planned in wanted:
-            for artifact in planned.graph.artifacts:
-                users = found.experiments.setdefault(artifact.fingerprint, [])
-                users += [planned.name] if planned.name not in users else []
-                recipes = found.recipes.setdefault(artifact.fingerprint, [])
-                recipes += [recipe for recipe in planned.graph.wanted_by(artifact) if recipe not in recipes]
-            for entry in schedule(planned.graph, store):
-                if entry.action != "reuse":
-                    found.soon.update(parent.fingerprint for parent in entry.artifact.parents)
-        return found

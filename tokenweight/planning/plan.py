@@ -55,7 +55,7 @@ def schedule(graph: Graph, store: Store) -> list[PlanEntry]:
                 parents = (artifact.inputs["prepared"],) if reads_classes else ()
                 reason = "its outputs are in the store: scored again, without the model"
             needed.update(parents)
-            entries.append(PlanEntry(artifact, "wait" if state.kind == "held" else "run", reason))
+            entries.append(PlanEntry(artifact, "wait" if state.kind == "being made" else "run", reason))
     return entries[::-1]
 
 

@@ -1,26 +1,27 @@
-"""A plan as rows of data, and as tables on the console: artifacts, what they cost, what they need."""
+"""A plan as rows of data: artifacts, what they cost, what they need and what of it is missing, by name. Asks no server."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
-
+from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.stages import UnitStage
+from tokenweight.evaluation.units import benchmark_of
 from tokenweight.pipeline import Store
-from tokenweight.planning.costs import GPU, Cost, stage_cost, summed
+from tokenweight.pipeline.stage import HubModel
+from tokenweight.planning.costs import Cost, stage_cost, summed
 from tokenweight.planning.graph import Graph, union
-from tokenweight.planning.plan import PlanEntry, schedule
-from tokenweight.planning.requirements import needs
-from tokenweight.recipes.schema import Execution
+from tokenweight.planning.plan import PlanEntry, schedule, shortened, to_run
+from tokenweight.recipes.schema import Execution, HubCorpus
+from tokenweight.training.stages import Pretrain, Train
 
-_NAMED = 8  # recipes of one row of the table
 Content = dict[str, Any]
+_GATED = ("meta-llama/",)  # owners who ask for consent and a token
+_STATUSES = ("missing", "fetch", "ok")  # in the order in which they are shown
 
 
 def plan_rows(
@@ -43,10 +44,15 @@ def plan_rows(
             "action": entry.action,
             "reason": entry.reason,
             "recipes": graph.wanted_by(entry.artifact),
-            "cost": asdict(costs[entry.artifact.fingerprint]),
+            "cost": vars(costs[entry.artifact.fingerprint]),
         }
         for entry in entries
     ]
+    seen, targets = set[str](), list[Content]()  # each of several alone, and what it adds to those before it
+    for name, part in parts.items() if len(parts) > 1 else ():
+        mine = {artifact.fingerprint for artifact in part.artifacts}
+        targets.append({"target": name, **_sums(rows, costs, mine), "added": _sums(rows, costs, mine - seen)})
+        seen |= mine
     content = {
         "target": title,
         "scale": scale,
@@ -55,8 +61,8 @@ def plan_rows(
         "missing": graph.missing,
         "artifacts": rows,
         **_sums(rows, costs, costs),
-        "targets": _targets(rows, costs, parts),
-        "needs": [asdict(need) for need in needs(graph, entries, execution)],
+        "targets": targets,
+        "needs": [need._asdict() for need in needs(graph, entries, execution)],
     }
     return content, entries
 
@@ -68,98 +74,62 @@ def _sums(rows: Sequence[Content], costs: Mapping[str, Cost], of: Collection[str
         "run": len(running),
         "reuse": sum(row["fingerprint"] in of and row["action"] == "reuse" for row in rows),
         "trained": sum(row["stage"] == "train" for row in running),
-        "to_run": asdict(summed(costs[row["fingerprint"]] for row in running)),
+        "to_run": vars(summed(costs[row["fingerprint"]] for row in running)),
     }
 
 
-def _targets(rows: Sequence[Content], costs: Mapping[str, Cost], parts: Mapping[str, Graph]) -> list[Content]:
-    """Each of several experiments alone, and what it adds to those before it."""
-    seen, found = set[str](), list[Content]()
-    for name, graph in parts.items() if len(parts) > 1 else ():
-        mine = {artifact.fingerprint for artifact in graph.artifacts}
-        found.append({"target": name, **_sums(rows, costs, mine), "added": _sums(rows, costs, mine - seen)})
-        seen |= mine
-    return found
+class Need(NamedTuple):
+    """One thing that the store does not make; `fetch`: not here, but the hub is asked when it is needed."""
+
+    kind: Literal["model", "data", "credential", "package"]
+    name: str
+    status: Literal["missing", "fetch", "ok"]
+    detail: str
 
 
-def print_plan(plan: Content, everything: bool) -> None:
-    """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
-    console = Console()
-    title = f"{plan['target']} at scale {plan['scale']}, store {plan['store']}"
-    if everything or not plan["targets"]:
-        console.print(_artifact_table(plan["artifacts"], title))
-    if plan["targets"]:
-        console.print(_target_table(plan, title))
-    for line in _lines(plan):
-        console.print(line, markup=False, highlight=False)
-    for need in plan["needs"]:
-        if need["status"] == "missing":
-            named = f"{need['kind']} {need['name']}, {need['detail']}"
-            what = need["detail"] if need["detail"].startswith(need["name"]) else named
-            console.print(f"missing: {what}", style="bold red", markup=False, highlight=False)
+def needs(graph: Graph, entries: Iterable[PlanEntry], execution: Execution) -> list[Need]:
+    """What making the entries that run needs, each thing once, what is missing first."""
+    found = dict.fromkeys(Need("data", note.partition(":")[0], "missing", note) for note in shortened(graph.missing))
+    models: dict[HubModel, None] = {}
+    for artifact in to_run(entries):
+        models |= {one.stage: None for one in artifact.inputs.values() if isinstance(one.stage, HubModel)}
+        given = [path for path in artifact.sources.values() if path and Path(path).exists()]
+        found |= {Need("data", path, "ok", "your files"): None for path in given}
+        match artifact.stage:
+            case Chunk(corpus=HubCorpus() as corpus):
+                found[_from_hub("data", corpus.repo_id, "the data set of the hub, at its pinned revision")] = None
+            case UnitStage() as stage:
+                if hub := benchmark_of(stage.unit).hub(stage.evaluation):
+                    found[_from_hub("data", hub.repo_id, "the data set of the hub, at its pinned revision")] = None
+            case Train() | Pretrain() if execution.deepspeed_stage:
+                there = find_spec("deepspeed") is not None
+                way = f"for ZeRO stage {execution.deepspeed_stage}: pip install -e '.[deepspeed]' in the project's directory"
+                detail = "installed" if there else way
+                found[Need("package", "deepspeed", "ok" if there else "missing", detail)] = None
+    return sorted([*found, *(_models(models) if models else ())], key=lambda need: _STATUSES.index(need.status))
 
 
-def _lines(plan: Content) -> list[str]:
-    """The sum in words; what is not known is named."""
-    cost, waiting = plan["to_run"], sum(row["action"] == "wait" for row in plan["artifacts"])
-    lines = [f"{plan['run']} to run, {plan['reuse']} to reuse, {waiting} to wait for"]
-    if cost["gpu_hours"] is not None:
-        lines.append(f"GPU-hours: {cost['gpu_hours']:,.0f} on {GPU} (how they are estimated: docs/plan.md)")
-    if cost["disk_bytes"]:
-        passing = f", and {_size(cost['passing_bytes'])} beside them while one trains" if cost["passing_bytes"] else ""
-        lines.append(f"disk: {_size(cost['disk_bytes'])}{passing}")
-    if cost["memory_bytes"] is not None:
-        lines.append(f"memory: {_size(cost['memory_bytes'])} at most on each of {plan['processes']} GPUs")
-    if cost["unknown"]:
-        lines.append("not known: " + ", ".join(f"{what} ({count})" for what, count in cost["unknown"].items()))
-    if fetched := [need["name"] for need in plan["needs"] if need["status"] == "fetch"]:
-        lines.append(f"to be fetched from the hub: {', '.join(fetched)}")
-    return lines
+def _models(models: Iterable[HubModel]) -> Iterator[Need]:
+    """Models of the hub, and the token that gated ones ask for."""
+    from huggingface_hub import get_token, try_to_load_from_cache
+
+    gated = dict[str, None]()
+    for model in models:
+        repo_id, revision = model.repo_id, model.revision
+        if isinstance(try_to_load_from_cache(repo_id, "config.json", revision=revision), str):
+            yield Need("model", repo_id, "ok", "in the local cache")
+            continue
+        yield _from_hub("model", repo_id, f"`hf download {repo_id} --revision {revision}`")
+        if repo_id.startswith(_GATED):
+            gated[repo_id] = None
+    if gated:
+        what, token = f"for the gated {', '.join(gated)}", bool(get_token())
+        way = "present" if token else "accept the license on the model's page, then set HF_TOKEN or run `hf auth login`"
+        yield Need("credential", "hub token", "ok" if token else "missing", f"{what}: {way}")
 
 
-def _target_table(plan: Content, title: str) -> Table:
-    """What each experiment takes alone, and the sum, in which what they share counts once."""
-    table = Table(title=title, title_justify="left")
-    for heading in ("target", "run", "reuse", "train (new)", f"{GPU} hours", "disk"):
-        table.add_column(
-            heading, justify="left" if heading == "target" else "right", no_wrap=heading in ("target", "disk")
-        )
-    for one in (*plan["targets"], {**plan, "target": "shared once"}):
-        if "added" not in one:
-            table.add_section()
-        new = f" ({one['added']['trained']})" if "added" in one else ""
-        counts = str(one["run"]), str(one["reuse"]), f"{one['trained']}{new}"
-        table.add_row(one["target"], *counts, _hours([one["to_run"]]), _size(one["to_run"]["disk_bytes"]))
-    return table
-
-
-def _artifact_table(rows: Sequence[Content], title: str) -> Table:
-    """Evaluations of a checkpoint and prepared prompts of a benchmark are summed up, everything else is named."""
-    everyone = {recipe for row in rows for recipe in row["recipes"]}
-    timed = any(row["cost"]["gpu_hours"] is not None for row in rows)
-    table = Table(title=title, title_justify="left")
-    for heading in ("stage", "artifact", "action", "reason", *([f"{GPU} hours"] if timed else []), "for"):
-        table.add_column(heading, overflow="fold")
-    groups: dict[tuple[str, ...], list[Content]] = {}
-    for row in rows:
-        name = row["address"].partition("/")[2]
-        summed_up = {"evaluate": name.partition("--")[0], "prepare": row["benchmark"]}.get(row["stage"], name)
-        groups.setdefault((row["stage"], summed_up, row["action"], row["reason"]), []).append(row)
-    for (stage, name, action, reason), members in groups.items():
-        units = Counter(row["benchmark"] for row in members if row["benchmark"])
-        counts = ", ".join(f"{benchmark} {count}" for benchmark, count in units.items())
-        hours = [_hours([row["cost"] for row in members if action == "run"])] if timed else []
-        recipes = [recipe.partition("/")[2] for recipe in members[0]["recipes"]]
-        wanted = ", ".join(recipes) if len(recipes) <= _NAMED else f"{len(recipes)} recipes"
-        wanted = "all" if len(recipes) == len(everyone) else wanted
-        table.add_row(stage, f"{len(members)} units ({counts})" if units else name, action, reason, *hours, wanted)
-    return table
-
-
-def _hours(costs: Sequence[Content]) -> str:
-    known = [cost["gpu_hours"] for cost in costs if cost["gpu_hours"] is not None]
-    return f"{sum(known):,.0f}" if known else "-"
-
-
-def _size(count: float) -> str:
-    return decimal(int(count))
+def _from_hub(kind: Literal["model", "data"], name: str, what: str) -> Need:
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+        unseen = "HF_HUB_OFFLINE is set, and whether the cache has it complete is not looked at here"
+        return Need(kind, name, "missing", f"{what}: {unseen}")
+    return Need(kind, name, "fetch", what)

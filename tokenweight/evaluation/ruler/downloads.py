@@ -20,8 +20,8 @@ from rich.progress import track
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.shipped import table
+from tokenweight.files import replace_file
 from tokenweight.pipeline.digests import file_sha256
-from tokenweight.pipeline.store import write_json
 
 SourceName = Literal["squad", "hotpotqa", "essays"]
 NAMES: tuple[SourceName, ...] = get_args(SourceName)
@@ -81,7 +81,7 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
         return
     if not expected:
         entry = {"sha256": sha256, "bytes": size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
-        write_json(lock, locked | {target.name: entry})
+        replace_file(lock, json.dumps(locked | {target.name: entry}, indent=1) + "\n")
     checked = f" from {origin}, SHA-256 as published"
     if not known.sha256:
         checked = f"; no digest of it is published: {sha256[:12]} is recorded in {lock}, and checked from now on"
