@@ -184,7 +184,7 @@ def main(
     folder: Annotated[Path | None, Parameter(show=False)] = None,
 ) -> None:
     """Measure both ways at every size, print one table, write JSON."""
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
 
     tokenizer_dir = tokenizer or smoke_base_dir()
     if way and folder:

@@ -63,7 +63,7 @@ def write_texts(directory: Path, documents: int, tokens: int) -> int:
 
 def evaluate_at(benchmark: str, documents: int, folder: Path, out_dir: Path) -> None:
     """Evaluate the shipped base on the texts."""
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
     from tokenweight.evaluation.benchmark import UnitRun
     from tokenweight.evaluation.run import evaluate_checkpoint
     from tokenweight.evaluation.units import units

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.fp8 import check_fp8, fp8_linears
 from tokenweight.fp8.scoring import MINIMUM_OVERLAP, top_kappa_overlap

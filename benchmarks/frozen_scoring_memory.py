@@ -51,7 +51,7 @@ def main() -> None:
 
 def chunk(folder: Path, sequences: int) -> None:
     """From the novel's text to token rows on disk."""
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
     from tokenweight.corpus.chunking import chunk
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Chunking, NovelCorpus
@@ -69,7 +69,7 @@ def chunk(folder: Path, sequences: int) -> None:
 
 def score(folder: Path, sequences: int) -> None:
     """Short-context NLL of every sequence by the frozen shipped base."""
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
     from tokenweight.pipeline.stage import Input
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Execution
@@ -85,7 +85,7 @@ def read(folder: Path, sequences: int) -> None:
     """Every row, as training reads it: token ids and scores, checked against each other."""
     import numpy as np
 
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
     from tokenweight.training.models import load_tokenizer, vocabulary_sha256
     from tokenweight.training.score_store import open_scores
     from tokenweight.training.sequences import TrainingRows, open_tokens

@@ -35,7 +35,7 @@ from shapes import SHAPES, tiny
 from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM
 from transformers import TrainerCallback
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training, Weighting
 from tokenweight.training.activations import attention_kernels, checkpoint_activations

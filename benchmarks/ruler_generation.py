@@ -85,7 +85,7 @@ def main(
     task: Annotated[str, Parameter(show=False)] = "",
 ) -> None:
     """Measure every task, print one table, write JSON."""
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
     from tokenweight.evaluation.ruler.sources import Sources
 
     tokenizer_dir = tokenizer or smoke_base_dir()

@@ -35,7 +35,7 @@ from shapes import SHAPES, Shape, step_flops, tiny
 from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM, VARIANTS, Bench, measure
 from transformers import TrainerCallback
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.fp8 import check_fp8
 from tokenweight.progress import no_progress

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from learn_tokenizer import save_tokenizer, train_tokenizer
 
+from tokenweight.assets import tokenizer_dir
 from tokenweight.corpus import novel
-from tokenweight.corpus.assets import shipped_tokenizer_dir
 from tokenweight.corpus.lexicon import words
 from tokenweight.corpus.sources import documents
 from tokenweight.recipes.schema import FilesCorpus
@@ -32,7 +32,7 @@ def main() -> None:
     """Learn and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--books", type=Path, required=True, help="directory of .txt, .jsonl or .parquet files")
-    parser.add_argument("--out", type=Path, default=shipped_tokenizer_dir(TOKENIZER))
+    parser.add_argument("--out", type=Path, default=tokenizer_dir(TOKENIZER))
     args = parser.parse_args()
     save_tokenizer(train_tokenizer(texts(args.books), VOCABULARY), args.out, model_max_tokens=MAX_TOKENS)
 

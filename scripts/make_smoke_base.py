@@ -34,8 +34,8 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import exercises, novel
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.lexicon import words

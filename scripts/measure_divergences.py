@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 import tokenweight.authors_compat as authors
+from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load

@@ -22,7 +22,7 @@ import tables
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.evaluation.ruler.sources import Sources
 
 PACKAGES = ("lm_eval", "rouge", "tokenizers", "numpy", "wonderwords")

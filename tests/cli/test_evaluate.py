@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.commands import experiments as command
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokenweight.authors_compat as authors
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import packing
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds

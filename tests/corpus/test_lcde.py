@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.mixture import lcde

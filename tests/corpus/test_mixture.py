@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from tokenweight.corpus import echo, generation
+from tokenweight.corpus import documents as documents_module
+from tokenweight.corpus import echo
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Document
 from tokenweight.corpus.encoding import Encoder
@@ -126,8 +127,8 @@ def test_many_documents_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch)
     expected = [
         document.text for document in echo.documents(EchoCorpus(seed=1, documents=5, document_tokens=50), "train")
     ]
-    monkeypatch.setattr(generation, "MANY", 2)
-    made = generation.in_order(_nth, 5, workers=2)
+    monkeypatch.setattr(documents_module, "MANY", 2)
+    made = documents_module.in_order(_nth, 5, workers=2)
     assert [document.text for document in made] == expected
 
 
@@ -136,13 +137,13 @@ def test_the_makers_end_with_who_asked_for_them(tmp_path: Path) -> None:
     script = tmp_path / "ask.py"
     script.write_text(
         "import time\n"
-        "from tokenweight.corpus import generation\n"
+        "from tokenweight.corpus import documents\n"
         "def nth(i):\n"
         "    print('made', flush=True)\n"
         "    time.sleep(60)\n"
         "if __name__ == '__main__':\n"
-        "    generation.MANY = 2\n"
-        "    list(generation.in_order(nth, 4, workers=2))\n"
+        "    documents.MANY = 2\n"
+        "    list(documents.in_order(nth, 4, workers=2))\n"
     )
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None

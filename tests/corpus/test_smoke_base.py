@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import novel
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenweight.corpus.sources import check, document_count, documents, files_by_field
+from tokenweight.corpus.files import list_files
+from tokenweight.corpus.sources import check, document_count, documents, file_parts
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import FilesCorpus, HubCorpus
 
@@ -34,7 +35,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def test_all_formats_in_sorted_order(library: Path) -> None:
-    assert [path.name for path in files_by_field(files(library))[".path"]] == [
+    assert [path.name for path in list_files(files(library))] == [
         "a.txt",
         "notes.jsonl",
         "b.txt",
@@ -105,14 +106,14 @@ def test_parquet_without_the_field(tmp_path: Path) -> None:
 
 def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nowhere does not exist"):
-        files_by_field(files(tmp_path / "nowhere"))
+        list_files(files(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="is empty"):
-        files_by_field(files(tmp_path))
+        list_files(files(tmp_path))
     (tmp_path / "book.pdf").write_bytes(b"%PDF")
     with pytest.raises(UserError, match=r"holds only \.pdf; give a directory of \.txt, \.jsonl, \.parquet files"):
-        files_by_field(files(tmp_path))
+        list_files(files(tmp_path))
     with pytest.raises(UserError, match=r"holds only \.pdf"):
-        files_by_field(files(tmp_path / "book.pdf"))
+        list_files(files(tmp_path / "book.pdf"))
 
 
 def test_too_few_documents(library: Path) -> None:
@@ -145,7 +146,7 @@ def test_hub_data_from_a_directory_in_its_layout(repository: Path) -> None:
         ("train:00000001", "c", "Book"),
     ]
     assert [d.text for d in documents(corpus, "validation")] == ["d"]
-    assert files_by_field(corpus) == {}
+    assert file_parts(corpus) == {}
 
 
 @pytest.mark.parametrize(

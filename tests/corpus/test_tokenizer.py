@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import novel
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.corpus.documents import Document
 from tokenweight.corpus.encoding import Encoder, split_pieces
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, RecurrentGemmaConfig
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.recipes.schema import Execution

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Kind
 from tokenweight.evaluation.benchmark import Unit, UnitRun

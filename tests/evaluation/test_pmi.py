@@ -203,7 +203,7 @@ def test_a_scorer_must_fit(
     long = with_pmi(evaluation, scorer="frozen", short_tokens=600, stride_tokens=500)
     with pytest.raises(UserError, match="short_tokens: 600 exceeds the scorer's context"):
         list(evaluate_checkpoint(checkpoint, [UnitRun(UNIT, (other,), tmp_path / "a")], long, 1024, execution))
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
 
     foreign = with_pmi(evaluation, scorer="frozen")
     with pytest.raises(UserError, match="another vocabulary"):

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.backends import evaluation_execution, load
 from tokenweight.evaluation.benchmark import UnitRun

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
 from tokenweight.corpus import novel
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.inspection.compute import Inspection, prepare, score
 from tokenweight.inspection.request import Options
 from tokenweight.recipes.schema import Extension

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.token_texts import cut_at_offsets, first_tokens_with_text
 from tokenweight.errors import UserError
 from tokenweight.training.models import load_tokenizer

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.assets import shipped_config
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import shipped_config, smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.stages import Chunk
 from tokenweight.pipeline.stage import Artifact, LocalTokenizer
 from tokenweight.planning.graph import Graph

@@ -13,9 +13,8 @@ import torch
 from training_calls import TrainRequest, train
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from tokenweight.assets import SHIPPED_CONFIGS
+from tokenweight.assets import SHIPPED_CONFIGS, smoke_base_dir
 from tokenweight.context.extend import extend, load_config
-from tokenweight.corpus.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, RandomBase, Scorer, Training, Weighting

@@ -107,7 +107,7 @@ def _data() -> Iterator[Finding]:
     """Shipped, fetched, or from the hub."""
     from huggingface_hub import get_token, try_to_load_from_cache
 
-    from tokenweight.corpus.assets import smoke_base_dir
+    from tokenweight.assets import smoke_base_dir
     from tokenweight.evaluation.ruler.downloads import NAMES, source_file
     from tokenweight.recipes.scales import scaled
 

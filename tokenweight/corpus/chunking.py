@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import shutil
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokenweight.corpus import mixture, packing
-from tokenweight.corpus.documents import Document, Kind
+from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.packing import Ints, Segments
 from tokenweight.corpus.sources import check, document_count, documents
@@ -32,19 +35,6 @@ LABELLED = {
     "kinds": np.uint8,
     "distances": np.uint32,
 }  # arrays of the novel; others have tokens alone
-
-
-@dataclass
-class _Read:
-    """What was tokenised: documents kept in the streams, and totals of all."""
-
-    ids: list[str] = field(default_factory=list)
-    domains: list[str] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    parts: list[int] = field(default_factory=list)  # of a mixture; else 0
-    documents: int = 0
-    tokens: int = 0
-    longest: tuple[int, str] = (0, "")
 
 
 def chunk(
@@ -72,23 +62,32 @@ def chunk(
     streams.mkdir(parents=True, exist_ok=True)
     try:
         read = _tokenise(corpus, chunking, encoder, streams, progress)
-        lengths = np.asarray(read.lengths, np.int64)
-        segments, order, extra = _plan(corpus, chunking, read, lengths, encoder, parity)
+        kept = read[read["kept"]]
+        lengths = kept["tokens"].to_numpy(np.int64)
+        segments, order, extra = _plan(corpus, chunking, read, encoder, parity)
         chosen = segments.select(order)
         counts = _write_sequences(out_dir, lengths, chosen, chunking, encoder, short_tokens, progress)
     finally:
         shutil.rmtree(streams)
     if isinstance(corpus, NovelCorpus):
         extra["kinds"] = {kind.name.lower(): int(counts[kind]) for kind in Kind}
-    _write_index(out_dir, read, chosen)
+    # One row per piece of a document (per-document chunking: one per sequence).
+    index = {
+        "sequence_id": chosen.sequence,
+        "document_id": pa.array(kept["id"], pa.string()).take(pa.array(chosen.document)),
+        "start_token": chosen.start,
+        "position": chosen.position,
+        "tokens": chosen.length,
+    }
+    pq.write_table(pa.table(index), out_dir / "sequences.parquet")  # type: ignore[no-untyped-call]
     accounting = _account(chunking, read, lengths, segments, chosen, encoder.bos is not None) | extra
     (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
     return accounting
 
 
-def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> _Read:
-    """Append every usable document's tokens (and labels) to the streams."""
-    read = _Read()
+def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> pd.DataFrame:
+    """Append every usable document's tokens (and labels) to the streams; all documents, with which were `kept`."""
+    read: list[tuple[str, str, int, int, bool]] = []
     total = document_count(corpus, "train")
     is_novel = isinstance(corpus, NovelCorpus)
     payload = chunking.long_tokens - int(encoder.bos is not None)
@@ -103,52 +102,42 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Pat
         }
         for number, (part, any_length) in enumerate(parts):
             texts = documents(part, "train")
-            for document, encoded in encoder.encode_all(texts if is_novel else map(_without_spans, texts)):
+            texts = texts if is_novel else (replace(document, spans=()) for document in texts)
+            for document, encoded in encoder.encode_all(texts):
                 length = len(encoded.tokens)
-                read.documents += 1
-                read.tokens += length
-                read.longest = max(read.longest, (length, document.id))
-                if length >= (1 if any_length else payload):
-                    read.ids.append(document.id)
-                    read.domains.append(document.domain)
-                    read.lengths.append(length)
-                    read.parts.append(number)
-                    for name, (file, dtype) in files.items():
-                        array = getattr(encoded, name)
-                        file.write((np.zeros(length, dtype) if array is None else array).tobytes())
-                progress(read.documents, total, "documents")
-    return read
-
-
-def _without_spans(document: Document) -> Document:
-    return replace(document, spans=())
+                keep = length >= (1 if any_length else payload)
+                read.append((document.id, document.domain, number, length, keep))
+                for name, (file, dtype) in files.items() if keep else ():
+                    array = getattr(encoded, name)
+                    file.write((np.zeros(length, dtype) if array is None else array).tobytes())
+                progress(len(read), total, "documents")
+    return pd.DataFrame(read, columns=["id", "domain", "part", "tokens", "kept"])
 
 
 def _plan(
-    corpus: Corpus, chunking: Chunking, read: _Read, lengths: Ints, encoder: Encoder, parity: Parity
+    corpus: Corpus, chunking: Chunking, read: pd.DataFrame, encoder: Encoder, parity: Parity
 ) -> tuple[Segments, Ints, dict[str, Any]]:
     """All sequences that the documents give; those that are taken, in order; and a mixture's own account."""
     bos, separator = encoder.bos is not None, int(encoder.eos is not None)
+    kept = read[read["kept"]]
+    lengths = kept["tokens"].to_numpy(np.int64)
     if isinstance(corpus, MixtureCorpus):
-        segments, order, parts = mixture.fixed_shares(
-            corpus, np.asarray(read.parts, np.int64), lengths, chunking, bos=bos, separator=separator
-        )
+        of_part = kept["part"].to_numpy(np.int64)
+        segments, order, parts = mixture.fixed_shares(corpus, of_part, lengths, chunking, bos=bos, separator=separator)
         return segments, order, {"parts": parts}
     extra: dict[str, Any] = {}
     if chunking.mixture == "lcde":
-        segments, extra["domains"] = mixture.lcde(lengths, read.domains, chunking, bos=bos, separator=separator)
+        domains = kept["domain"].tolist()
+        segments, extra["domains"] = mixture.lcde(lengths, domains, chunking, bos=bos, separator=separator)
     else:
         cut_documents = by_parity(parity, packing.per_document)
         segments = cut_documents(lengths, chunking.long_tokens, bos=bos, skipped=encoder.skipped_tokens)
-    return segments, _order(segments.sequences, chunking, read), extra
-
-
-def _order(available: int, chunking: Chunking, read: _Read) -> Ints:
-    """A seeded shuffle of all sequences, cut to `chunking.sequences`."""
+    # A seeded shuffle of all sequences, cut to `chunking.sequences`.
+    available = segments.sequences
     if available == 0:
-        length, id = read.longest
+        length, id = max(zip(read["tokens"], read["id"], strict=True), default=(0, "none"))
         raise UserError(
-            f"corpus: no document reaches {chunking.long_tokens} tokens (longest: {id or 'none'}, {length} tokens); "
+            f"corpus: no document reaches {chunking.long_tokens} tokens (longest: {id}, {length} tokens); "
             "give longer documents or shorten chunking.long_tokens"
         )
     wanted = available if chunking.sequences is None else chunking.sequences
@@ -158,7 +147,7 @@ def _order(available: int, chunking: Chunking, read: _Read) -> Ints:
             f"{available}; add text, train for fewer steps or with fewer sequences a step, or shorten "
             "chunking.long_tokens"
         )
-    return np.random.default_rng(chunking.seed).permutation(available)[:wanted]
+    return segments, np.random.default_rng(chunking.seed).permutation(available)[:wanted], extra
 
 
 def _write_sequences(
@@ -205,33 +194,16 @@ def _write_sequences(
     return counts
 
 
-def _write_index(out_dir: Path, read: _Read, segments: Segments) -> None:
-    """sequences.parquet: one row per piece of a document (per-document chunking: one per sequence)."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table(
-        {
-            "sequence_id": segments.sequence,
-            "document_id": pa.array(read.ids).take(pa.array(segments.document)),
-            "start_token": segments.start,
-            "position": segments.position,
-            "tokens": segments.length,
-        }
-    )
-    pq.write_table(table, out_dir / "sequences.parquet")  # type: ignore[no-untyped-call]
-
-
 def _account(
-    chunking: Chunking, read: _Read, lengths: Ints, planned: Segments, chosen: Segments, bos: bool
+    chunking: Chunking, read: pd.DataFrame, lengths: Ints, planned: Segments, chosen: Segments, bos: bool
 ) -> dict[str, Any]:
     """Every token of the corpus: kept (in some sequence) or dropped, by reason."""
-    kept = chosen.distinct_tokens(lengths)
-    in_plan = planned.distinct_tokens(lengths)
+    kept, in_plan, usable = chosen.distinct_tokens(lengths), planned.distinct_tokens(lengths), int(lengths.sum())
+    tokens = int(read["tokens"].sum())
     left = "not_drawn" if chunking.mixture == "lcde" else "remainder"
     dropped = {
-        "document_too_short": read.tokens - int(lengths.sum()),
-        left: int(lengths.sum()) - in_plan,
+        "document_too_short": tokens - usable,
+        left: usable - in_plan,
         "beyond_sequences": in_plan - kept,
     }
     return {
@@ -240,10 +212,10 @@ def _account(
         "bos": bos,
         "crosses_documents": chunking.mixture == "lcde",
         "sequences": chosen.sequences,
-        "documents": read.documents,
-        "documents_too_short": read.documents - len(lengths),
+        "documents": len(read),
+        "documents_too_short": len(read) - len(lengths),
         "documents_kept": len(np.unique(chosen.document)),
-        "tokens": read.tokens,
+        "tokens": tokens,
         "kept": kept,
         "dropped": dropped,
         "repeated": int(chosen.length.sum()) - kept,

@@ -1,12 +1,21 @@
-"""What a corpus is made of: documents, and in the synthetic novel the kind of each piece of text."""
+"""What a corpus is made of: documents, and in the synthetic novel the kind of each piece of text; documents in their order."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from tokenweight.processes import end_with_parent
+
 Split = Literal["train", "validation"]
+MANY = 2048  # documents: from here on processes pay; as many are in memory at a time
+CHUNK = 16
 
 
 class Kind(IntEnum):
@@ -43,3 +52,20 @@ class Document:
     text: str
     domain: str = ""
     spans: tuple[Span, ...] = ()
+
+
+def in_order(make: Callable[[int], Document], count: int, workers: int | None = None) -> Iterator[Document]:
+    """`make(0)`, `make(1)`, ... `make(count - 1)`, where there are MANY by all cores; `make` must be picklable then."""
+    processes = workers or len(os.sched_getaffinity(0))
+    if count < MANY or processes < 2:
+        yield from map(make, range(count))
+        return
+    pool = ProcessPoolExecutor(
+        processes,
+        mp_context=multiprocessing.get_context("spawn"),  # our own children, so that they can end with us
+        initializer=end_with_parent,
+        initargs=(os.getpid(), signal.SIGKILL),
+    )
+    with pool:
+        for first in range(0, count, MANY):
+            yield from pool.map(make, range(first, min(first + MANY, count)), chunksize=CHUNK)

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from random import Random
 
-from tokenweight.corpus.documents import Document, Split
-from tokenweight.corpus.generation import in_order
+from tokenweight.corpus.documents import Document, Split, in_order
 from tokenweight.corpus.lexicon import NAMES, PLACES, words
 from tokenweight.recipes.schema import EchoCorpus
 

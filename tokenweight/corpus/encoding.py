@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from tokenweight.recipes.schema import Parity
 
 PIECE_CHARACTERS = 5_000
 BATCH_PIECES = 64
+Owner = TypeVar("Owner")
 _CHARACTERS_PER_TOKEN = 6  # first guess of how much text holds the tokens wanted
 _MARGIN_TOKENS = 64  # tokens near a cut in the text may differ from those of all of it
 _CUT = re.compile(r"(?<=[A-Za-z]) (?=[A-Za-z])")  # a space between two words: no pre-tokenizer joins across it
@@ -39,8 +41,7 @@ class Encoded:
 class Encoder:
     """A tokenizer as chunking needs it: ids without special tokens, and the BOS that sequences begin with.
 
-    `skipped_tokens`: of each document where sequences begin with a BOS that the tokenizer does not add (by `parity`
-    alone), the first token is taken for it.
+    `skipped_tokens`: by `parity`, a BOS that the tokenizer does not add takes the place of each document's first token.
     """
 
     def __init__(self, tokenizer_dir: Path, parity: Parity = "paper") -> None:
@@ -54,7 +55,10 @@ class Encoder:
         if self._fast is not None:  # what tokenizer.json may ask for; transformers ignores it too
             self._fast.no_truncation()
             self._fast.no_padding()
-        self._piecewise = self._pieces_equal_whole()
+        # Not with sentencepiece's dummy prefix: there pieces have other ids than the whole text.
+        probe = "The first word of a piece, 1,234 more words and A Name follow it's own rule here.\n\nNew lines too"
+        whole, *pieces = self._call([probe, *split_pieces(probe, 20)], offsets=False)["input_ids"]
+        self._piecewise = list(whole) == [id for ids in pieces for id in ids]
 
     def encode(self, document: Document) -> Encoded:
         """Tokens of one document, with kinds where it has spans."""
@@ -67,42 +71,32 @@ class Encoder:
             np.asarray(offsets, np.int64).reshape(-1, 2) + begin
             for offsets, begin in zip(encoded["offset_mapping"], begins, strict=False)
         ]
-        starts, ends = np.concatenate(spans).T
-        return Encoded(_array(encoded["input_ids"]), *label(document, starts, ends))
+        tokens = np.concatenate([np.asarray(ids, np.uint32) for ids in encoded["input_ids"]])
+        return Encoded(tokens, *label(document, *np.concatenate(spans).T))
 
     def encode_all(self, documents: Iterable[Document]) -> Iterator[tuple[Document, Encoded]]:
-        """Every document with its tokens, as :meth:`encode`; many short ones at a time, on all cores.
-
-        Where a document has spans, or is long, it goes alone.
-        """
-        waiting: list[Document] = []
-        characters = 0
-        for document in documents:
-            waiting.append(document)
-            characters += len(document.text)
-            if document.spans or not self._piecewise or characters >= BATCH_PIECES * PIECE_CHARACTERS:
-                yield from self._together(waiting)
-                waiting, characters = [], 0
-        yield from self._together(waiting)
-
-    def _together(self, documents: list[Document]) -> Iterator[tuple[Document, Encoded]]:
-        short, last = documents[:-1], documents[-1:]  # the last may be long or have spans
-        if short:
-            pieces = [[*self._pieces(document.text)] for document in short]
-            ids = iter(self._call([piece for own in pieces for piece in own], offsets=False)["input_ids"])
-            for document, own in zip(short, pieces, strict=True):
-                yield document, Encoded(_array(islice(ids, len(own))))
-        for document in last:
-            yield document, self.encode(document)
+        """Every document with its tokens, as :meth:`encode`; those without spans many at a time, on all cores."""
+        for labelled, several in groupby(documents, key=lambda document: bool(document.spans)):
+            if labelled:
+                yield from ((document, self.encode(document)) for document in several)
+            else:
+                pieces = ((document, piece) for document in several for piece in self._pieces(document.text))
+                for document, own in groupby(self._encoded(pieces), key=itemgetter(0)):
+                    yield document, Encoded(np.concatenate([ids for _, ids in own]))
 
     def stream(self, text: str) -> Iterator[NDArray[np.uint32]]:
-        """Tokens of a text, without BOS, a batch of pieces at a time: memory does not grow with the text's length.
+        """Tokens of a text, without BOS, piece by piece: memory does not grow with the text's length.
 
         All at once where this tokenizer's pieces would differ from the whole text.
         """
-        pieces = self._pieces(text)
-        while batch := list(islice(pieces, BATCH_PIECES)):
-            yield _array(self._call(batch, offsets=False)["input_ids"])
+        return (ids for _, ids in self._encoded((None, piece) for piece in self._pieces(text)))
+
+    def _encoded(self, pieces: Iterable[tuple[Owner, str]]) -> Iterator[tuple[Owner, NDArray[np.uint32]]]:
+        """The tokens of each piece with whose it is, a batch of pieces at a time."""
+        waiting, most = iter(pieces), BATCH_PIECES if self._piecewise else 1  # whole texts may be long
+        while batch := list(islice(waiting, most)):
+            all_ids = self._call([piece for _, piece in batch], offsets=False)["input_ids"]
+            yield from ((owner, np.asarray(ids, np.uint32)) for (owner, _), ids in zip(batch, all_ids, strict=True))
 
     def _pieces(self, text: str) -> Iterator[str]:
         return split_pieces(text) if self._piecewise else iter([text])
@@ -120,17 +114,6 @@ class Encoder:
             return_token_type_ids=False,
             verbose=False,
         )
-
-    def _pieces_equal_whole(self) -> bool:
-        """Whether this tokenizer gives the same ids by pieces as at once (sentencepiece's dummy prefix does not)."""
-        probe = "The first word of a piece, 1,234 more words and A Name follow it's own rule here.\n\nNew lines too"
-        pieces = list(split_pieces(probe, 20))
-        whole = self._call([probe], offsets=False)["input_ids"][0]
-        return bool(whole == [id for ids in self._call(pieces, offsets=False)["input_ids"] for id in ids])
-
-
-def _array(ids: Iterable[list[int]]) -> NDArray[np.uint32]:
-    return np.concatenate([np.asarray(piece, np.uint32) for piece in ids])
 
 
 def sequence_bos(tokenizer: Any) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -42,44 +43,40 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
 
 def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
     """The documents of one split in the order of files and lines."""
-    paths = _readable_files(corpus)
-    chosen = _split_numbers(corpus, paths, split)
-    number = 0
-    for path in paths:
-        if path.suffix == ".txt" and number not in chosen:  # a book that nobody asks for is not read
-            number += 1
+    counts = _counts(corpus)
+    chosen, first = _split_numbers(corpus, sum(counts.values()), split), 0
+    for path, of_file in counts.items():
+        numbers = range(first, first := first + of_file)
+        if chosen.isdisjoint(numbers):  # a book that nobody asks for is not read
             continue
-        for document in _read(corpus, path):
-            if number in chosen:
-                yield document
-            number += 1
+        yield from (document for number, document in zip(numbers, _read(corpus, path), strict=True) if number in chosen)
 
 
 def count(corpus: FilesCorpus, split: Split) -> int:
     """How many documents the split has."""
-    return len(_split_numbers(corpus, _readable_files(corpus), split))
+    return len(_split_numbers(corpus, sum(_counts(corpus).values()), split))
 
 
 def check(corpus: FilesCorpus) -> None:
     """Read every document once and keep none: UserError for the first that cannot be read, before long work."""
-    for path in _readable_files(corpus):
+    for path in _counts(corpus):
         for _ in _read(corpus, path):
             pass
     count(corpus, "train")
 
 
-def _readable_files(corpus: FilesCorpus) -> list[Path]:
+def _counts(corpus: FilesCorpus) -> dict[Path, int]:
+    """How many documents each file has."""
     refuse_listing("corpus.path", Path(corpus.path))
     paths = list_files(corpus)
     for path in paths:
         if path.stat().st_size == 0:
             raise UserError(f"{path}: the file is empty; remove it")
-    return paths
+    return {path: _count(path) for path in paths}
 
 
-def _split_numbers(corpus: FilesCorpus, paths: list[Path], split: Split) -> frozenset[int]:
+def _split_numbers(corpus: FilesCorpus, total: int, split: Split) -> frozenset[int]:
     """Numbers of the split's documents: validation is the end of a seeded shuffle, train the rest."""
-    total = sum(_count(path) for path in paths)
     if total <= corpus.validation_documents:
         raise UserError(
             f"corpus.path: {corpus.path} has {total} documents, which leaves none to train on beside "
@@ -107,9 +104,11 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
     if path.suffix == ".txt":
         yield Document(name, decode(path, path.read_bytes()), domain)
         return
-    rows = _json_rows(path) if path.suffix == ".jsonl" else _parquet_rows(path)
-    for line, text in rows:
-        yield Document(f"{name}:{line}", text, domain)
+    unit, rows = ("line", _json_rows(path)) if path.suffix == ".jsonl" else ("row", _parquet_rows(path))
+    for number, text in rows:
+        if not isinstance(text, str):
+            raise UserError(f"{path}, {unit} {number}: no string in field `{TEXT_FIELD}`; every {unit} needs one")
+        yield Document(f"{name}:{number}", _newlines(text), domain)
 
 
 def decode(path: Path, raw: bytes, line: int | None = None) -> str:
@@ -128,7 +127,7 @@ def _newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, str]]:
+def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
     with path.open("rb") as file:
         for line, raw in enumerate(file, 1):
             if not raw.strip():
@@ -137,23 +136,16 @@ def _json_rows(path: Path) -> Iterator[tuple[int, str]]:
                 row = json.loads(decode(path, raw, line))
             except json.JSONDecodeError as error:
                 raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
-            if not isinstance(row, dict) or not isinstance(row.get(TEXT_FIELD), str):
-                raise UserError(f"{path}, line {line}: no string in field `{TEXT_FIELD}`; every line needs one")
-            yield line, _newlines(row[TEXT_FIELD])
+            yield line, row.get(TEXT_FIELD) if isinstance(row, dict) else None
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, str]]:
+def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
     file = _parquet(path)
     if TEXT_FIELD not in file.schema_arrow.names:
         names = ", ".join(file.schema_arrow.names)
         raise UserError(f"{path}: no column `{TEXT_FIELD}` (it has {names}); rename the column that holds the text")
-    row = 0
-    for batch in file.iter_batches(batch_size=64, columns=[TEXT_FIELD]):
-        for value in batch.column(0).to_pylist():
-            row += 1
-            if not isinstance(value, str):
-                raise UserError(f"{path}, row {row}: no string in column `{TEXT_FIELD}`; every row needs one")
-            yield row, _newlines(value)
+    batches = file.iter_batches(batch_size=64, columns=[TEXT_FIELD])
+    return enumerate(chain.from_iterable(batch.column(0).to_pylist() for batch in batches), 1)
 
 
 def _parquet(path: Path) -> Any:

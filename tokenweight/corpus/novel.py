@@ -14,8 +14,7 @@ from itertools import islice
 from random import Random
 
 from tokenweight.corpus import exercises
-from tokenweight.corpus.documents import Document, Kind, Split
-from tokenweight.corpus.generation import in_order
+from tokenweight.corpus.documents import Document, Kind, Split, in_order
 from tokenweight.corpus.lexicon import KEEPSAKES, NAMES, NOVEL, PLACES, SAYINGS, TRADES, words
 from tokenweight.corpus.manuscript import Fact, Manuscript, Memory
 from tokenweight.recipes.schema import NovelCorpus

@@ -39,11 +39,11 @@ class Segments:
 
     def select(self, order: Ints) -> Segments:
         """The sequences named by `order`, numbered anew in that order."""
-        first = np.searchsorted(self.sequence, order, side="left")
-        counts = np.searchsorted(self.sequence, order, side="right") - first
-        sequence = np.repeat(np.arange(len(order)), counts)
-        within = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)
-        rows = np.repeat(first, counts) + within
+        anew = np.full(self.sequences, len(order))
+        anew[order] = np.arange(len(order))
+        rows = np.argsort(anew[self.sequence], kind="stable")
+        rows = rows[anew[self.sequence[rows]] < len(order)]
+        sequence = anew[self.sequence[rows]]
         return Segments(sequence, self.position[rows], self.document[rows], self.start[rows], self.length[rows])
 
     def distinct_tokens(self, lengths: Ints) -> int:

@@ -1,20 +1,16 @@
-"""Where documents come from: the synthetic novel, echoes, a directory of files, the hub, a mixture of them.
-
-A source is a module with `documents(corpus, split)` and `count(corpus, split)`, 0 where nobody knows.
-"""
+"""Where documents come from: the synthetic novel, echoes, a directory of files, the hub, a mixture of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tokenweight.corpus import echo, files, hub, novel
+from tokenweight.corpus import echo, files, novel
 from tokenweight.corpus.documents import Document, Split
-from tokenweight.recipes.schema import Corpus, FilesCorpus, MixtureCorpus
-
-_SOURCES: dict[str, Any] = {"novel": novel, "echo": echo, "files": files, "hub": hub}
+from tokenweight.errors import UserError
+from tokenweight.recipes.schema import Corpus, FilesCorpus, HubCorpus, MixtureCorpus
 
 
 def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
@@ -22,17 +18,12 @@ def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
 
     Raises UserError, naming the file and line or the repository, where the corpus cannot be read.
     """
-    return chain.from_iterable([_SOURCES[part.kind].documents(part, split) for part in _parts(corpus)])
+    return chain.from_iterable([_SOURCES[part.kind][0](part, split) for part in _parts(corpus)])
 
 
 def document_count(corpus: Corpus, split: Split) -> int:
     """How many documents `documents` will yield; 0 where nobody knows (the hub)."""
-    return sum(_SOURCES[part.kind].count(part, split) for part in _parts(corpus))
-
-
-def files_by_field(corpus: Corpus) -> dict[str, list[Path]]:
-    """The raw files of a corpus by the dotted field of the path that names them; none where seed or revision identify it."""
-    return {field: files.list_files(part) for field, part in file_parts(corpus).items()}
+    return sum(_SOURCES[part.kind][1](part, split) for part in _parts(corpus))
 
 
 def file_parts(corpus: Corpus) -> dict[str, FilesCorpus]:
@@ -45,10 +36,62 @@ def file_parts(corpus: Corpus) -> dict[str, FilesCorpus]:
 
 def check(corpus: Corpus) -> None:
     """Raise UserError where files cannot be read as documents (one pass over them, no tokenising)."""
-    for part in _parts(corpus):
-        if isinstance(part, FilesCorpus):
-            files.check(part)
+    for part in file_parts(corpus).values():
+        files.check(part)
 
 
 def _parts(corpus: Corpus) -> list[Any]:
     return [part.corpus for part in corpus.parts] if isinstance(corpus, MixtureCorpus) else [corpus]
+
+
+# --- A data set of the Hugging Face hub: streamed, at a pinned revision, no code of others executed ---
+
+
+def _hub_documents(corpus: HubCorpus, split: Split) -> Iterator[Document]:
+    """In the repository's order; `repo_id` may be a local directory of its files."""
+    name = corpus.train_split if split == "train" else corpus.validation_split
+    if name is None:
+        raise UserError("corpus.validation_split: none is given; name the split to measure perplexity on")
+    return (_hub_document(corpus, name, number, row) for number, row in enumerate(_hub_rows(corpus, name)))
+
+
+def _hub_rows(corpus: HubCorpus, split: str) -> Iterator[dict[str, Any]]:
+    from datasets import load_dataset
+
+    revision = None if Path(corpus.repo_id).is_dir() else corpus.revision
+    try:
+        rows: Any = load_dataset(corpus.repo_id, corpus.subset, split=split, streaming=True, revision=revision)
+        yield from rows
+    except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
+        subset = f", subset {corpus.subset}" if corpus.subset else ""
+        raise UserError(
+            f"corpus.repo_id: {corpus.repo_id} (revision {corpus.revision}{subset}, split {split}) cannot be read: "
+            f"{first_line}; go online, or fetch it with `hf download {corpus.repo_id} --repo-type dataset "
+            f"--revision {corpus.revision} --local-dir DIR` and set corpus.repo_id to DIR"
+        ) from error
+
+
+def _hub_document(corpus: HubCorpus, split: str, number: int, row: dict[str, Any]) -> Document:
+    def string_in(field: str) -> str:
+        dotted, value = getattr(corpus, field), row
+        for part in dotted.split("."):
+            value = value.get(part) if isinstance(value, dict) else None  # type: ignore[assignment]
+        if not isinstance(value, str):
+            raise UserError(
+                f"corpus.{field}: row {number} of {corpus.repo_id} ({split}) has no string in `{dotted}` "
+                f"(its fields: {', '.join(row)}); name the field that holds the {field.removesuffix('_field')}"
+            )
+        return value
+
+    domain = string_in("domain_field") if corpus.domain_field else ""
+    return Document(f"{split}:{number:08d}", string_in("text_field").replace("\r\n", "\n"), domain)
+
+
+# The documents of a split, and how many there are: 0 where nobody knows before the end.
+_SOURCES: dict[str, tuple[Callable[[Any, Split], Iterator[Document]], Callable[[Any, Split], int]]] = {
+    "novel": (novel.documents, novel.count),
+    "echo": (echo.documents, echo.count),
+    "files": (files.documents, files.count),
+    "hub": (_hub_documents, lambda corpus, split: 0),
+}

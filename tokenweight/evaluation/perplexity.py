@@ -10,7 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.corpus.sources import documents, files_by_field
+from tokenweight.corpus.files import list_files
+from tokenweight.corpus.sources import documents, file_parts
 from tokenweight.evaluation.benchmark import HubData, Kept, PassBenchmark, Step, Unit, UnitRun, within
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Evaluation, HubCorpus
@@ -23,8 +24,8 @@ class CorpusBenchmark(PassBenchmark):
     """A pass over the validation documents of perplexity's corpus."""
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        found = files_by_field(evaluation.perplexity.corpus)
-        return {f"perplexity.corpus{field}": files for field, files in found.items()}
+        parts = file_parts(evaluation.perplexity.corpus)
+        return {f"perplexity.corpus{field}": list_files(part) for field, part in parts.items()}
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
         """Where the corpus is on the hub, if it is there and not in a directory of that name."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.recipes.schema import Weighting
 from tokenweight.weighting import add_token_weighting
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
+from tokenweight.assets import smoke_base_dir, tokenizer_dir
 from tokenweight.context.extend import Extend
-from tokenweight.corpus.assets import smoke_base_dir, tokenizer_dir
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "longbench"

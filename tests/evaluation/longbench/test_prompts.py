@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark

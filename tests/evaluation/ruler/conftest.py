@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.corpus.assets import smoke_base_dir
+from tokenweight.assets import smoke_base_dir
 from tokenweight.evaluation.ruler.sources import Sources
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ruler"
