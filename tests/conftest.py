@@ -19,6 +19,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def run_command(
     def run(directory: Path, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.chdir(directory)
         monkeypatch.setattr(embedded, "prepare", lambda: None)  # its settings would stay for the next tests
-        monkeypatch.setattr(embedded, "end_at_signal", lambda: None)
+        monkeypatch.setattr(embedded, "ended_together", nullcontext)
         monkeypatch.setattr(sys, "argv", ["tokenweight", *arguments])
         code = 0
         try:

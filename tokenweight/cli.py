@@ -4,47 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+import tomllib
+from pathlib import Path
 
 from cyclopts import App, CycloptsError, Parameter, ValidationError
 
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
 
-# The commands in order: where each is below tokenweight.commands, imported when it is called, and its help.
-COMMANDS = {
-    "reproduce": ("reproduce:reproduce", "Run what an experiment needs and is not in the store, and write its table."),
-    "plan": ("plan:plan", "Show what an experiment needs, what of it would run and why, and its cost. Runs nothing."),
-    "sweep": (
-        "reproduce:sweep",
-        "Train and evaluate recipes with other values of their fields: one table, one figure.",
-    ),
-    "serve": ("serve:serve", "Register the deployments of prefect.yaml on the Prefect server in use, and run them."),
-    "show-config": ("plan:show_config", "Print a recipe with the origin of each value."),
-    "report": ("report:report", "Render an experiment again from the records in the store. Loads no model."),
-    "targets": ("plan:targets", "List the paper's tables and figures: recipes, what is in the store, GPU-hours."),
-    "evaluate": (
-        "evaluation:evaluate",
-        "Run the paper's evaluation on any causal language model, and write its table.",
-    ),
-    "runtimes": ("report:runtimes", "Render Table 6, the run time of each weighting, from measurements on your GPUs."),
-    "audit": ("report:audit", "Recompute what follows from other numbers of the paper, and list what does not."),
-    "doctor": ("doctor:doctor", "Show what is here and what is missing: packages, GPUs, disk, data, credentials."),
-    "inspect": ("inspection:inspect_text", "Show the losses and the weight of every token of a text, as Table 1 does."),
-    "ruler generate": ("evaluation:ruler_generate", "Write samples of one task of RULER as JSON Lines."),
-    "rescore longbench": ("evaluation:rescore_longbench", "Score predictions of LongBench's 16 English tasks."),
-    "rescore bbh": ("evaluation:rescore_bbh", "Score outputs of BIG-Bench-Hard, by a strict and a tolerant pattern."),
-    "data fetch": ("evaluation:data_fetch", "Fetch RULER's sources from where they are published; check SHA-256."),
-    "store ls": ("store:ls", "List the artifacts: size, date, state, and which experiments need them."),
-    "store verify": ("store:verify", "Check records and sizes of files; exit code 1 where an artifact is damaged."),
-    "store pack": ("store:pack", "Pack the records of all that is finished: samples and metrics, no weights."),
-    "store gc": ("store:gc", "List what nothing could use any more; --yes removes it."),
-}
-GROUPS = {
-    "ruler": "RULER: samples of its 13 tasks for any tokenizer and length.",
-    "rescore": "Score stored outputs again, without a model.",
-    "data": "Published data that the evaluation needs.",
-    "store": "Look at the store, check it, clean it up (docs/store.md).",
-}
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+COMMANDS: dict[str, tuple[str, str]] = _TABLE[
+    "commands"
+]  # by name: where it is below tokenweight.commands, and its help
 
 
 def _app(name: str, text: str, order: int = 0) -> App:
@@ -55,7 +26,7 @@ def _app(name: str, text: str, order: int = 0) -> App:
 
 
 app = _app("tokenweight", "Token weighting for long-range language modeling: the paper's tables, stage by stage.")
-for _name, _text in GROUPS.items():
+for _name, _text in _TABLE["groups"].items():
     app.command(_app(_name, _text, len(COMMANDS)))
 for _order, (_name, (_place, _text)) in enumerate(COMMANDS.items()):
     _group, _, _own = _name.rpartition(" ")

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import sys
 import tempfile
@@ -19,10 +18,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import psutil
+import psutil
+
+from tokenweight.processes import call_at_signals, kill
 
 _QUIET = {
     "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
@@ -117,105 +116,54 @@ def _kept_database() -> Path:
     return cache / "tokenweight" / f"prefect-{version('prefect')}.db"
 
 
-_ending = threading.Event()
+_over = threading.Event()
 at_signal: list[Callable[[bool], None]] = []  # ends a run's workers; called with whether they may save a step
 
 
-def end_at_signal() -> None:
-    """Let Ctrl-C and SIGTERM end the run and its children at once; at SIGTERM a launched training may save its step.
+@contextmanager
+def ended_together() -> Iterator[None]:
+    """A run that Ctrl-C, SIGTERM, or the death of its temporary server end at once, with its children, in one line.
 
-    Both often reach the whole process group, the embedded server too, and Prefect would wait minutes for that.
-    Nothing is lost: an interrupted stage resumes in the next run, as after a kill. A thread waits for the signals,
-    because Prefect puts handlers of its own in place.
+    Signals often reach the whole process group, the server too: Prefect would wait minutes for it, or try as long to reach
+    it. Nothing is lost: an interrupted stage resumes in the next run, as after a kill; at SIGTERM, by a scheduler that gives
+    some seconds, a launched training may save its step.
     """
-
-    def end(signum: int) -> None:
-        _end_run(may_save=signum == signal.SIGTERM)  # by a scheduler, which gives some seconds; Ctrl-C is for now
-        print("\nerror: interrupted; run the same command again to resume", file=sys.stderr, flush=True)
-
-    _call_at_signal(end)
+    call_at_signals(
+        lambda number: _end_run("interrupted", 128 + number, may_save=number == signal.SIGTERM),
+        signal.SIGINT,
+        signal.SIGTERM,
+    )
     # Prefect ends its own handling with a SIGTERM to itself: whoever gets it waits for the thread's clean end.
     signal.signal(signal.SIGTERM, lambda signum, frame: time.sleep(_LONGER_THAN_THE_END_TAKES))
-
-
-@contextmanager
-def ended_with_server() -> Iterator[None]:
-    """End the run in one line where its temporary server ends under it: Prefect would try for minutes, then raise."""
-    over = threading.Event()
-    threading.Thread(target=_end_without_server, args=(over,), name="server", daemon=True).start()
+    threading.Thread(target=_end_without_server, name="server", daemon=True).start()
     try:
         yield
     finally:
-        over.set()
+        _over.set()
+    keep_database()
 
 
-def _end_without_server(over: threading.Event) -> None:
-    import psutil
-
+def _end_without_server() -> None:
     server: psutil.Process | None = None
-    while not over.wait(0.5):
+    while not _over.wait(0.5):
         with suppress(psutil.Error):
             server = server or next((one for one in psutil.Process().children() if _is_server(one)), None)
             if server is None or (server.is_running() and server.status() != psutil.STATUS_ZOMBIE):
                 continue
-        if not over.wait(1) and not _ending.is_set():  # a signal to the whole group ends server and run
-            _end_run(may_save=True)
-            print(
-                "\nerror: Prefect's temporary server ended; run the same command again to resume",
-                file=sys.stderr,
-                flush=True,
-            )
-            os._exit(1)
+        if not _over.wait(1):  # a signal to the whole group ends server and run
+            _end_run("Prefect's temporary server ended", 1, may_save=True)
 
 
 def _is_server(process: psutil.Process) -> bool:
     return "prefect.server" in " ".join(process.cmdline())
 
 
-def _end_run(*, may_save: bool) -> None:
-    _ending.set()
+def _end_run(reason: str, code: int, *, may_save: bool) -> None:
+    _over.set()
     logging.disable(logging.CRITICAL)  # what fails now that the server was hit too is nobody's matter
     for end_workers in tuple(at_signal):
         end_workers(may_save)
-    _end_children()
+    kill(psutil.Process().children(recursive=True), grace_seconds=5)
     remove_home()
-
-
-def end_worker_at_signal(save: Callable[[], None]) -> None:
-    """The same in a worker process, which calls `save` at SIGTERM first; it reports to nobody."""
-
-    def end(signum: int) -> None:
-        if signum == signal.SIGTERM:
-            save()
-        _end_children()
-
-    _call_at_signal(end)
-
-
-def _call_at_signal(end: Callable[[int], None]) -> None:
-    """At SIGINT or SIGTERM call `end` in a thread, then leave the process."""
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda signum, frame: None)
-
-    def wait(_keep_open: socket.socket) -> None:
-        while (signum := ours.recv(1)[0]) not in (signal.SIGINT, signal.SIGTERM):
-            pass
-        end(signum)
-        os._exit(128 + signum)
-
-    threading.Thread(target=wait, args=(theirs,), name="signals", daemon=True).start()
-
-
-def _end_children() -> None:
-    import psutil
-
-    children = psutil.Process().children(recursive=True)
-    for child in children:
-        with suppress(psutil.Error):
-            child.terminate()
-    for child in psutil.wait_procs(children, timeout=5)[1]:
-        with suppress(psutil.Error):
-            child.kill()
+    print(f"\nerror: {reason}; run the same command again to resume", file=sys.stderr, flush=True)
+    os._exit(code)

@@ -11,8 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 
@@ -71,12 +74,33 @@ def stop_tree(
     kill(tree)
 
 
-def kill(processes: list[psutil.Process]) -> None:
-    """Kill processes, those that are gone already too."""
+def kill(processes: list[psutil.Process], grace_seconds: float = 0.0) -> None:
+    """Kill processes, those that are gone already too; with a grace they get TERM and that time before."""
+    if grace_seconds:
+        for process in processes:
+            with suppress(psutil.Error):
+                process.terminate()
+        _, processes = psutil.wait_procs(processes, timeout=grace_seconds)
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(processes, timeout=1)
+
+
+def call_at_signals(call: Callable[[int], None], *numbers: int) -> None:
+    """Call `call(number)` at these signals, in a thread: the main one may hang, and others put handlers in place of ours."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda number, frame: None)
+
+    def wait(_keep_open: socket.socket) -> None:
+        while number := ours.recv(1)[0]:
+            if number in numbers:
+                call(number)
+
+    threading.Thread(target=wait, args=(theirs,), name="signals", daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -61,20 +61,11 @@ async def cancel(job: str) -> None:
 
 def parse(line: str) -> Job:
     """The fields that we use of a line of `scontrol show job --oneliner`."""
-
-    def field(name: str) -> str:
-        found = re.search(rf"(?:^|\s){name}=(\S*)", line)
-        value = found.group(1) if found else ""
-        return "" if value in ("(null)", "None") else value
-
-    return Job(
-        state=field("JobState"),
-        reason=field("Reason"),
-        restarts=int(field("Restarts") or 0),
-        exit_code=field("ExitCode"),
-        nodes=field("NodeList"),
-        output=field("StdOut"),
-    )
+    found = dict(reversed(re.findall(r"(?:^|\s)(\w+)=(\S*)", line)))  # the first of a name: a comment may have others
+    names = ("JobState", "Reason", "Restarts", "ExitCode", "NodeList", "StdOut")
+    values = (found.get(name, "") for name in names)
+    state, reason, restarts, exit_code, nodes, output = ("" if v in ("(null)", "None") else v for v in values)
+    return Job(state, reason, int(restarts or 0), exit_code, nodes, output)
 
 
 async def _run(*command: str, stdin: str | None = None) -> str:

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import jinja2
 from prefect.workers.base import BaseJobConfiguration, BaseVariables
 from pydantic import AfterValidator, BaseModel, Field, PositiveFloat, PositiveInt, model_validator
+
+from tokenweight.webpage import plain_environment
 
 _JOB_NAME_CHARACTERS = 60
 
@@ -113,13 +114,8 @@ class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
         places = dict.fromkeys(str(place) for place in (self._working_path(), self.log_path()))
         mounts = [*(f"{place}:{place}" for place in places), *self.container_mounts]
         if self.container_runtime == "pyxis":
-            return [
-                "srun",
-                "--ntasks=1",
-                f"--container-image={self.container}",
-                f"--container-mounts={','.join(mounts)}",
-                f"--container-workdir={self._working_path()}",
-            ]
+            options = {"image": self.container, "mounts": ",".join(mounts), "workdir": self._working_path()}
+            return ["srun", "--ntasks=1", *(f"--container-{name}={value}" for name, value in options.items())]
         gpus = ["--nv"] if "gpu" in (self.gres or "") else []
         binds = [part for mount in mounts for part in ("--bind", mount)]
         return ["apptainer", "exec", *gpus, *binds, "--pwd", str(self._working_path()), self.container]
@@ -139,13 +135,6 @@ def _quoted(option: str) -> str:
     return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-_ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.FileSystemLoader(Path(__file__).parent),
-    undefined=jinja2.StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-    autoescape=False,  # shell, not HTML: values go through `quote`
-)
+_ENVIRONMENT = plain_environment(Path(__file__).parent)  # shell: values go through `quote`
 _ENVIRONMENT.filters.update(quote=lambda value: shlex.quote(str(value)), quoted=_quoted)
 _TEMPLATE = _ENVIRONMENT.get_template("job.sh.jinja")

@@ -1,7 +1,8 @@
-"""The worker: one Slurm job for each flow run, watched to its end."""
+"""The worker: one Slurm job for each flow run, watched to its end, and what a job does that Slurm starts again."""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 from uuid import UUID
@@ -9,15 +10,15 @@ from uuid import UUID
 import anyio
 import anyio.abc
 import httpx
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import InfrastructureError, InfrastructureNotFound, ObjectNotFound
-from prefect.states import Cancelled, Crashed
+from prefect.states import Cancelled, Crashed, Pending
 from prefect.workers.base import BaseWorker, BaseWorkerResult
 
 from tokenweight.flows.slurm import commands
 from tokenweight.flows.slurm.job import SlurmConfiguration, SlurmVariables
-from tokenweight.flows.slurm.restart import may_run_again, requeued
 
 # A running flow run ends itself when it is cancelled; one that has not done so by then is ended through its job.
 CANCEL_SECONDS = 90.0
@@ -96,7 +97,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
                 elif job.waits and job.restarts > restarts and may_run_again(state):
                     restarts = job.restarts
                     logger.warning("Slurm put job %s back into the queue (start %d)", number, restarts + 1)
-                    await self._set_state(flow_run.id, requeued())
+                    await self._set_state(flow_run.id, _requeued())
             except (InfrastructureError, httpx.HTTPError) as error:  # Slurm's controller or Prefect's server restarts
                 logger.warning("Slurm job %s: no answer, asking again: %s", number, error)
             await anyio.sleep(poll_seconds)
@@ -125,3 +126,24 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
             await self.client.set_flow_run_state(flow_run_id, state, force=True)
         except ObjectNotFound:
             self._logger.debug("Flow run %s was deleted", flow_run_id)
+
+
+def restart() -> None:
+    """In a job that Slurm started again: make its flow run pending, so that `prefect flow-run execute` takes it up.
+
+    The attempt before was interrupted wherever it was: by TERM it called itself crashed, by the loss of its node it still
+    calls itself running. What people asked for stays: a cancelled run is not begun again, nor one that has ended.
+    """
+    flow_run_id = UUID(os.environ["PREFECT__FLOW_RUN_ID"])
+    with get_client(sync_client=True) as client:
+        if may_run_again(client.read_flow_run(flow_run_id).state):
+            client.set_flow_run_state(flow_run_id, _requeued(), force=True)
+
+
+def may_run_again(state: State | None) -> bool:
+    """Whether a job that is started again should run its flow run."""
+    return state is None or state.is_running() or state.is_crashed()
+
+
+def _requeued() -> State:
+    return Pending(name="Requeued", message="Slurm starts the job again; finished stages are in the store")

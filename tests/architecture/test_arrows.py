@@ -29,7 +29,7 @@ BASE = SMALL | {"recipes", "pipeline"}
 MAKING = BASE | {"corpus", "context", "weighting"}
 LIBRARY = MAKING | {"training", "evaluation", "inspection", "model_configs", "planning"}
 ARROWS = {
-    "embedded": set(),
+    "embedded": {"processes"},
     "files": SMALL,
     "latex": {"webpage"},
     "optional": SMALL,

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from tokenweight.flows.slurm import SlurmWorker
 from tokenweight.flows.slurm.commands import GONE, Job, parse
 from tokenweight.flows.slurm.job import SlurmConfiguration
-from tokenweight.flows.slurm.restart import may_run_again
+from tokenweight.flows.slurm.worker import may_run_again
 
 LINE = (
     "JobId=7 JobName=table 3 smoke UserId=root(0) Priority=1 JobState=PENDING Reason=BeginTime Dependency=(null) "

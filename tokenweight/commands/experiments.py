@@ -79,7 +79,5 @@ def run_flow(flow: str, **parameters: Any) -> None:
     module, _, name = flow.partition(":")
     run = getattr(import_module(f"tokenweight.flows.{module}"), name)
     leave_errors_to_caller()
-    embedded.end_at_signal()
-    with embedded.ended_with_server():
+    with embedded.ended_together():
         run(**parameters)
-    embedded.keep_database()

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenweight.errors import StageError
+from tokenweight.processes import call_at_signals
 
 VARIABLE = "TOKENWEIGHT_STOP_FILE"
 STOP_FILE = "stop"  # in the launch folder
@@ -65,23 +64,15 @@ def stop_softly_at_term(launch_folder: Path) -> None:
     """Let SIGTERM ask this rank's training to stop, unless the run has failed or was asked before: then it ends us.
 
     A scheduler sends TERM to every process of a job; a launcher sends it to the ranks that a failed one leaves behind.
-    A thread waits for the signal, because the main one may hang in a collective.
     """
-    ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    file = launch_folder / STOP_FILE
 
-    def wait(_keep_open: socket.socket) -> None:
-        file = launch_folder / STOP_FILE
-        while number := ours.recv(1)[0]:
-            if number != signal.SIGTERM:
-                continue
-            if (launch_folder / "error.json").exists() or _age_seconds(file) > GRACE_SECONDS / 2:
-                os._exit(128 + number)
-            ask_to_stop(file)
+    def stop(number: int) -> None:
+        if (launch_folder / "error.json").exists() or _age_seconds(file) > GRACE_SECONDS / 2:
+            os._exit(128 + number)
+        ask_to_stop(file)
 
-    threading.Thread(target=wait, args=(theirs,), name="term", daemon=True).start()
+    call_at_signals(stop, signal.SIGTERM)
 
 
 def _age_seconds(file: Path) -> float:
