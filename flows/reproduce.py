@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from tokenweight.recipes.execution import execution_for, planned_execution
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, ExecutionOption, ExperimentOption, RunOptions, ScaleOption, SeedsOption
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.experiments import Written, plan_texts, texts_of, write_tables
+from tokenweight.tasks.experiments import Written, plan_texts, write_tables
 from tokenweight.tasks.publish import publish
 
 
@@ -56,16 +57,18 @@ def reproduce(
     A model that fails does not stop the others; the run ends as failed after the tables are written. Returns the paths
     of what is written, by experiment and kind.
     """
-    place, texts = open_store(options.store), texts_of(experiment)
+    place = open_store(options.store)
+    texts = [experiment] if "\n" in experiment else shlex.split(experiment)
     wanted, left_out = plan_texts(texts, scale, inputs, place, seeds)
     for line in left_out:
         get_run_logger().warning(line)
     # With a pool this machine trains nothing, so that its GPUs do not count.
     how = (planned_execution if options.pool else execution_for)(wanted[0].like, execution, **choices)
-    if run is not None:
-        run_graph(wanted[0].graph_of(run, place), place, how).raise_failures()
+    graphs = [wanted[0].graph_of(run, place)] if run else [planned.graph for planned in wanted]
+    check_before_running(graphs, place, how)
+    if run:
+        run_graph(graphs, place, how).raise_failures()
         return {}
-    check_before_running([planned.graph for planned in wanted], place, how)
     given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
     pool = Pool(options.pool, options.at_once, {"experiment": experiment, **given}) if options.pool else None
     return paths_of(run_experiments(wanted, place, how, options, pool))
@@ -104,11 +107,7 @@ def run_experiments(
                 raise
             continue
         written[planned.name] = report, files
-        behind = {
-            recipe: artifact.identity
-            for recipe, artifact in planned.graph.trained.items()
-            if store.path(artifact.identity).is_dir()
-        }
+        behind = {recipe: artifact.identity for recipe, artifact in planned.graph.trained.items()}
         publish(f"{report.target}-{report.scale}", f"{report.title} at scale {report.scale}", files, store, behind)
     if pool and (why := {recipe: reason for one in failed.values() for recipe, reason in one.items()}):
         recipes = {reason: ", ".join(recipe for recipe in why if why[recipe] == reason) for reason in why.values()}

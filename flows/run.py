@@ -19,14 +19,14 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.locks import shared_lock
 from tokenweight.planning.graph import Graph
-from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.planning.plan import schedule
 from tokenweight.processes import end_with_parent
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import packed_as_it_goes
 from tokenweight.tasks.gpus import NotInTime, held_gpus
 from tokenweight.tasks.pieces import Piece, pieces_of
-from tokenweight.tasks.slots import Slot, Slots
-from tokenweight.tasks.stages import TASKS
+from tokenweight.tasks.slots import Slots
+from tokenweight.tasks.stages import task_of
 
 _LISTED = 8  # skipped pieces that are named
 
@@ -64,7 +64,7 @@ def _listed(pieces: list[Piece]) -> str:
 
 
 def run_graph(
-    graphs: Graph | Sequence[Graph],
+    graphs: Sequence[Graph],
     store: Store,
     execution: Execution,
     *,
@@ -83,45 +83,39 @@ def run_graph(
         end_with_parent(os.getppid())
     end = time.monotonic() + seconds
     note = get_run_logger().info
-    chosen = [graphs] if isinstance(graphs, Graph) else list(graphs)
     with shared_lock(store.root, note), packed_as_it_goes(store.root, records):
-        plans = []
-        for graph in chosen:
-            check_inputs(graph)
-            plans.append(schedule(graph, store))
-            check_execution(plans[-1], execution)
-            check_checkpoints(plans[-1], store, execution)
-        stages = {step.artifact.stage.name for plan in plans for step in plan if step.action != "reuse"}
+        plans = [schedule(graph, store) for graph in graphs]
+        stages = {entry.artifact.stage.name for plan in plans for entry in plan if entry.action != "reuse"}
         if not stages:
-            return Outcome(reused=len({step.artifact for plan in plans for step in plan}))
+            return Outcome(reused=len({entry.artifact for plan in plans for entry in plan}))
         try:
             with held_gpus(execution, stages, note, end) as gpus:
-                pieces = pieces_of(chosen, plans, by_length=len(gpus) * execution.slots_per_gpu > 1)
+                pieces = pieces_of(graphs, plans, by_length=len(gpus) * execution.slots_per_gpu > 1)
                 waiting = [piece for piece in pieces if not piece.reused]
                 note(f"{len(waiting)} pieces to make, {len(pieces) - len(waiting)} reused")
                 with Slots(store, execution, gpus) as slots:
                     return _Run(pieces, slots, end).to_the_end()
         except NotInTime:
-            return Outcome(left=[piece for piece in pieces_of(chosen, plans) if not piece.reused])
+            return Outcome(left=[piece for piece in pieces_of(graphs, plans) if not piece.reused])
 
 
 class _Run:
     """The pieces of a run, by what has become of them."""
 
     def __init__(self, pieces: Sequence[Piece], slots: Slots, end: float) -> None:
-        self.slots, self.end, self.order = slots, end, pieces
+        self.pieces, self.slots, self.end = pieces, slots, end
+        self.outcome = Outcome(reused=sum(len(piece.reasons) for piece in pieces))
         self.waiting = [piece for piece in pieces if not piece.reused]
-        self.unfinished = set(self.waiting)
+        self.done = {piece for piece in pieces if piece.reused}
         self.at_work: set[Piece] = set()
         self.futures: dict[Piece, PrefectFuture[Any]] = {}
         self.finished: SimpleQueue[Piece] = SimpleQueue()
-        self.outcome = Outcome(reused=sum(len(piece.reasons) for piece in pieces))
-        for piece in pieces:
-            if piece.reused:
-                self._submit(piece)
 
     def to_the_end(self) -> Outcome:
         """Run all that can be run."""
+        for piece in self.pieces:
+            if piece.reused:
+                self._submit(piece)
         while True:
             self._begin_what_is_ready()
             if not self.at_work:
@@ -131,35 +125,32 @@ class _Run:
                 self._settle(self.finished.get(timeout=None if endless else max(0.0, self.end - time.monotonic())))
             except Empty:
                 self.slots.close()
-        for piece, future in self.futures.items():
-            if piece.reused:
-                future.wait()
-        self.outcome.left += self.waiting
-        self.outcome.failed = {
-            piece: self.outcome.failed[piece] for piece in self.order if piece in self.outcome.failed
-        }
+        failed = self.outcome.failed
+        self.outcome.failed = {piece: failed[piece] for piece in self.pieces if piece in failed}
+        gone = set(failed)
+        for piece in self.waiting:  # parents come first
+            if gone.intersection(piece.parents):
+                gone.add(piece)
+                self.outcome.skipped.append(piece)
+            else:
+                self.outcome.left.append(piece)
         return self.outcome
 
     def _begin_what_is_ready(self) -> None:
         while not self.slots.closing and time.monotonic() < self.end:
-            ready = [piece for piece in self.waiting if not self.unfinished.intersection(piece.parents)]
-            choice = self.slots.choose(ready)
-            if choice is None:
+            piece = self.slots.take(piece for piece in self.waiting if self.done.issuperset(piece.parents))
+            if piece is None:
                 return
-            self._begin(*choice)
+            self.waiting.remove(piece)
+            self._submit(piece)
 
-    def _begin(self, piece: Piece, taken: list[Slot]) -> None:
-        self.slots.begin(piece, taken)
-        self.waiting.remove(piece)
-        self.at_work.add(piece)
-        self._submit(piece).add_done_callback(lambda _: self.finished.put(piece))
-
-    def _submit(self, piece: Piece) -> PrefectFuture[Any]:
+    def _submit(self, piece: Piece) -> None:
         parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
         reason, run = (piece.reasons[0], None) if piece.reused else ("", partial(self.slots.run, piece))
-        future = TASKS[piece.stage].submit(piece.label, reason, run, wait_for=parents, return_state=False)
+        future = task_of(piece.stage).submit(piece.label, reason, run, wait_for=parents, return_state=False)
         self.futures[piece] = future
-        return future
+        self.at_work.add(piece)
+        future.add_done_callback(lambda _: self.finished.put(piece))
 
     def _settle(self, piece: Piece) -> None:
         self.at_work.remove(piece)
@@ -171,20 +162,10 @@ class _Run:
             made = state.result()
             self.outcome.made += made
             self.outcome.reused += len(piece.artifacts) - made
-            self.unfinished.remove(piece)
+            self.done.add(piece)
         elif state.is_cancelled():
             self.outcome.left.append(piece)
         else:
             error = state.result(raise_on_failure=False)
-            self.outcome.failed[piece] = (
-                error if isinstance(error, Exception) else StageError(state.message or state.name)
-            )
-            self._skip_what_needs(piece)
-
-    def _skip_what_needs(self, failed: Piece) -> None:
-        gone = {failed}
-        for piece in list(self.waiting):  # parents come first
-            if gone.intersection(piece.parents):
-                gone.add(piece)
-                self.waiting.remove(piece)
-                self.outcome.skipped.append(piece)
+            why = error if isinstance(error, Exception) else StageError(state.message or state.name)
+            self.outcome.failed[piece] = why

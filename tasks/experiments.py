@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,11 +19,6 @@ from tokenweight.reports.writing import write_results
 
 Written = tuple[Report, dict[str, Path]]  # a table, and its files by kind
 PACKED_EVERY_SECONDS = 60.0
-
-
-def texts_of(experiment: str) -> list[str]:
-    """The experiments of one parameter: the text of one, or names and files with spaces between."""
-    return [experiment] if "\n" in experiment else shlex.split(experiment)
 
 
 def plan_texts(
@@ -60,16 +54,14 @@ def packed_as_it_goes(store: Path, file: Path | None) -> Iterator[None]:
 
     UserError where it cannot be written there.
     """
-    if file is None:
-        yield
-        return
-    check_place(store, file)
     ended = threading.Event()
 
-    def pack(archive: Path = file) -> None:
-        while not ended.wait(PACKED_EVERY_SECONDS):
-            write_records(store, archive)
+    def pack() -> None:
+        while file and not ended.wait(PACKED_EVERY_SECONDS):
+            write_records(store, file)
 
+    if file:
+        check_place(store, file)
     thread = threading.Thread(target=pack, name="records", daemon=True)
     thread.start()
     try:
@@ -77,4 +69,5 @@ def packed_as_it_goes(store: Path, file: Path | None) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        write_records(store, file)
+        if file:
+            write_records(store, file)

@@ -12,9 +12,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import IO
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
@@ -45,17 +46,14 @@ def held_gpus(
     """
     if execution.device == "cpu" or not set(ON_GPUS).intersection(stages) or not (names := _visible()):
         yield []
-        return
-    if execution.nodes > 1:
+    elif execution.nodes > 1:
         yield names
-        return
-    least, most = _wanted(execution, stages, len(names))
-    locks = _take(names, least, most, note, end)
-    try:
-        yield list(locks)
-    finally:
-        for descriptor in locks.values():
-            os.close(descriptor)
+    else:
+        locks = _take(names, *_wanted(execution, stages, len(names)), note, end)
+        try:
+            yield list(locks)
+        finally:
+            _free(locks)
 
 
 def _wanted(execution: Execution, stages: Collection[str], seen: int) -> tuple[int, int]:
@@ -78,68 +76,64 @@ def _visible() -> list[str]:
 
 def _count() -> int:
     """As torch counts them, in a process that has imported it."""
-    process, connection = start(_send_count, dict(os.environ))
+    process, connection = start(_send_count, os.environ.get(VISIBLE))
     with connection:
         count: int = connection.recv()
     process.join()
     return count
 
 
-def _send_count(connection: Connection, environment: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
+def _send_count(connection: Connection, visible: str | None) -> None:
+    if visible is not None:  # set after the start of the process that this one is forked from
+        os.environ[VISIBLE] = visible
     import torch
 
     connection.send(torch.cuda.device_count())
 
 
-def _take(names: list[str], least: int, most: int, note: Callable[[str], None], end: float) -> dict[str, int]:
+def _take(names: list[str], least: int, most: int, note: Callable[[str], None], end: float) -> dict[str, IO[str]]:
     """Lock GPUs; nothing is held while we wait, so that two runs that want several never block each other."""
     reported = False
     while True:
-        locks: dict[str, int] = {}
+        locks: dict[str, IO[str]] = {}
         for name in names:
-            if len(locks) < most and (descriptor := _lock(name)) is not None:
-                locks[name] = descriptor
+            if len(locks) < most and (lock := _lock(_file(name))):
+                locks[name] = lock
         if len(locks) >= least:
             return locks
-        for descriptor in locks.values():
-            os.close(descriptor)
+        _free(locks)
         if not reported:
-            others = ", ".join(sorted({_holder(name) for name in names if name not in locks}))
-            note(f"waiting for {least} of {len(names)} GPUs: {len(locks)} free, the others held by {others}")
+            others = {_file(name).read_text() or "another process" for name in names if name not in locks}
+            free, held = len(locks), ", ".join(sorted(others))
+            note(f"waiting for {least} of {len(names)} GPUs: {free} free, the others held by {held}")
             reported = True
         if time.monotonic() > end:
             raise NotInTime(f"{least} of {len(names)} GPUs were not free in time")
         time.sleep(_POLL_SECONDS)
 
 
-def _lock(name: str) -> int | None:
-    path = _file(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _free(locks: dict[str, IO[str]]) -> None:
+    for lock in locks.values():
+        lock.close()
+
+
+def _lock(path: Path) -> IO[str] | None:
+    if not path.exists():  # Linux refuses to open with O_CREAT, where anybody may write, a file that is another user's
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        path.chmod(0o666)  # for all users, whatever the umask
+        with suppress(PermissionError):  # another user's, who has done it
+            path.parent.chmod(0o1777)
+    lock = path.open("r+")
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except (
-        FileNotFoundError
-    ):  # not at once with O_CREAT, which Linux refuses where anybody may write and the file is another's
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        os.fchmod(descriptor, 0o666)  # for all users, whatever the umask
-        path.parent.chmod(0o1777)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
+        lock.close()
         return None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()}".encode(), 0)
-    return descriptor
-
-
-def _holder(name: str) -> str:
-    try:
-        return _file(name).read_text() or "another process"
-    except OSError:
-        return "another process"
+    lock.truncate(0)
+    lock.write(f"process {os.getpid()}")
+    lock.flush()
+    return lock
 
 
 def _file(name: str) -> Path:

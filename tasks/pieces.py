@@ -81,68 +81,38 @@ def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, 
             artifact = entry.artifact
             if artifact in piece_of:
                 continue
-            key = _key(artifact, experiment, by_length)
-            piece = pieces.get(key)
-            if piece is None:
-                piece = pieces[key] = Piece(label(artifact, graph, by_length), artifact.stage.name, experiment)
+            key, label = _piece_of(artifact, graph, experiment, by_length)
+            piece = pieces.setdefault(key, Piece(label, artifact.stage.name, experiment))
             piece_of[artifact] = piece
             if entry.action == "reuse":
                 piece.reasons.append(entry.reason)
             else:
                 piece.artifacts.append(artifact)
-    for artifact, piece in piece_of.items():
-        for parent in artifact.parents:
-            other = piece_of.get(parent)
-            if other is not None and other is not piece and other not in piece.parents:
-                piece.parents.append(other)
-    return _parents_first(list(pieces.values()))
+            parents = [piece_of[parent] for parent in artifact.parents if parent in piece_of]
+            piece.parents = list(dict.fromkeys([*piece.parents, *parents]))
+    return list(pieces.values())
 
 
-def _parents_first(pieces: list[Piece]) -> list[Piece]:
-    ordered: dict[Piece, None] = {}
+def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool) -> tuple[Hashable, str]:
+    """What is equal for the artifacts of a piece, and what the page calls it, e.g. `train table-3/uniform`.
 
-    def add(piece: Piece) -> None:
-        for parent in piece.parents:
-            if parent not in ordered:
-                add(parent)
-        ordered[piece] = None
-
-    for piece in pieces:
-        if piece not in ordered:
-            add(piece)
-    return list(ordered)
-
-
-def _key(artifact: Artifact, experiment: int, by_length: bool) -> tuple[Hashable, ...]:
-    """Equal for what belongs to one piece; experiments may ask for the same benchmark in different ways."""
+    Experiments may ask for the same benchmark in different ways. Of a benchmark with many long prompts a worker takes a
+    part at a time.
+    """
+    shared: tuple[Hashable, ...]
     match artifact.stage:
         case Evaluate() as stage:
-            scorer = artifact.inputs.get("scorer")
-            shared = experiment, model_key(artifact), stage.unit.benchmark, scorer and scorer.fingerprint
-            return (*shared, _part(stage)) if by_length else shared
+            unit, scorer = stage.unit, artifact.inputs.get("scorer")
+            parts = {"ruler": str(unit.length_tokens), "longbench": unit.task} if by_length else {}
+            name = " ".join([_owner(artifact, graph), unit.benchmark, *filter(None, [parts.get(unit.benchmark)])])
+            shared = model_key(artifact), unit.benchmark, scorer and scorer.fingerprint, parts.get(unit.benchmark)
         case Prepare() as stage:
-            length = stage.unit.length_tokens or stage.context_tokens
-            return experiment, "prepare", stage.unit.benchmark, length, artifact.inputs["tokenizer"].fingerprint
-    return (artifact.fingerprint,)
-
-
-def _part(stage: Evaluate) -> str | None:
-    """What of a benchmark with many long prompts one worker takes at a time."""
-    if stage.unit.benchmark == "ruler":
-        return str(stage.unit.length_tokens)
-    return stage.unit.task if stage.unit.benchmark == "longbench" else None
-
-
-def label(artifact: Artifact, graph: Graph, by_length: bool = False) -> str:
-    """What the page calls a piece, e.g. `train table-3/uniform` or `evaluate table-3/uniform ruler`."""
-    match artifact.stage:
-        case Evaluate() as stage:
-            part = _part(stage) if by_length else None
-            return " ".join(["evaluate", _owner(artifact, graph), stage.unit.benchmark, *([part] if part else [])])
-        case Prepare() as stage:
-            return f"prepare {stage.unit.benchmark} {stage.unit.length_tokens or stage.context_tokens}"
-    name = artifact.stage.name
-    return f"{name} {_owner(artifact, graph) if name in ('train', 'extend') else artifact.name}"
+            name = f"{stage.unit.benchmark} {stage.unit.length_tokens or stage.context_tokens}"
+            shared = name, artifact.inputs["tokenizer"].fingerprint
+        case stage:
+            name = _owner(artifact, graph) if stage.name in ("train", "extend") else artifact.name
+            shared = (artifact.fingerprint,)
+    return (experiment, stage.name, *shared), f"{stage.name} {name}"
 
 
 def _owner(artifact: Artifact, graph: Graph) -> str:

@@ -25,7 +25,7 @@ def progress_of(label: str, clock: Callable[[], float] = time.monotonic) -> Iter
 
     The embedded server of a run without one gets no artifact: it ends with the run, and nobody looks at it.
     """
-    bar, logger, last = _Bar(label) if has_server() else None, get_run_logger(), clock()
+    bar, logger, last = _Bar(label, shown=has_server()), get_run_logger(), clock()
     began: dict[str, tuple[float, float]] = {}  # when each count first came, and what it was: not 0 in a resumed stage
 
     def report(done: float, total: int, what: str) -> None:
@@ -40,16 +40,13 @@ def progress_of(label: str, clock: Callable[[], float] = time.monotonic) -> Iter
             seconds = (now - start) / (done - before) * (total - done)
             text += f", about {seconds:.0f} s left" if seconds < 600 else f", about {seconds / 60:.0f} min left"
         logger.info("%s", text)
-        if bar:
-            bar.show(100.0 * min(done, total) / total, text)
+        bar.show(100.0 * min(done, total) / total, text)
 
     try:
         yield report
-        if bar:
-            bar.fill()
+        bar.fill()
     finally:
-        if bar:
-            bar.close()
+        bar.sender.shutdown(wait=False)
 
 
 class _Bar:
@@ -58,17 +55,17 @@ class _Bar:
     What comes while an update is on its way is dropped; the next one tells more.
     """
 
-    def __init__(self, label: str) -> None:
-        self._label = label
+    def __init__(self, label: str, *, shown: bool) -> None:
+        self.sender = ThreadPoolExecutor(1, thread_name_prefix="progress")
+        self._label, self._shown = label, shown
         self._artifact: UUID | None = None
-        self._sender = ThreadPoolExecutor(1, thread_name_prefix="progress")
         self._sent: Future[None] | None = None
 
     def show(self, percent: float, text: str) -> None:
         """Create or update it, unless the last update is still on its way."""
-        if self._sent is None or self._sent.done():
+        if self._shown and (self._sent is None or self._sent.done()):
             # Prefect takes the run that an artifact belongs to from its context
-            self._sent = self._sender.submit(contextvars.copy_context().run, self._write, percent, text)
+            self._sent = self.sender.submit(contextvars.copy_context().run, self._write, percent, text)
 
     def fill(self) -> None:
         """Full, where it was shown at all."""
@@ -77,17 +74,12 @@ class _Bar:
             self.show(100.0, "done")
             wait([self._sent], INTERVAL_SECONDS)
 
-    def close(self) -> None:
-        """Send nothing more."""
-        self._sender.shutdown(wait=False)
-
     def _write(self, percent: float, text: str) -> None:
         description = f"{self._label}: {text}"
         try:
-            if self._artifact is None:
-                created = create_progress_artifact(percent, description=description)
-                self._artifact = created if isinstance(created, UUID) else None
-            else:
+            if self._artifact:
                 update_progress_artifact(self._artifact, percent, description=description)
+            else:
+                self._artifact = create_progress_artifact(percent, description=description)  # type: ignore[assignment]
         except Exception as error:  # whatever a server or its proxy answers, a stage goes on
             logging.getLogger(__name__).debug("no progress shown: %s", error)

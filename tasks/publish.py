@@ -35,7 +35,8 @@ def publish(
     links = [f"- [{path.name}]({path.as_uri()})" for path in files.values()]
     parts = [files["md"].read_text().rstrip(), "", "## Files", "", *links, ""]
     if store:
-        rows = [f"- {row}: [{made.address}]({store.path(made).as_uri()})" for row, made in (behind or {}).items()]
+        made = {row: one for row, one in (behind or {}).items() if store.path(one).is_dir()}
+        rows = [f"- {row}: [{one.address}]({store.path(one).as_uri()})" for row, one in made.items()]
         parts += ["## Store", "", f"[{store.root}]({store.root.as_uri()})", "", *rows, ""]
     create_markdown_artifact("\n".join(parts), key=key, description=f"{title}; file: {files['md']}")
     pictures = [line for name, path in files.items() if name.endswith("png") for line in _picture(path)]

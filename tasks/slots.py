@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from tokenweight.embedded import at_signal
-from tokenweight.errors import StageError, UserError
+from tokenweight.errors import StageError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.store import Note
 from tokenweight.processes import kill
@@ -24,21 +23,14 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.forking import start
 from tokenweight.tasks.gpus import VISIBLE
 from tokenweight.tasks.pieces import ModelKey, Piece
-from tokenweight.tasks.worker import work
-from tokenweight.training.stopping import GRACE_SECONDS, Stopped
+from tokenweight.tasks.worker import OutOfMemory, work
+from tokenweight.training.stopping import GRACE_SECONDS
 
 _LATE_SECONDS = 60.0  # behind a stage's own deadline, at which a launched one saves its step
 
 
-class OutOfMemory(StageError):
-    """A GPU's memory was full: it may go well in a new worker, when others have ended."""
-
-
 class Interrupted(StageError):
     """The run stops: the piece is resumed by the next one."""
-
-
-_KINDS = {kind.__name__: kind for kind in (UserError, StageError, Stopped, OutOfMemory)}  # what a worker answers
 
 
 @dataclass(eq=False)
@@ -50,20 +42,19 @@ class Slot:
     piece: Piece | None = None
     model: ModelKey | None = None  # that the worker keeps
     sees: tuple[str, ...] = ()  # GPUs of the worker, more than the slot's where its piece has others' too
-    process: BaseProcess | None = None
-    connection: Connection | None = None
+    worker: tuple[BaseProcess, Connection] | None = None
 
     def end(self) -> None:
         """End the worker and what it has started."""
-        process, self.process, self.model = self.process, None, None
-        if process is None:
+        worker, self.worker, self.model = self.worker, None, None
+        if worker is None:
             return
+        process, connection = worker
         with suppress(psutil.NoSuchProcess):
-            worker = psutil.Process(process.pid)
-            kill([worker, *worker.children(recursive=True)])
+            tree = psutil.Process(process.pid)
+            kill([tree, *tree.children(recursive=True)])
         process.join()
-        if self.connection is not None:
-            self.connection.close()
+        connection.close()
 
 
 class Slots:
@@ -83,8 +74,8 @@ class Slots:
         self.close()
         at_signal.remove(self.close)
 
-    def choose(self, ready: Iterable[Piece]) -> tuple[Piece, list[Slot]] | None:
-        """The piece to begin now, and its slots; None: nothing that is ready has a place.
+    def take(self, ready: Iterable[Piece]) -> Piece | None:
+        """The piece to begin now, whose slots are taken; None: nothing that is ready has a place.
 
         By experiment, within one the long pieces first, then those whose model a free slot has loaded, then those whose
         model none has. A piece on several GPUs that waits for them keeps later ones from taking what has become free.
@@ -101,8 +92,11 @@ class Slots:
             count = piece.gpus(self.execution) if self.gpus else 0
             if waiting and count:
                 continue
-            if taken := self._whole_gpus(count) if count > 1 else self._one_slot(piece, on_gpu=count == 1):
-                return piece, taken
+            taken = self._whole_gpus(count) if count > 1 else self._one_slot(piece, on_gpu=count == 1)
+            for slot in taken:
+                slot.piece = piece
+            if taken:
+                return piece
             waiting = waiting or count > 1
         return None
 
@@ -124,58 +118,52 @@ class Slots:
     def _at_work(self, gpus: tuple[str, ...]) -> list[Piece]:
         return [slot.piece for slot in self.slots if slot.piece is not None and slot.gpus == gpus]
 
-    def begin(self, piece: Piece, taken: Iterable[Slot]) -> None:
-        """Occupy slots, as `choose` gave them."""
-        for slot in taken:
-            slot.piece = piece
-
     def release(self, piece: Piece) -> None:
         """Free the slots of a piece."""
         for slot in self.slots:
             if slot.piece is piece:
                 slot.piece = None
 
-    def run(self, piece: Piece, note: Note, progress: Progress) -> tuple[int, int]:
-        """Make a piece in the slots that it occupies and wait for it; how many artifacts were made and reused.
+    def run(self, piece: Piece, note: Note, progress: Progress) -> int:
+        """Make a piece in the slots that it has and wait for it; how many artifacts were made, not reused.
 
         Raises:
             UserError, StageError, Stopped: what the stage raised, or that the worker died.
             OutOfMemory: the GPU's memory was full.
             Interrupted: the run stops.
         """
-        taken = [slot for slot in self.slots if slot.piece is piece]
-        slot, sees = taken[0], tuple(dict.fromkeys(name for slot in taken for name in slot.gpus))
-        for other in taken[1:]:  # their CUDA contexts would stay beside the piece
+        slot, *others = (slot for slot in self.slots if slot.piece is piece)
+        sees = tuple(dict.fromkeys(name for one in (slot, *others) for name in one.gpus))
+        for other in others:  # their CUDA contexts would stay beside the piece
             other.end()
         full = slot.model is not None and slot.model != piece.model and slot.model.backend == "vllm"
         # vllm gives memory back only when its process ends
-        if slot.sees != sees or full or slot.process is None or not slot.process.is_alive():
+        if slot.worker and (slot.sees != sees or full or not slot.worker[0].is_alive()):
             slot.end()
-            self._start(slot, sees)
+        process, connection = slot.worker or self._start(slot, sees)
         slot.model = piece.model or (None if piece.is_long else slot.model)
-        interrupted = Interrupted(f"{piece.label}: interrupted; the next run resumes it")
-        try:
-            kind, *content = self._converse(slot, piece, note, progress)
-        except (EOFError, OSError):
-            code = self._died(slot)
-            if self.closing:
-                raise interrupted from None
-            raise StageError(
-                f"{piece.label}: its worker process ended ({code}) without a message; is there memory enough? "
-                f"Its output is in {self._log(slot)}; run again to resume"
-            ) from None
-        if kind == "made":
-            return content[0], len(piece.artifacts) - content[0] + len(piece.reasons)
-        if self.closing:
-            raise interrupted
-        if content[0] == OutOfMemory.__name__:
+        if self.closing:  # meanwhile
             slot.end()
-        raise _KINDS[content[0]](content[1])
+        try:
+            return self._converse(slot, connection, piece, note, progress)
+        except Exception as error:
+            if self.closing:
+                raise Interrupted(f"{piece.label}: interrupted; the next run resumes it") from None
+            if isinstance(error, EOFError | OSError):
+                process.join(5)
+                slot.end()
+                code = process.exitcode or 0
+                raise StageError(
+                    f"{piece.label}: its worker process ended ({f'signal {-code}' if code < 0 else f'exit code {code}'}) "
+                    f"without a message; is there memory enough? Its output is in {self._log(slot)}; run again to resume"
+                ) from None
+            if isinstance(error, OutOfMemory):
+                slot.end()
+            raise
 
-    def _converse(self, slot: Slot, piece: Piece, note: Note, progress: Progress) -> tuple[Any, ...]:
-        """Send the piece; the answer that ends it."""
-        connection, deadline = slot.connection, self.execution.deadline_seconds
-        assert connection is not None
+    def _converse(self, slot: Slot, connection: Connection, piece: Piece, note: Note, progress: Progress) -> int:
+        """Send the piece and hear its worker to the end."""
+        deadline = self.execution.deadline_seconds
         connection.send(piece.artifacts)
         begun = time.monotonic()
         while True:
@@ -185,37 +173,24 @@ class Slots:
                 raise StageError(
                     f"{piece.label}: ended after {deadline} s (execution.deadline_seconds); run again to resume"
                 )
-            message: tuple[Any, ...] = connection.recv()
-            match message:
+            match connection.recv():
                 case ("note", text):
                     note(text)
                 case ("progress", done, total, what):
                     progress(done, total, what)
-                case _:
-                    return message
+                case ("failed", error):
+                    raise error
+                case ("made", int(made)):
+                    return made
 
-    def _start(self, slot: Slot, sees: tuple[str, ...]) -> None:
-        if self.closing:
-            raise Interrupted("interrupted")
+    def _start(self, slot: Slot, sees: tuple[str, ...]) -> tuple[BaseProcess, Connection]:
         environment = dict(os.environ)
         if self.gpus:
             environment[VISIBLE] = ",".join(sees)
         threads = int(environment.get("OMP_NUM_THREADS") or max(1, _cores() // len(self.slots)))
-        slot.process, slot.connection = start(
-            work, self.store.root, self.execution, self._log(slot), os.getcwd(), environment, threads
-        )
-        slot.sees = sees
-        if self.closing:  # meanwhile
-            slot.end()
-            raise Interrupted("interrupted")
-
-    def _died(self, slot: Slot) -> str:
-        if slot.process is None:
-            return "ended"
-        slot.process.join(5)
-        code = slot.process.exitcode
-        slot.end()
-        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        given = self.store.root, self.execution, self._log(slot), os.getcwd(), environment, threads
+        slot.worker, slot.sees = start(work, *given), sees
+        return slot.worker
 
     def _log(self, slot: Slot) -> Path:
         return self.store.root / "logs" / f"worker-{slot.number}.log"
@@ -223,7 +198,7 @@ class Slots:
     def close(self, gently: bool = True) -> None:
         """End all workers; `gently`: those at work may save a step first, GRACE_SECONDS at most."""
         self.closing = True
-        at_work = [slot.process for slot in self.slots if gently and slot.piece and slot.process]
+        at_work = [slot.worker[0] for slot in self.slots if gently and slot.piece and slot.worker]
         for process in at_work:
             process.terminate()
         end = time.monotonic() + GRACE_SECONDS + 5

@@ -15,16 +15,21 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from tokenweight.embedded import end_worker_at_signal
+import psutil
+
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
-from tokenweight.processes import end_with_parent
+from tokenweight.processes import call_at_signals, end_with_parent, kill
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import ModelKey, model_key
-from tokenweight.training.stopping import Stopped, stop_all
+from tokenweight.training.stopping import stop_all
 
 PROGRESS_SECONDS = 0.5
+
+
+class OutOfMemory(StageError):
+    """A GPU's memory was full: it may go well in a new worker, when others have ended."""
 
 
 def work(
@@ -39,8 +44,8 @@ def work(
     """Make what comes over the connection until nobody sends any more.
 
     Answers: ("note", text), ("progress", done, total, what), and for each piece at last ("made", how many) or
-    ("failed", kind, text), where kind is UserError, StageError, Stopped or OutOfMemory. The process that this one is
-    forked from has the environment of its own start: `directory` and `environment` are the run's.
+    ("failed", a UserError or StageError). The process that this one is forked from has the environment of its own start:
+    `directory` and `environment` are the run's.
     """
     end_with_parent(os.getppid(), signal.SIGKILL)
     threading.Thread(target=_end_with_owner, name="owner", daemon=True).start()
@@ -51,7 +56,7 @@ def work(
     with log.open("ab") as stream:  # never a pipe of the run's, which would stay open with what is started here
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
-    end_worker_at_signal(save=stop_all)
+    call_at_signals(_end, signal.SIGINT, signal.SIGTERM)
     import torch
 
     torch.set_num_threads(threads)
@@ -65,10 +70,15 @@ def work(
         connection.send(worker.answer(artifacts))
 
 
+def _end(number: int) -> None:
+    if number == signal.SIGTERM:
+        stop_all()
+    kill(psutil.Process().children(recursive=True), grace_seconds=5)
+    os._exit(128 + number)
+
+
 def _end_with_owner() -> None:
     """The kernel's signal follows the process that forked us; whose work we do is seen by its end of a pipe."""
-    import psutil
-
     owner = multiprocessing.parent_process()
     assert owner is not None
     wait([owner.sentinel])
@@ -95,13 +105,12 @@ class _Worker:
         try:
             made = make_piece(artifacts, self._store, self._execution, self._progress, self._note, self._loaded)
         except (UserError, StageError) as error:
-            kind = next(kind for kind in (UserError, Stopped, StageError) if isinstance(error, kind))
-            return "failed", kind.__name__, str(error)
+            return "failed", error
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
-            full = isinstance(error, torch.OutOfMemoryError)
-            return "failed", "OutOfMemory" if full else "StageError", f"{type(error).__name__}: {error}"
+            kind = OutOfMemory if isinstance(error, torch.OutOfMemoryError) else StageError
+            return "failed", kind(f"{type(error).__name__}: {error}")
         else:
             return "made", made
         finally:

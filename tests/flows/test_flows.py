@@ -17,7 +17,7 @@ from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
 from tokenweight.planning.graph import STAGES
 from tokenweight.tasks import publish
-from tokenweight.tasks.stages import TASKS
+from tokenweight.tasks.stages import task_of
 
 ROOT = Path(__file__).parents[2]
 MODEL = str(ROOT / "tokenweight" / "assets" / "smoke-base")
@@ -66,6 +66,7 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
     files["md"].write_text("| a |\n| --- |\n| 1 |\n")
     files["training.png"].write_bytes(b"PNG")
     store, identity = Store(tmp_path / "store"), Identity("train", 1, "uniform", {"seed": 1}, {})
+    store.path(identity).mkdir(parents=True)
     monkeypatch.setattr(publish, "has_server", lambda: False)
     publish.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
     assert made == {}  # an embedded server ends with its run
@@ -81,6 +82,6 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
 
 def test_the_store_decides_what_is_made() -> None:
     """Prefect's own cache never does: its keys differ between runs, and it does not look into the store."""
-    tasks = [TASKS[stage.name] for stage in STAGES]
+    tasks = [task_of(stage.name) for stage in STAGES]
     assert all(task.cache_policy is NO_CACHE for task in tasks)
     assert not any(task.persist_result for task in tasks)

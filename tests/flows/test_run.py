@@ -24,10 +24,11 @@ from prefect.testing.utilities import prefect_test_harness
 from tokenweight.errors import StageError
 from tokenweight.flows.run import Outcome, run_graph
 from tokenweight.pipeline import Store
-from tokenweight.planning.graph import Planner
+from tokenweight.planning.graph import Graph, Planner
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks import slots
+from tokenweight.tasks.worker import OutOfMemory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
 from work_for_slots import chunk, graph_of, texts
@@ -48,12 +49,12 @@ def server() -> Iterator[None]:
         yield
 
 
-def run(graphs: Any, store: Store, execution: Execution = CPU, **more: Any) -> tuple[Outcome, str]:
+def run(graph: Graph, store: Store, execution: Execution = CPU, **more: Any) -> tuple[Outcome, str]:
     """The outcome, and the flow run's id."""
 
     @flow(persist_result=False)
     def of_test() -> tuple[Outcome, str]:
-        return run_graph(graphs, store, execution, **more), str(flow_run.id)
+        return run_graph([graph], store, execution, **more), str(flow_run.id)
 
     return of_test()
 
@@ -112,13 +113,14 @@ def test_what_fails_ends_its_dependents_alone_and_all_failures_are_reported_toge
 def test_a_killed_worker_fails_its_piece_alone_and_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     converse, killed = slots.Slots._converse, list[int]()
 
-    def kill(self: slots.Slots, slot: slots.Slot, piece: Any, *given: Any) -> Any:
+    def kill(self: slots.Slots, slot: slots.Slot, connection: Any, piece: Any, *given: Any) -> Any:
         if piece.label == "chunk killed":
-            assert slot.process is not None
-            assert slot.process.pid is not None
-            killed.append(slot.process.pid)
-            os.kill(slot.process.pid, signal.SIGKILL)
-        return converse(self, slot, piece, *given)
+            assert slot.worker is not None
+            process, _ = slot.worker
+            assert process.pid is not None
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+        return converse(self, slot, connection, piece, *given)
 
     monkeypatch.setattr(slots.Slots, "_converse", kill)
     place = texts(tmp_path / "texts")
@@ -135,11 +137,11 @@ def test_a_piece_for_which_a_gpus_memory_was_full_gets_another_try(
 ) -> None:
     converse, tries = slots.Slots._converse, list[str]()
 
-    def full(self: slots.Slots, slot: slots.Slot, piece: Any, *given: Any) -> Any:
+    def full(self: slots.Slots, slot: slots.Slot, connection: Any, piece: Any, *given: Any) -> Any:
         tries.append(piece.label)
         if piece.label == "chunk never" or tries.count(piece.label) == 1:
-            return "failed", "OutOfMemory", "CUDA out of memory"
-        return converse(self, slot, piece, *given)
+            raise OutOfMemory("CUDA out of memory")
+        return converse(self, slot, connection, piece, *given)
 
     monkeypatch.setattr(slots.Slots, "_converse", full)
     place = texts(tmp_path / "texts")
@@ -182,7 +184,7 @@ from work_for_slots import chunk, texts
 place = Path(sys.argv[1])
 with Slots(Store(place / "store"), Execution(device="cpu", slots=1), []) as slots:
     piece = Piece("chunk one", "chunk", 0, artifacts=[chunk(texts(place / "texts"), "one")])
-    slots.begin(piece, slots.slots)
+    slots.take([piece])
     slots.run(piece, print, lambda *_: None)
     print("made", flush=True)
     sys.stdin.read()

@@ -36,11 +36,9 @@ def evaluation(label: str, experiment: int = 0) -> Piece:
 def chosen(places: Slots, ready: list[Piece]) -> list[tuple[str, list[int]]]:
     """What begins now, and on which slots."""
     found, left = [], list(ready)
-    while choice := places.choose(left):
-        one, taken = choice
-        places.begin(one, taken)
+    while one := places.take(left):
         left.remove(one)
-        found.append((one.label, [slot.number for slot in taken]))
+        found.append((one.label, [slot.number for slot in places.slots if slot.piece is one]))
     return found
 
 
