@@ -7,78 +7,52 @@ give some such value of it; that a value follows does not say that it is right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
 
 from tokenweight.pipeline.experiment import Emphasis
-from tokenweight.reports.audit.claims import Cells, check_claim
-from tokenweight.reports.audit.numbers import Interval, interval_of, recompute
-from tokenweight.reports.audit.rules import Audit, Derivation, EmphasisCheck, ValueCheck, rules
+from tokenweight.reports.audit.claims import check_claim
+from tokenweight.reports.audit.rules import MARKS, SENTENCE, Audit, Cells, Check, rules
+from tokenweight.reports.audit.values import check_values
 from tokenweight.reports.emphasis import emphasise
+from tokenweight.reports.markdown import escape, line
+from tokenweight.reports.paper.numbers import paper_cells, place_name
 from tokenweight.reports.targets import TARGETS, get_target
+from tokenweight.webpage import plain_environment
 
 
 def audit(cells: Cells) -> Audit:
     """Check all that `rules.json` says how to check, on these cells, by place as of `paper_cells()`."""
+    claims = (check_claim(claim, cells) for claim in rules().claims)
     return Audit(
-        values=tuple(check_values(cells)),
-        emphasis=tuple(check_emphasis(cells)),
-        claims=tuple(check_claim(claim, cells) for claim in rules().claims),
+        checks=(*check_values(cells), *check_emphasis(cells), *claims),
         relations=(longbench_sides(cells),),
         unchecked=rules().unchecked,
     )
 
 
-def check_values(cells: Cells) -> Iterator[ValueCheck]:
-    """Each derived value; one that does not follow is tried again with its sources' other printed values."""
-    derived = [(rule, cell, sources) for rule in rules().derivations for cell, sources in rule.each()]
-    found = [_check_value(*each, cells) for each in derived]
-    # Places whose value is printed elsewhere too, and differently there.
-    differing = [(c.cell, *c.sources) for c in found if c.kind == "repeated value" and not c.follows]
-    twice = {here: there for pair in differing for here, there in (pair, pair[::-1])}
-    for (rule, cell, sources), check in zip(derived, found, strict=True):
-        if check.follows:
-            yield check
-            continue
-        other = {source: twice[source] for source in sources if source in twice}
-        again = tuple(other.get(source, source) for source in sources)
-        helps = bool(other) and cell not in other.values() and _check_value(rule, cell, again, cells).follows
-        follows_with = {place: cells[place].printed for place in other.values()} if helps else {}
-        yield check.model_copy(update={"follows_with": follows_with, "remark": rules().remarks.get(cell, "")})
-
-
-def _check_value(rule: Derivation, cell: str, sources: Sequence[str], cells: Cells) -> ValueCheck:
-    terms = [interval_of(source, cells[source]) for source in sources]
-    result = recompute(rule, terms)
-    as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms])
-    printed, first = cells[cell], cells[sources[0]]
-    # A value that is repeated with as many decimals is the same number, not only a near one.
-    same = rule.kind != "repeated value" or printed.decimals != first.decimals or printed.value == first.value
-    return ValueCheck(
-        kind=rule.kind,
-        cell=cell,
-        place=rule.place,
-        reading=rule.reading,
-        sources={source: cells[source].printed for source in sources},
-        printed=printed.printed,
-        recomputed=float(as_printed.middle),
-        low=float(result.low),
-        high=float(result.high),
-        follows=same and result.meets(interval_of(cell, printed)),
-    )
-
-
-def check_emphasis(cells: Cells) -> Iterator[EmphasisCheck]:
+def check_emphasis(cells: Cells) -> Iterator[Check]:
     """Bold, italic and underline of each cell of a table, by the rule in its caption."""
-    for name in dict.fromkeys(place.split("/")[0] for place in cells):
-        table_rule = get_target(name).emphasis if name in TARGETS else Emphasis()
-        places = [place.split("/") for place in cells if place.startswith(f"{name}/")]
-        for column in dict.fromkeys(column for _, _, column in places):
-            rows = [row for _, row, c in places if c == column and cells[f"{name}/{row}/{c}"].value is not None]
-            values = {row: cells[f"{name}/{row}/{column}"].value for row in rows}
-            rule = Emphasis() if column.endswith("-difference") else table_rule
-            marks = emphasise(rule, column, values, 2)[0]
-            for row in rows:
-                place = f"{name}/{row}/{column}"
-                yield EmphasisCheck(cell=place, printed=cells[place].emphasis, recomputed=marks.get(row, ()))
+    places = pd.DataFrame([place.split("/") for place in cells], columns=["table", "row", "column"])
+    for (table, column), held in places.groupby(["table", "column"], sort=False):
+        values = {row: cells[f"{table}/{row}/{column}"].value for row in held["row"]}
+        values = {row: value for row, value in values.items() if value is not None}
+        has_rule = table in TARGETS and not column.endswith("-difference")
+        rule = get_target(table).emphasis if has_rule else Emphasis()
+        marks = emphasise(rule, column, values, 2)[0]
+        for row in values:
+            place = f"{table}/{row}/{column}"
+            printed, recomputed = cells[place].emphasis, marks.get(row, ())
+            yield Check(
+                kind=MARKS,
+                about=place,
+                tables=(table,),
+                printed=" ".join(printed) or "none",
+                recomputed=" ".join(recomputed) or "none",
+                follows=set(printed) == set(recomputed),
+            )
 
 
 def longbench_sides(cells: Cells) -> str:
@@ -98,3 +72,45 @@ def longbench_sides(cells: Cells) -> str:
         "over tasks, full averages each task over all its samples, and tasks differ in their share of long samples. "
         "So nothing here contradicts, and full cannot be recomputed from the sides."
     )
+
+
+def render(found: Audit) -> str:
+    """The audit as Markdown: what does not follow first, then what holds and what was not checked."""
+    outcomes = pd.DataFrame([(check.kind, check.follows) for check in found.checks], columns=["kind", "follows"])
+    counts = outcomes.groupby("kind", sort=False)["follows"].agg(["size", "sum"])
+    environment = plain_environment(Path(__file__).parent)
+    environment.filters |= {"line": line, "text": escape}
+    return environment.get_template("audit.md.jinja").render(
+        found=found,
+        **_by_kind(found.checks),
+        kinds=[(kind, str(n), str(follow), str(n - follow)) for kind, n, follow in counts.itertuples()],
+        readings=dict.fromkeys(f"{_scope(c)}: {c.reading}" for c in found.checks if c.reading and c.kind != SENTENCE),
+    )
+
+
+def findings_about(target: str) -> dict[str, list[Check]] | None:
+    """The checks of a target by what they are of (:func:`_by_kind`); None where nothing of it was checked."""
+    checks = [check for check in _audit_of_the_paper().checks if target in check.tables]
+    return _by_kind(checks) if checks else None
+
+
+def _by_kind(checks: Sequence[Check]) -> dict[str, list[Check]]:
+    sentences = [check for check in checks if check.kind == SENTENCE]
+    marks = [check for check in checks if check.kind == MARKS]
+    return {
+        "values": [check for check in checks if check.kind not in (SENTENCE, MARKS)],
+        "marks": marks,
+        "sentences": sentences,
+    }
+
+
+@cache
+def _audit_of_the_paper() -> Audit:
+    return audit(paper_cells())
+
+
+def _scope(check: Check) -> str:
+    """What a reading is of: a column of a table, or a table, or one value."""
+    table, row, column = check.about.split("/")
+    of = {"mean": f"{table}/{column}", "weighted mean": f"{table}/{column}", "repeated value": table}
+    return f"{place_name(of.get(check.kind, f'{table}/{row}'))} ({check.kind})"

@@ -5,35 +5,32 @@ The first two are data, in `rules.json`; a place of a cell is `table/row/column`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
 from tokenweight.pipeline.experiment import Frozen
-from tokenweight.reports.model import Mark
+from tokenweight.reports.model import PaperNumber
+from tokenweight.reports.paper.numbers import place_name
+
+Cells = Mapping[str, PaperNumber]
+MARKS, SENTENCE = "bold, italic, underline", "sentence"  # kinds of checks that are no formulas
 
 
-class Statement(Frozen):
-    """What the paper says, where, and how it is checked."""
-
-    kind: str  # a formula of numbers.py, or a case of claims.py
-    place: str
-    reading: str = ""  # what the paper does not say and is read into it
-
-
-class Derivation(Statement):
-    """A rule: the value at `cell` follows from `sources` by `kind`.
+class Derivation(Frozen):
+    """A rule: the value at `cell` follows from `sources` by `kind`, a formula of values.py.
 
     Both may hold `{row}`, `{other}` and `{column}`; the rule is then one for each row (with its partner, where
     `rows` gives one) and column.
     """
 
+    kind: str
+    place: str
+    reading: str = ""  # what the paper does not say and is read into it
     cell: str
     sources: tuple[str, ...]
-    rows: dict[str, str] | tuple[str, ...] = ()
+    rows: dict[str, str] | tuple[str, ...] = ("",)
     columns: tuple[str, ...] = ("",)
     weights: tuple[int, ...] = ()  # of a weighted mean
     factor: str = "1"  # a fraction: from the sources' unit to the printed one
@@ -42,22 +39,28 @@ class Derivation(Statement):
     def each(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """(cell, sources) of every row and column."""
         rows = self.rows if isinstance(self.rows, dict) else {row: row for row in self.rows}
-        for row, other in (rows or {"": ""}).items():
+        for row, other in rows.items():
             for column in self.columns:
                 names = {"row": row, "other": other, "column": column}
                 yield self.cell.format(**names), tuple(source.format(**names) for source in self.sources)
 
 
-class Claim(Statement):
-    """A sentence as an order of cells."""
+class Claim(Frozen):
+    """A sentence as orders of cells, in each of the columns.
+
+    An order is a chain of groups of rows, separated by blanks: each row of a group is above all rows of the next.
+    `table/row` is a row of another table, `*` all rows of the table that the order does not name, `0` the number; the
+    words `max` and `range` before a group make it the largest of its rows, or the range that they cover.
+    """
 
     quote: str  # a few words
+    place: str
+    reading: str
     table: str
-    rows: tuple[str, ...]
+    orders: tuple[tuple[str, ...], ...] = ()
     columns: tuple[str, ...]
     mean: bool = False  # of the columns, in place of each column alone
-    than_table: str | None = None  # where the other rows stand, if not in `table`
-    than_rows: tuple[str, ...] = ()
+    same_order: tuple[str, str] | None = None  # columns are in the second row in the order that they have in the first
     remark: str = ""  # what it means where it does not hold
 
 
@@ -76,64 +79,36 @@ def rules() -> Rules:
     return Rules.model_validate_json((Path(__file__).parent / "rules.json").read_bytes())
 
 
-class ValueCheck(Statement):
-    """A printed value beside what its sources give.
+class Check(Frozen):
+    """What the paper prints or says, beside what its other numbers give, in words.
 
-    `low` to `high` is what the sources may give before any rounding; `recomputed` is what they give as printed.
+    Of a value that is what its sources give as printed, and in brackets what they may give before any rounding; of
+    marks those of the caption's rule; of a sentence the comparisons that do not hold.
     """
 
-    cell: str
-    sources: dict[str, str]  # printed, by cell
-    printed: str
-    recomputed: float
-    low: float
-    high: float
+    kind: str
+    about: str  # the cell, or the words of a sentence
+    tables: tuple[str, ...]
+    place: str = ""  # in the paper
+    reading: str = ""
+    printed: str = ""
+    recomputed: str
     follows: bool
-    follows_with: dict[str, str] = Field(
-        default_factory=dict
-    )  # sources that the paper prints twice, with the other value
-    remark: str = ""
-
-
-class EmphasisCheck(Frozen):
-    """The marks of a cell beside those that the caption's rule gives."""
-
-    cell: str
-    printed: tuple[Mark, ...]
-    recomputed: tuple[Mark, ...]
+    meaning: str = ""
 
     @property
-    def follows(self) -> bool:
-        """Whether both are the same."""
-        return set(self.printed) == set(self.recomputed)
-
-
-class Comparison(Frozen):
-    """One order of two numbers that a sentence says: `text` names both."""
-
-    text: str
-    outcome: Literal["holds", "fails", "within rounding"]
-
-
-class ClaimCheck(Statement):
-    """A sentence beside the cells it speaks of."""
-
-    quote: str
-    comparisons: tuple[Comparison, ...]
-    remark: str = ""
-
-    @property
-    def exceptions(self) -> tuple[Comparison, ...]:
-        """Comparisons that do not hold; of a sentence that holds there are none."""
-        return tuple(comparison for comparison in self.comparisons if comparison.outcome != "holds")
+    def words(self) -> tuple[str, ...]:
+        """Its row in a table: of a sentence place, words, how it is read, exceptions, what they mean; else the cell."""
+        if self.kind == SENTENCE:
+            return self.place, f"“{self.about}”", self.reading, self.recomputed, self.meaning
+        row = (place_name(self.about), self.printed, self.recomputed)
+        return row if self.kind == MARKS else (*row, self.meaning)
 
 
 class Audit(Frozen):
     """All checks. `version` counts changes of this structure."""
 
-    version: Literal[1] = 1
-    values: tuple[ValueCheck, ...]
-    emphasis: tuple[EmphasisCheck, ...]
-    claims: tuple[ClaimCheck, ...]
+    version: Literal[2] = 2
+    checks: tuple[Check, ...]
     relations: tuple[str, ...]
     unchecked: tuple[str, ...]

@@ -79,6 +79,6 @@ def _divergences() -> tuple[str, Markup]:
 def _audit_of(target: str) -> Any:
     """What the audit of the paper's own numbers finds about a target; None where that room is absent."""
     try:
-        return import_module("tokenweight.reports.audit.markdown").findings_about(target)
+        return import_module("tokenweight.reports.audit").findings_about(target)
     except ModuleNotFoundError:
         return None

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from tokenweight.cli import app
-from tokenweight.reports.audit import audit, check_emphasis, check_values, longbench_sides
+from tokenweight.reports.audit import audit, check_emphasis, longbench_sides, render
 from tokenweight.reports.audit.claims import check_claim
-from tokenweight.reports.audit.markdown import render
-from tokenweight.reports.audit.numbers import Interval, interval_of, recompute
-from tokenweight.reports.audit.rules import Audit, Claim, Derivation, rules
+from tokenweight.reports.audit.rules import MARKS, SENTENCE, Audit, Check, Claim, Derivation, rules
+from tokenweight.reports.audit.values import Interval, check_values, interval_of, recompute
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import paper_cells, parse
 
@@ -56,7 +55,11 @@ def value(place: str) -> float:
 
 
 def failing(cells: dict[str, PaperNumber]) -> set[str]:
-    return {check.cell for check in check_values(cells) if not check.follows}
+    return {check.about for check in check_values(cells) if not check.follows}
+
+
+def of_kind(found: Audit, kind: str) -> list[Check]:
+    return [check for check in found.checks if check.kind == kind]
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +81,15 @@ def test_json_holds_every_check(result: Audit, capsys: pytest.CaptureFixture[str
 
 
 def test_values_that_do_not_follow(result: Audit) -> None:
-    assert {check.cell for check in result.values if not check.follows} == FAILING
+    failing = {check.about for check in result.checks if not check.follows and check.kind not in (MARKS, SENTENCE)}
+    assert failing == FAILING
 
 
 def test_each_failing_value_and_sentence_has_a_remark_and_no_other(result: Audit) -> None:
     assert set(rules().remarks) == FAILING
-    assert [claim.quote for claim in rules().claims if claim.remark] == [c.quote for c in result.claims if c.exceptions]
-    assert all(check.remark for check in (*result.values, *result.claims) if not _good(check))
-
-
-def _good(check: object) -> bool:
-    return bool(getattr(check, "follows", None)) or getattr(check, "exceptions", None) == ()
+    sentences = of_kind(result, SENTENCE)
+    assert [claim.quote for claim in rules().claims if claim.remark] == [c.about for c in sentences if not c.follows]
+    assert all(check.meaning for check in result.checks if not check.follows)
 
 
 def test_everything_derived_has_a_rule() -> None:
@@ -151,12 +152,10 @@ def test_a_repeated_value_is_the_same_number_not_a_near_one() -> None:
 
 def test_one_cause_is_named_as_one() -> None:
     """What fails by 45.09 follows with 45.07, and nothing else follows with another value."""
-    helped = {check.cell: check.follows_with for check in check_values(CELLS) if check.follows_with}
-    other = {"table-8/unfrozen-dense/longbench": "45.07"}
-    assert helped == {
-        "table-11/unfrozen-dense/longbench-difference": other,
-        "figure-1/lambda-0.75/longbench-difference": other,
-    }
+    other = "It follows with Table 8 unfrozen-dense longbench 45.07."
+    helped = {check.about for check in check_values(CELLS) if other in check.meaning}
+    assert helped == {"table-11/unfrozen-dense/longbench-difference", "figure-1/lambda-0.75/longbench-difference"}
+    assert {check.about for check in check_values(CELLS) if "It follows with" in check.meaning} == helped
     gone = {"table-8/unfrozen-dense/longbench", *helped}
     assert failing(changed("table-3/unfrozen-dense/longbench", "45.07")) == FAILING - gone
 
@@ -165,8 +164,8 @@ def test_what_the_remarks_say_of_the_numbers() -> None:
     assert value("table-7/frozen-sparse/average-long") == value("table-7/unfrozen-sparse/average-long") == 43.78
     assert "table-7/frozen-sparse/average-full" not in FAILING
     assert value("table-3/frozen-sparse/longbench") == value("table-8/frozen-sparse/longbench") == 45.09
-    average = next(c for c in check_values(CELLS) if c.cell == "table-3/unfrozen-dense/average-long")
-    assert average.low == 67.575  # 67.57 is all below that
+    average = next(c for c in check_values(CELLS) if c.about == "table-3/unfrozen-dense/average-long")
+    assert "(67.575 to" in average.recomputed  # 67.57 is all below that
     # Table 8's categories give 45.07 alone
     assert "table-8/unfrozen-dense/longbench" in failing(changed("table-8/unfrozen-dense/longbench", "45.09"))
     needed = {"uniform": 88.27, "unfrozen-sparse": 87.57, "unfrozen-dense": 89.16, "frozen-sparse": 89.06}
@@ -183,8 +182,8 @@ def test_what_the_remarks_say_of_the_numbers() -> None:
 
 
 def test_emphasis_of_the_paper_follows_in_every_cell(result: Audit) -> None:
-    assert [check for check in result.emphasis if not check.follows] == []
-    assert sum(bool(check.printed) for check in result.emphasis) == 48
+    assert [check for check in of_kind(result, MARKS) if not check.follows] == []
+    assert sum(check.printed != "none" for check in of_kind(result, MARKS)) == 48
 
 
 @pytest.mark.parametrize(
@@ -203,33 +202,38 @@ def test_emphasis_of_the_paper_follows_in_every_cell(result: Audit) -> None:
     ],
 )
 def test_a_wrong_mark_is_found(place: str, text: str) -> None:
-    assert place in [check.cell for check in check_emphasis(changed(place, text)) if not check.follows]
+    assert place in [check.about for check in check_emphasis(changed(place, text)) if not check.follows]
 
 
 @pytest.mark.parametrize("claim", rules().claims, ids=lambda claim: f"{claim.place}: {claim.quote}")
 def test_each_sentence_depends_on_its_cells(claim: Claim) -> None:
     """One cell moved far enough turns a sentence that holds, and changes what is compared in one that does not."""
     before = check_claim(claim, CELLS)
-    places = [f"{claim.table}/{row}/{column}" for row in claim.rows for column in claim.columns]
+    rows = claim.same_order or [row for order in claim.orders for group in order for row in group.split()]
+    named = [row if "/" in row else f"{claim.table}/{row}" for row in rows]
+    places = [place for row in named for column in claim.columns if (place := f"{row}/{column}") in CELLS]
     after = (check_claim(claim, moved(place, by)) for place in places for by in (-1000, 1000))
-    if not before.exceptions and claim.kind != "one above":  # where another row may still be above
-        assert any(check.exceptions for check in after)
+    if before.follows:
+        assert any(not check.follows for check in after)
     else:
-        assert any(check.comparisons != before.comparisons for check in after)
+        assert any(check.recomputed != before.recomputed for check in after)
 
 
 def test_at_least_one_above_fails_when_all_are_below() -> None:
-    claim = next(claim for claim in rules().claims if claim.kind == "one above")
-    low = {f"{claim.table}/{row}/{column}": parse("1.00") for row in claim.rows for column in claim.columns}
-    assert check_claim(claim, CELLS | low).exceptions
+    claim = next(claim for claim in rules().claims if claim.orders[0][0].startswith("max frozen"))
+    low = {f"table-3/{row}/average-long": parse("1.00") for row in ("frozen-sparse", "frozen-dense")}
+    assert check_claim(claim, CELLS).follows
+    assert not check_claim(claim, CELLS | low).follows
 
 
 def test_what_rounding_may_turn_is_neither_true_nor_false() -> None:
     claim = next(claim for claim in rules().claims if claim.quote == "Dense frozen is [...] subpar overall")
-    outcomes = {}
+    found = {}
     for text in ("65.88", "65.89", "65.90"):
-        outcomes[text] = check_claim(claim, CELLS | {"table-3/frozen-dense/average-full": parse(text)}).comparisons[0]
-    assert [outcomes[text].outcome for text in outcomes] == ["holds", "within rounding", "fails"]
+        found[text] = check_claim(claim, CELLS | {"table-3/frozen-dense/average-full": parse(text)})
+    assert [check.follows for check in found.values()] == [True, False, False]
+    assert "within rounding" in found["65.89"].recomputed
+    assert "1: not uniform" in found["65.90"].recomputed
 
 
 def test_longbench_outside_its_sides_is_said() -> None:
@@ -272,10 +276,10 @@ def test_an_absolute_difference_may_be_nothing() -> None:
 
 
 def test_a_paper_without_findings_says_so(result: Audit) -> None:
-    clean = result.model_copy(update={"values": result.values[:13], "claims": ()})
-    text = render(clean)
+    values = [check for check in result.checks if check.kind not in (MARKS, SENTENCE)][:13]
+    text = render(result.model_copy(update={"checks": tuple(values)}))
     assert "## 0 values that do not follow\n\nNone." in text
     assert "## 0 sentences with exceptions" in text
-    wrong = result.emphasis[0].model_copy(update={"recomputed": ("bold",)})
-    marked = render(clean.model_copy(update={"emphasis": (wrong,)}))
+    wrong = of_kind(result, MARKS)[0].model_copy(update={"recomputed": "bold", "follows": False})
+    marked = render(result.model_copy(update={"checks": (wrong,)}))
     assert "| Table 1 long-context-loss inspired | none | bold |" in marked

@@ -142,7 +142,7 @@ def runtimes(
 def audit(*, as_json: JsonOption = False) -> None:
     """The paper's own numbers, recomputed."""
     from tokenweight.reports.audit import audit as audit_cells
-    from tokenweight.reports.audit.markdown import render
+    from tokenweight.reports.audit import render
     from tokenweight.reports.paper.numbers import paper_cells
 
     result = audit_cells(paper_cells())

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import product
 from math import prod
+from operator import mul
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenweight.reports.audit.rules import Derivation
+from tokenweight.reports.audit.rules import Cells, Check, Derivation, rules
 from tokenweight.reports.model import PaperNumber
+from tokenweight.reports.paper.numbers import place_name
 from tokenweight.reports.statistics import pearson, spearman
+
+_REPEATED = "repeated value"
 
 
 class Interval(NamedTuple):
@@ -47,18 +51,59 @@ def interval_of(place: str, number: PaperNumber) -> Interval:
     return Interval(value - half, value + half)
 
 
-def mean(terms: Sequence[Fraction], weights: Sequence[int] = ()) -> Fraction:
-    """Weighted, where there are weights."""
-    weights = weights or (1,) * len(terms)
-    return sum((w * term for w, term in zip(weights, terms, strict=True)), Fraction(0)) / sum(weights)
+def check_values(cells: Cells) -> Iterator[Check]:
+    """Each derived value; one that does not follow is tried again with its sources' other printed values."""
+    derived = [(rule, cell, sources) for rule in rules().derivations for cell, sources in rule.each()]
+    follows = [_follows(*each, cells) for each in derived]
+    # Places whose value is printed elsewhere too, and differently there.
+    differing = [
+        (cell, sources[0])
+        for (rule, cell, sources), holds in zip(derived, follows, strict=True)
+        if rule.kind == _REPEATED and not holds
+    ]
+    twice = {here: there for pair in differing for here, there in (pair, pair[::-1])}
+    for (rule, cell, sources), holds in zip(derived, follows, strict=True):
+        other = {} if holds else {source: twice[source] for source in sources if source in twice}
+        again = tuple(other.get(source, source) for source in sources)
+        helps = bool(other) and cell not in other.values() and _follows(rule, cell, again, cells)
+        terms = [interval_of(source, cells[source]) for source in sources]
+        as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms]).middle
+        signed = f"{'+' if cell.endswith('-difference') else ''}.{len(cells[cell].printed.partition('.')[2]) + 1}f"
+        given, low, high = (format(float(value), signed) for value in (as_printed, *recompute(rule, terms)))
+        meaning = f"{rule.kind.capitalize()} of {_printed(sources, cells)} ({rule.place})."
+        meaning += f" It follows with {_printed(other.values(), cells)}." if helps else ""
+        yield Check(
+            kind=rule.kind,
+            about=cell,
+            tables=(cell.split("/")[0],),
+            place=rule.place,
+            reading=rule.reading,
+            printed=cells[cell].printed,
+            recomputed=given + (f" ({low} to {high})" if low != high else ""),
+            follows=holds,
+            meaning=meaning if holds else f"{meaning} {rules().remarks.get(cell, '')}".strip(),
+        )
+
+
+def _printed(places: Iterable[str], cells: Cells) -> str:
+    return ", ".join(f"{place_name(place)} {cells[place].printed}" for place in places)
+
+
+def _follows(rule: Derivation, cell: str, sources: Sequence[str], cells: Cells) -> bool:
+    printed, first = cells[cell], cells[sources[0]]
+    # A value that is repeated with as many decimals is the same number, not only a near one.
+    if rule.kind == _REPEATED and printed.decimals == first.decimals and printed.value != first.value:
+        return False
+    return recompute(rule, [interval_of(source, cells[source]) for source in sources]).meets(interval_of(cell, printed))
 
 
 _FORMULAS: dict[str, Callable[..., Fraction]] = {
     "difference": lambda a, b: a - b,
     "absolute difference": lambda a, b: abs(a - b),
-    "repeated value": lambda a: a,
+    _REPEATED: lambda a: a,
     "quotient": lambda a, b: a / b,
     "product": lambda *factors: prod(factors, start=Fraction(1)),
+    "mean": lambda *terms: sum(terms) / len(terms),
     "kept share": lambda share: 100 * (1 - share),
     # Windows after the first: what is left of the long context over the stride (Section 4, Datasets).
     "windows": lambda long, short, overlap: (long - short) / (short - overlap),
@@ -83,8 +128,8 @@ def recompute(rule: Derivation, terms: Sequence[Interval]) -> Interval:
 
 
 def _formula(rule: Derivation, terms: tuple[Fraction, ...]) -> Fraction:
-    if rule.kind in ("mean", "weighted mean"):
-        return mean(terms, rule.weights)
+    if rule.kind == "weighted mean":
+        return sum(map(mul, rule.weights, terms), Fraction(0)) / sum(rule.weights)
     if rule.kind == "rotary base":  # NTK-aware: b f^(d / (d - 2))
         base, factor = map(float, terms)
         return Fraction(base * factor ** (rule.dimension / (rule.dimension - 2)))
@@ -97,13 +142,8 @@ def _correlation(kind: str, terms: Sequence[Interval]) -> Interval:
     The interval adds up the change by each term's own rounding: to first order, the most that all can do together.
     """
     statistic = pearson if kind == "pearson" else spearman
-
-    def of(values: np.ndarray) -> float:
-        result = statistic(*np.split(values, 2))
-        return float("nan") if result is None else result
-
     values = np.array([float(term.middle) for term in terms])
     halves = np.diag([float(term.high - term.middle) for term in terms])
-    centre = of(values)
-    slack = sum(max(abs(of(values + half) - centre), abs(of(values - half) - centre)) for half in halves)
+    centre, *moved = (statistic(*np.split(each, 2)) or 0.0 for each in (values, *(values + halves), *(values - halves)))
+    slack = np.abs(np.array(moved) - centre).reshape(2, -1).max(axis=0).sum()
     return Interval(Fraction(centre - slack), Fraction(centre + slack))
