@@ -139,9 +139,7 @@ def _read(entry: UnitEntry, store_root: Path, held: frozenset[str]) -> tuple[Uni
         if fault := files_fault(directory, record, digests=True):
             return replace(unit, reason=fault), _NO_ROWS
         columns = [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())]
-        # From bytes: pyarrow opens a path more slowly than it reads so small a file.
-        source = pa.BufferReader((directory / "rows.parquet").read_bytes())
-        table = pq.ParquetFile(source).read(columns=columns, use_threads=False).sort_by("doc_id")
+        table = read_rows(directory, columns)
         doc_ids, scores = (np.array(table[name].to_numpy(), np.float64) for name in ("doc_id", "score"))
         summary = dict(json.loads((directory / "summary.json").read_text("utf-8")))
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
@@ -150,6 +148,13 @@ def _read(entry: UnitEntry, store_root: Path, held: frozenset[str]) -> tuple[Uni
     status, reason = _judge(n_expected, doc_ids, scores)
     unit = UnitResult(entry, status, reason, len(table), n_expected, record, summary, _questions(table), directory)
     return unit, table.select([name for name in table.column_names if name in _NO_ROWS.column_names])
+
+
+def read_rows(directory: Path, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a unit's samples, by doc_id."""
+    # From bytes: pyarrow opens a path more slowly than it reads so small a file.
+    source = pa.BufferReader((directory / "rows.parquet").read_bytes())
+    return pq.ParquetFile(source).read(columns=columns, use_threads=False).sort_by("doc_id")
 
 
 def _name(directory: str) -> str:

@@ -35,10 +35,10 @@ def audit(cells: Cells) -> Audit:
 
 def check_emphasis(cells: Cells) -> Iterator[Check]:
     """Bold, italic and underline of each cell of a table, by the rule in its caption."""
-    places = pd.DataFrame([place.split("/") for place in cells], columns=["table", "row", "column"])
-    for (table, column), held in places.groupby(["table", "column"], sort=False):
-        values = {row: cells[f"{table}/{row}/{column}"].value for row in held["row"]}
-        values = {row: value for row, value in values.items() if value is not None}
+    places = [place.split("/") for place in cells]
+    for table, column in dict.fromkeys((table, column) for table, _, column in places):
+        found = {row: cells[f"{table}/{row}/{column}"].value for t, row, c in places if (t, c) == (table, column)}
+        values = {row: value for row, value in found.items() if value is not None}
         has_rule = table in TARGETS and not column.endswith("-difference")
         rule = get_target(table).emphasis if has_rule else Emphasis()
         marks = emphasise(rule, column, values, 2)[0]

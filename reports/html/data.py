@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,19 +17,13 @@ from tokenweight.reports.display import (
     n_text,
     value_text,
 )
-from tokenweight.reports.html.artifacts import Artifacts, mapping
+from tokenweight.reports.html.records import Records
 from tokenweight.reports.html.samples import choose_samples
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
+# The command that prints a recipe, and its settings as (name, value, origin).
+Recipe = tuple[str, Sequence[tuple[str, Any, str]]]
 EMPTY = ("not_in_paper", "left_out")  # cells that the paper, or the style, leaves empty: they open nothing
-
-
-@dataclass(frozen=True)
-class RecipeShown:
-    """Settings of a recipe as (name, value, origin), and the command that prints them."""
-
-    settings: Sequence[tuple[str, Any, str]]
-    command: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +32,7 @@ class Section:
 
     report: Report
     command: str  # that makes what the report shows
-    recipes: Mapping[str, RecipeShown] = field(default_factory=dict)  # by name
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)  # by name
     divergences: tuple[str, ...] = ()  # those of the report's notes that say where it departs from the paper
     figures: Sequence[str] = ()  # SVG
 
@@ -53,24 +47,9 @@ class Section:
         return [note.text for note in self.report.notes if note.mark is None and note.text not in self.divergences]
 
 
-class Parts:
-    """Values that several places share: each is kept once, and named by its number."""
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self._numbers: dict[str, int] = {}
-
-    def number(self, value: Any) -> int:
-        """The number of an equal value, which is new where there was none."""
-        key = json.dumps(value, sort_keys=True, default=str)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.values)
-            self.values.append(value)
-        return self._numbers[key]
-
-
-def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, Any]:
-    """All data of a page. Cells that open a panel are numbered row by row, through all sections."""
+def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
+    """All data of a page; parts that several places share are there once, by number. Cells that open a panel are
+    numbered row by row, through all sections."""
     opening = [
         (number, section.report, *place)
         for number, section in enumerate(sections)
@@ -78,43 +57,51 @@ def page_data(sections: Sequence[Section], artifacts: Artifacts) -> dict[str, An
         if place[-1].status not in EMPTY
     ]
     units = dict.fromkeys(address for *_, cell in opening for address in cell.addresses)
-    samples = choose_samples([address for address in units if artifacts.add(address)], artifacts)
-    numbers = {address: number for number, address in enumerate(artifacts.records)}
-    parts, settings = Parts(), Parts()
+    by_unit, prompts, left_out = choose_samples([address for address in units if records.add(address)], records)
+    numbers = {address: number for number, address in enumerate(records.known)}
+    parts: dict[str, tuple[int, Any]] = {}
+    settings: dict[str, tuple[int, Any]] = {}
     recipes = {name: recipe for section in sections for name, recipe in section.recipes.items()}
     return {
         "commands": [section.command for section in sections],
         "cells": [_cell(*place, numbers) for place in opening],
         "artifacts": [
-            _artifact(address, record, artifacts, numbers, parts) | {"samples": samples.by_unit.get(address, [])}
-            for address, record in artifacts.records.items()
+            _artifact(address, record, records, numbers, parts) | {"samples": by_unit.get(address, [])}
+            for address, record in records.known.items()
         ],
-        "prompts": samples.prompts,
-        "samplesLeftOut": samples.left_out,
+        "prompts": prompts,
+        "samplesLeftOut": left_out,
         "recipes": {
-            name: {
-                "command": recipe.command,
-                "settings": [settings.number([key, value, origin]) for key, value, origin in recipe.settings],
-            }
-            for name, recipe in recipes.items()
+            name: {"command": command, "settings": [_part(list(setting), settings) for setting in held]}
+            for name, (command, held) in recipes.items()
         },
-        "settings": settings.values,
-        "parts": parts.values,
+        "settings": [value for _, value in settings.values()],
+        "parts": [value for _, value in parts.values()],
     }
+
+
+def _part(value: Any, parts: dict[str, tuple[int, Any]]) -> int:
+    """The number of an equal value, which is added where there was none."""
+    return parts.setdefault(json.dumps(value, sort_keys=True, default=str), (len(parts), value))[0]
 
 
 def _cell(
     section: int, report: Report, row: ReportRow, column: ReportColumn, cell: Cell, numbers: Mapping[str, int]
 ) -> dict[str, Any]:
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
+    where = f" (its column {column.paper_label})" if column.has_paper_label else ""
     facts = {
         "95 % interval": interval_text(cell, column),
         "Samples": n_text(cell).removeprefix("n "),
         "Status": cell.status,
-        "The paper": _paper(cell, column),
+        "The paper": cell.paper.printed + where if cell.paper else "",
         "Ours less the paper's": less_paper_text(cell, column),
-        **dict(_difference(cell, column)),
     }
+    if difference := cell.difference:
+        facts[f"Difference to {difference.baseline_label}"] = difference_text(cell, column).replace(", p ", ", p\u00a0")
+        if difference.p is not None:
+            facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
+        facts["Test"] = difference.reason or facts.get("Test", "")
     return {
         "section": section,
         "row": row.name,
@@ -129,41 +116,32 @@ def _cell(
     }
 
 
-def _paper(cell: Cell, column: ReportColumn) -> str:
-    where = f" (its column {column.paper_label})" if column.has_paper_label else ""
-    return cell.paper.printed + where if cell.paper else ""
-
-
-def _difference(cell: Cell, column: ReportColumn) -> Iterator[tuple[str, str]]:
-    difference = cell.difference
-    if difference is None:
-        return
-    yield f"Difference to {difference.baseline_label}", difference_text(cell, column).replace(", p ", ", p\u00a0")
-    if difference.reason:
-        yield "Test", difference.reason
-    elif difference.p is not None:
-        yield "Test", f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
-
-
 def _artifact(
-    address: str, record: Mapping[str, Any], artifacts: Artifacts, numbers: Mapping[str, int], parts: Parts
+    address: str,
+    record: Mapping[str, Any],
+    records: Records,
+    numbers: Mapping[str, int],
+    parts: dict[str, tuple[int, Any]],
 ) -> dict[str, Any]:
-    config = mapping(record.get("config"))
-    inputs = {name: (artifacts.address_of(value), value) for name, value in mapping(record.get("inputs")).items()}
+    inputs = {name: (records.address_of(value), value) for name, value in record["inputs"].items()}
+    outputs = record["outputs"].items()
+    shared = {
+        "config": {key: value for key, value in record["config"].items() if key != "unit"},
+        "versions": record.get("versions"),
+        "git": record.get("git"),
+        "devices": record.get("devices"),
+        "memory": record.get("peak_memory_bytes"),
+    }
     return {
         "address": address,
         "stage": record.get("stage"),
         "version": record.get("stage_version"),
-        "unit": config.get("unit"),
+        "unit": record["config"].get("unit"),
         "fingerprint": record.get("fingerprint"),
-        "config": parts.number({key: value for key, value in config.items() if key != "unit"}),
         "inputs": {name: numbers[found] if found else str(value) for name, (found, value) in inputs.items()},
-        "outputs": {name: mapping(value).get("sha256") for name, value in mapping(record.get("outputs")).items()},
+        "outputs": {name: held.get("sha256") if isinstance(held, dict) else None for name, held in outputs},
         "facts": record.get("facts"),
-        "versions": parts.number(record.get("versions")),
-        "git": parts.number(record.get("git")),
-        "devices": parts.number(record.get("devices")),
-        "memory": parts.number(record.get("peak_memory_bytes")),
         "started": record.get("started"),
         "seconds": record.get("wall_seconds"),
+        **{name: _part(value, parts) for name, value in shared.items()},
     }

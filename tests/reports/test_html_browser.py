@@ -12,7 +12,7 @@ from reports_fake_store import RULER_TASKS, FakeStore
 from tokenweight.recipes import load
 from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
-from tokenweight.reports.html.data import RecipeShown, Section
+from tokenweight.reports.html.data import Section
 from tokenweight.reports.html.page import render
 from tokenweight.reports.model import Report
 
@@ -42,8 +42,9 @@ def report(store: FakeStore) -> Report:
 def file(store: FakeStore, report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = load("table-3/uniform", "smoke")
     recipes = {
-        loaded.recipe.name: RecipeShown(
-            list(resolved(loaded.recipe, loaded.settings)), "tokenweight show-config table-3/uniform"
+        loaded.recipe.name: (
+            "tokenweight show-config table-3/uniform",
+            list(resolved(loaded.recipe, loaded.settings)),
         )
     }
     section = Section(report, "tokenweight reproduce table-3 --scale smoke", recipes)

@@ -18,9 +18,8 @@ from tokenweight.recipes import load
 from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import samples as samples_module
-from tokenweight.reports.html.data import RecipeShown, Section
-from tokenweight.reports.html.page import choices, render
-from tokenweight.reports.html.write_page import write_html
+from tokenweight.reports.html.data import Section
+from tokenweight.reports.html.page import choices, render, write_html
 from tokenweight.reports.model import Report
 from tokenweight.reports.writing import styled
 
@@ -79,7 +78,7 @@ def full_report(two_rows: FakeStore) -> Report:
 def full_page(full_report: Report, two_rows: FakeStore) -> str:
     loaded = load("table-3/uniform", "smoke")
     settings = list(resolved(loaded.recipe, loaded.settings))
-    recipes = {loaded.recipe.name: RecipeShown(settings, "tokenweight show-config table-3/uniform --scale smoke")}
+    recipes = {loaded.recipe.name: ("tokenweight show-config table-3/uniform --scale smoke", settings)}
     return render([Section(full_report, COMMAND, recipes)], two_rows.root)
 
 

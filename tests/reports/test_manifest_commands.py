@@ -8,7 +8,7 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import RowEntry
 from tokenweight.planning.experiments import plan_experiment
 from tokenweight.recipes import Inputs
-from tokenweight.reports.html.write_page import show_config_command
+from tokenweight.reports.html.page import show_config_command
 from tokenweight.reports.targets.find import find_experiments
 
 

@@ -62,7 +62,7 @@ def report(
     manifests, left_out = _manifests(texts, scale, inputs, seeds, place, lenient=everything)
     note(*left_out)
     if html is not None:
-        from tokenweight.reports.html.write_page import write_html
+        from tokenweight.reports.html.page import write_html
 
         written = [*out.glob("*.json"), *out.glob(f"{scale}/*.json")] if everything else None
         write_html(manifests, place.root, html.expanduser().resolve(), figures=figures, written=written)

@@ -1,4 +1,4 @@
-"""Artifacts behind numbers: their records, and the artifacts that those were made from."""
+"""Records behind numbers, and those of what their artifacts were made from."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from tokenweight.pipeline.store import read_record
 
 
-class Artifacts:
-    """Records of a store by address, each read once, and their numbers on the page."""
+class Records:
+    """Records of a store by address, each read once; config, inputs and outputs are mappings even in a damaged one."""
 
     def __init__(self, store_root: Path) -> None:
         self.root = store_root
-        self.records: dict[str, dict[str, Any]] = {}
-        self._without_record: set[str] = set()
+        self.known: dict[str, dict[str, Any]] = {}
+        self._without: set[str] = set()
         # All but evaluations (nothing is made from those), by the digits of the fingerprint that end their name.
         self._by_prefix: dict[str, list[str]] = {}
         for path in sorted(store_root.glob("*/*-*")):
@@ -24,27 +24,23 @@ class Artifacts:
 
     def add(self, address: str) -> bool:
         """Read an artifact's record and those of all that it was made from; False where it has none."""
-        if address in self.records:
+        if address in self.known:
             return True
         place = PurePosixPath(address)
         outside = place.is_absolute() or ".." in place.parts
-        record = None if outside or address in self._without_record else read_record(self.root / address)
+        record = None if outside or address in self._without else read_record(self.root / address)
         if record is None:
-            self._without_record.add(address)
+            self._without.add(address)
             return False
-        self.records[address] = record
-        for fingerprint in mapping(record.get("inputs")).values():
+        fields = {name: record.get(name) for name in ("config", "inputs", "outputs")}
+        self.known[address] = record | {name: held if isinstance(held, dict) else {} for name, held in fields.items()}
+        for fingerprint in self.known[address]["inputs"].values():
             self.address_of(fingerprint)
         return True
 
     def address_of(self, fingerprint: Any) -> str | None:
         """Address of what an artifact was made from; None where no artifact in the store has that fingerprint."""
         for address in self._by_prefix.get(str(fingerprint)[:8], ()):
-            if self.add(address) and self.records[address].get("fingerprint") == fingerprint:
+            if self.add(address) and self.known[address].get("fingerprint") == fingerprint:
                 return address
         return None
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    """A record's field that should be a mapping; {} where it is none."""
-    return value if isinstance(value, dict) else {}
