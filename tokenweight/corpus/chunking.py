@@ -12,12 +12,9 @@ import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokenweight.corpus import mixture, packing
@@ -37,6 +34,16 @@ LABELLED = {
 }  # arrays of the novel; others have tokens alone
 
 
+class _Read(NamedTuple):
+    """A document that was tokenised, and whether the streams have it."""
+
+    id: str
+    domain: str
+    part: int  # of a mixture; else 0
+    tokens: int
+    kept: bool
+
+
 def chunk(
     corpus: Corpus,
     chunking: Chunking,
@@ -54,6 +61,9 @@ def chunk(
     how documents are cut. Returns the accounting. Raises UserError where
     the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
     """
+    import pyarrow as pa  # starts a thread: not in a process that is forked later
+    import pyarrow.parquet as pq
+
     if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
         raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)
@@ -62,8 +72,8 @@ def chunk(
     streams.mkdir(parents=True, exist_ok=True)
     try:
         read = _tokenise(corpus, chunking, encoder, streams, progress)
-        kept = read[read["kept"]]
-        lengths = kept["tokens"].to_numpy(np.int64)
+        kept = [document for document in read if document.kept]
+        lengths = np.array([document.tokens for document in kept], np.int64)
         segments, order, extra = _plan(corpus, chunking, read, encoder, parity)
         chosen = segments.select(order)
         counts = _write_sequences(out_dir, lengths, chosen, chunking, encoder, short_tokens, progress)
@@ -74,7 +84,7 @@ def chunk(
     # One row per piece of a document (per-document chunking: one per sequence).
     index = {
         "sequence_id": chosen.sequence,
-        "document_id": pa.array(kept["id"], pa.string()).take(pa.array(chosen.document)),
+        "document_id": pa.array([document.id for document in kept], pa.string()).take(pa.array(chosen.document)),
         "start_token": chosen.start,
         "position": chosen.position,
         "tokens": chosen.length,
@@ -85,9 +95,9 @@ def chunk(
     return accounting
 
 
-def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> pd.DataFrame:
+def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> list[_Read]:
     """Append every usable document's tokens (and labels) to the streams; all documents, with which were `kept`."""
-    read: list[tuple[str, str, int, int, bool]] = []
+    read: list[_Read] = []
     total = document_count(corpus, "train")
     is_novel = isinstance(corpus, NovelCorpus)
     payload = chunking.long_tokens - int(encoder.bos is not None)
@@ -106,28 +116,28 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Pat
             for document, encoded in encoder.encode_all(texts):
                 length = len(encoded.tokens)
                 keep = length >= (1 if any_length else payload)
-                read.append((document.id, document.domain, number, length, keep))
+                read.append(_Read(document.id, document.domain, number, length, keep))
                 for name, (file, dtype) in files.items() if keep else ():
                     array = getattr(encoded, name)
                     file.write((np.zeros(length, dtype) if array is None else array).tobytes())
                 progress(len(read), total, "documents")
-    return pd.DataFrame(read, columns=["id", "domain", "part", "tokens", "kept"])
+    return read
 
 
 def _plan(
-    corpus: Corpus, chunking: Chunking, read: pd.DataFrame, encoder: Encoder, parity: Parity
+    corpus: Corpus, chunking: Chunking, read: list[_Read], encoder: Encoder, parity: Parity
 ) -> tuple[Segments, Ints, dict[str, Any]]:
     """All sequences that the documents give; those that are taken, in order; and a mixture's own account."""
     bos, separator = encoder.bos is not None, int(encoder.eos is not None)
-    kept = read[read["kept"]]
-    lengths = kept["tokens"].to_numpy(np.int64)
+    kept = [document for document in read if document.kept]
+    lengths = np.array([document.tokens for document in kept], np.int64)
     if isinstance(corpus, MixtureCorpus):
-        of_part = kept["part"].to_numpy(np.int64)
+        of_part = np.array([document.part for document in kept])
         segments, order, parts = mixture.fixed_shares(corpus, of_part, lengths, chunking, bos=bos, separator=separator)
         return segments, order, {"parts": parts}
     extra: dict[str, Any] = {}
     if chunking.mixture == "lcde":
-        domains = kept["domain"].tolist()
+        domains = [document.domain for document in kept]
         segments, extra["domains"] = mixture.lcde(lengths, domains, chunking, bos=bos, separator=separator)
     else:
         cut_documents = by_parity(parity, packing.per_document)
@@ -135,7 +145,7 @@ def _plan(
     # A seeded shuffle of all sequences, cut to `chunking.sequences`.
     available = segments.sequences
     if available == 0:
-        length, id = max(zip(read["tokens"], read["id"], strict=True), default=(0, "none"))
+        length, id = max(((document.tokens, document.id) for document in read), default=(0, "none"))
         raise UserError(
             f"corpus: no document reaches {chunking.long_tokens} tokens (longest: {id}, {length} tokens); "
             "give longer documents or shorten chunking.long_tokens"
@@ -195,11 +205,11 @@ def _write_sequences(
 
 
 def _account(
-    chunking: Chunking, read: pd.DataFrame, lengths: Ints, planned: Segments, chosen: Segments, bos: bool
+    chunking: Chunking, read: list[_Read], lengths: Ints, planned: Segments, chosen: Segments, bos: bool
 ) -> dict[str, Any]:
     """Every token of the corpus: kept (in some sequence) or dropped, by reason."""
     kept, in_plan, usable = chosen.distinct_tokens(lengths), planned.distinct_tokens(lengths), int(lengths.sum())
-    tokens = int(read["tokens"].sum())
+    tokens = sum(document.tokens for document in read)
     left = "not_drawn" if chunking.mixture == "lcde" else "remainder"
     dropped = {
         "document_too_short": tokens - usable,
