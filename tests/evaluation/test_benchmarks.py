@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokenweight.evaluation.benchmark import PassBenchmark, Step, Unit, UnitRun
+from tokenweight.errors import StageError
+from tokenweight.evaluation.benchmark import Benchmark, Step, Unit, UnitRun
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of, units
 from tokenweight.recipes.schema import Evaluation
 
 ROOM = Path(__file__).parents[2] / "tokenweight" / "evaluation"
-SHARED = ("benchmark", "guards", "rescoring", "rows", "run", "samples")
+SHARED = ("benchmark", "guards", "rescoring", "rows", "run", "samples", "stages")
 
 
-class Letters(PassBenchmark):
+class Letters(Benchmark):
     """How many letters the model's name has, as a benchmark of one's own."""
 
     name = "letters"
-    texts = "names"
+    counted = "names"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, "count")]
@@ -31,14 +34,11 @@ class Letters(PassBenchmark):
     def metric(self, task: str) -> str:
         return task
 
-    def total(self, evaluation: Evaluation) -> int:
-        return 1
-
     def steps(
         self, runs: Sequence[UnitRun], evaluation: Evaluation, model: Any, rows: Mapping[Unit, dict[int, Row]]
     ) -> Iterator[Step]:
         row = Row(doc_id=0, prompt_sha256="", n_prompt_tokens=1, metric="count", score=float(len(model)))
-        yield Step({unit: [row] for unit in rows}, 1)
+        yield Step({unit: [row] for unit in rows}, 1, complete={unit: {"names": 1} for unit in rows})
 
 
 def test_a_benchmark_of_ones_own_is_one_class(
@@ -51,6 +51,21 @@ def test_a_benchmark_of_ones_own_is_one_class(
     model: Any = "llama"
     assert list(evaluate(model, [run], evaluation)) == [unit]
     assert [row.score for row in read_rows(tmp_path)] == [5.0]
+    assert json.loads((tmp_path / "summary.json").read_text())["names"] == 1
+
+
+def test_a_score_that_is_no_number_is_named(
+    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nameless(Letters):
+        def steps(self, *given: Any) -> Iterator[Step]:
+            (step,) = super().steps(*given)
+            yield Step({unit: [replace(row, score=float("nan"))] for unit, (row,) in step.rows.items()}, 1)
+
+    monkeypatch.setitem(BENCHMARKS, "letters", Nameless())
+    model: Any = "llama"
+    with pytest.raises(StageError, match="letters/count: sample 0 scores nan; the checkpoint may be damaged"):
+        list(evaluate(model, [UnitRun(Unit("letters", "count"), (), tmp_path)], evaluation))
 
 
 @pytest.mark.parametrize("module", SHARED)

@@ -12,7 +12,7 @@ import torch
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.hf_model import HFModel
-from tokenweight.evaluation.samples import unit_samples
+from tokenweight.evaluation.samples import prepared_samples
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.schema import Execution
 
@@ -104,7 +104,7 @@ def test_prompts_of_another_tokenizer_are_refused(
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text(json.dumps(prompt_record(0, "What is 7?", 999)))
     with pytest.raises(StageError, match="not the one it was prepared for"):
-        unit_samples(Unit("ruler", "vt", 512), tmp_path, harness)
+        list(prepared_samples(Unit("ruler", "vt", 512), tmp_path, harness))
 
 
 def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, execution: Execution, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.phrase import read_sequence, text_problem
+from tokenweight.evaluation.phrase import read_sequence
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
-from tokenweight.evaluation.units import units
+from tokenweight.evaluation.units import BENCHMARKS, Unit, units
 from tokenweight.recipes.schema import Evaluation, Execution, NovelCorpus, Phrase
 
 CONTEXT, SHORT, STRIDE = 512, 128, 96
@@ -141,11 +141,9 @@ def test_a_text_that_cannot_be_used_is_told_in_one_line(
     file = tmp_path / "text.txt"
     if content is not None:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
-    settings = Phrase(file=str(file), words=words)
-    problem = text_problem(settings)
-    assert problem is not None
-    assert told in problem
-    assert "\n" not in problem
-    chosen = evaluation.model_copy(update={"phrase": settings})
+    chosen = with_phrase(evaluation, file=str(file), words=words)
+    with pytest.raises(UserError, match=re.escape(told)) as refused:
+        BENCHMARKS["phrase"].raw_files(Unit("phrase", "long_nll"), chosen)
+    assert "\n" not in str(refused.value)
     with pytest.raises(UserError, match=re.escape(told)):
         read_sequence(chosen, AutoTokenizer.from_pretrained(checkpoint), CONTEXT)

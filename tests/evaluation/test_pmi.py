@@ -219,7 +219,7 @@ def test_a_model_that_gives_no_numbers_is_named(
 ) -> None:
     nan = np.full(20, np.nan, np.float32)
     monkeypatch.setattr(pmi_module, "score", lambda *_: ChunkValues(nan, nan, 5))
-    with pytest.raises(StageError, match="document 0 from token 0"):
+    with pytest.raises(StageError, match="pmi/validation: sample 0 scores nan"):
         list(evaluate_checkpoint(checkpoint, [job], evaluation, LONG, execution))
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from tokenweight.evaluation import benchmark as benchmarks
-from tokenweight.evaluation import units
+from tokenweight.evaluation import samples, units
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.evaluation.longbench.benchmark import LongBench
@@ -116,8 +115,8 @@ def test_another_template_is_another_unit_with_new_prompts(
 def test_another_harness_is_another_unit_with_the_same_prompts(
     planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, version = planned(), benchmarks.version
-    monkeypatch.setattr(benchmarks, "version", lambda name: "0.4.99" if name == "lm-eval" else version(name))
+    before, version = planned(), samples.version
+    monkeypatch.setattr(samples, "version", lambda name: "0.4.99" if name == "lm-eval" else version(name))
     assert changed(before, planned()) == ALL_EVALUATED
 
 

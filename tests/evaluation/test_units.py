@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.units import BENCHMARKS, Unit, protocol, units
+from tokenweight.evaluation.units import BENCHMARKS, Unit, units
 from tokenweight.recipes.schema import Evaluation
 
 
@@ -42,8 +42,10 @@ def test_listing_units_loads_no_model_library() -> None:
 
 
 def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> None:
-    assert protocol(Unit("longbench", "trec"), evaluation)["harness"].startswith("lm-eval 0.4")
+    assert BENCHMARKS["longbench"].protocol(Unit("longbench", "trec"), evaluation)["harness"].startswith("lm-eval 0.4")
     for name, benchmark in BENCHMARKS.items():
         for unit in units(name, evaluation, 512):
-            assert protocol(unit, evaluation)["template_version"] == benchmark.task_template_version(unit.task)
+            assert benchmark.protocol(unit, evaluation)["template_version"] == benchmark.task_template_version(
+                unit.task
+            )
             assert benchmark.scoring(unit)["metric"]

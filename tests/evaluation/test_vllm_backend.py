@@ -24,7 +24,8 @@ from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete
-from tokenweight.evaluation.units import Unit, protocol, settings_of
+from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import Unit
 from tokenweight.evaluation.vllm import check as vllm_check
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution
@@ -208,11 +209,12 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
 
 def test_identities_of_hf_stay_and_those_of_vllm_are_others(evaluation: Evaluation, by_vllm: Evaluation) -> None:
     for unit in [*RULER, Unit("longbench", "trec"), Unit("mmlu", "anatomy"), Unit("bbh", "snarks")]:
-        assert protocol(unit, by_vllm) == protocol(unit, evaluation)
-        assert (settings_of(unit, evaluation).backend, settings_of(unit, by_vllm).backend) == ("hf", "vllm")
+        hf, vllm = (Evaluate.of(unit, given, 512) for given in (evaluation, by_vllm))
+        assert vllm.protocol == hf.protocol
+        assert (hf.evaluation.backend, vllm.evaluation.backend) == ("hf", "vllm")
     for unit in (Unit("perplexity", "validation", 128), Unit("planted", "auc")):
         with pytest.raises(UserError, match=f"backend vllm: {unit.benchmark} reads every token's NLL"):
-            protocol(unit, by_vllm)
+            Evaluate.of(unit, by_vllm, 512)
 
 
 def test_what_is_wrong_with_vllm_is_one_line(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,11 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import Classes, HubData
+from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.jsonl import check_folder, rows
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
-from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.samples import Classes, Scored
 from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
 
@@ -51,7 +51,7 @@ class Bbh(HarnessBenchmark):
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         return {"test": read_examples(files[0])}
 
-    def new_tokens(self, evaluation: Evaluation) -> int:
+    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
         return evaluation.bbh.max_new_tokens
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:

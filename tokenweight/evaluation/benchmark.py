@@ -1,7 +1,7 @@
-"""What a benchmark is: units, data, identity, and how a model's answers become scored samples.
+"""What a benchmark is: units, data, identity, and the steps by which a model gives scored samples.
 
-Each benchmark is one file or folder with a subclass of :class:`AskedBenchmark` (a model answers prompts) or of
-:class:`PassBenchmark` (a model reads texts, and all units come from the same pass); :mod:`.units` lists them. Light on
+Each benchmark is one file or folder with a subclass of :class:`Benchmark` (a model reads texts, and all units come from
+the same pass) or of :class:`~.samples.AskedBenchmark` (a model answers prompts); :mod:`.units` lists them. Light on
 purpose: a plan asks benchmarks without loading any model library, so subclasses import these where a model runs.
 """
 
@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from tokenweight.recipes.schema import Evaluation
-
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
-    from tokenweight.evaluation.rows import Row
-    from tokenweight.evaluation.samples import Sample, Scored
+from tokenweight.evaluation.loaded_model import LoadedModel
+from tokenweight.evaluation.rows import Row
+from tokenweight.recipes.schema import Corpus, Evaluation
 
 version = cache(metadata.version)  # milliseconds each, and a plan asks thousands of times
 
@@ -40,8 +37,7 @@ class Unit:
         return "/".join(str(part) for part in (*parts, self.length_tokens) if part is not None)
 
 
-Kept = Mapping[Unit, dict[int, "Row"]]  # rows by doc_id, what an interrupted run kept among them
-Classes = list[str] | None  # names, of which an answer is one (LongBench's trec)
+Kept = Mapping[Unit, dict[int, Row]]  # rows by doc_id, what an interrupted run kept among them
 
 
 @dataclass(frozen=True)
@@ -55,6 +51,16 @@ class UnitRun:
     unit: Unit
     prepared_dirs: tuple[Path, ...]
     out_dir: Path
+
+
+@dataclass(frozen=True)
+class Step:
+    """New rows by unit; how many samples or texts are done, of how many (0: not known); what is complete with them."""
+
+    rows: Mapping[Unit, list[Row]]
+    done: int
+    total: int = 0
+    complete: Mapping[Unit, dict[str, Any]] = field(default_factory=dict)  # with notes for the unit's summary
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class Benchmark(ABC):
     """One benchmark. Raise a version whenever prompts or the meaning of scores change: older samples are not reused."""
 
     name: ClassVar[str]
+    counted: ClassVar[str] = "samples"  # what its steps count, for progress
     tasks: ClassVar[Sequence[str]] = ()
     metric_name: ClassVar[str] = ""  # of all tasks; empty: each task's is its name
     greatest_mean: ClassVar[float | None] = None  # above it a broken protocol is likelier than a good model
@@ -83,11 +90,20 @@ class Benchmark(ABC):
     template_version: ClassVar[int] = 1
     metric_version: ClassVar[int] = 1
     metric_packages: ClassVar[tuple[str, ...]] = ()
-    one_pass: ClassVar[bool] = False  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
+    one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
+    cut_to_context: ClassVar[bool] = False  # these prompts depend on the model's context
     classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
     scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
+
+    @abstractmethod
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
+        """Rows of one batch or text after the other, each step's kept in `rows` before the next is asked for.
+
+        What was kept and is not of this run leaves `rows`; each unit is complete in exactly one step. StageError: a
+        prompt does not fit, or was prepared for another tokenizer.
+        """
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """All units for a model that reads `context_tokens`; lengths beyond that are left out."""
@@ -121,6 +137,10 @@ class Benchmark(ABC):
         """The hub's data that these settings read, if they do."""
         return self.hub_data if getattr(getattr(evaluation, self.name), "data", None) == "hub" else None
 
+    def corpus(self, evaluation: Evaluation) -> Corpus | None:
+        """The corpus, of perplexity's settings, whose validation documents are read, if they are."""
+        return None
+
     def task_template_version(self, task: str) -> int:
         """Version of a task's prompts: its own where only that changed, else the benchmark's."""
         return self.template_version
@@ -137,62 +157,6 @@ class Benchmark(ABC):
         UserError: a source is missing, or the length cannot hold the task.
         """
         raise ValueError(f"{unit.id}: nothing to prepare")
-
-
-class AskedBenchmark(Benchmark):
-    """A benchmark whose prompts a model answers, by lm-eval's requests."""
-
-    @abstractmethod
-    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
-        """Each unit's samples with the requests that they make of the model.
-
-        StageError: a prompt does not fit, or was prepared for another tokenizer.
-        """
-
-    @abstractmethod
-    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
-        """What the metric makes of an output, fresh or stored; needs no model."""
-
-    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        harness = {"harness": f"lm-eval {version('lm-eval')}", "chat_template": False}
-        return super().protocol(unit, evaluation) | harness | self.asked(unit, evaluation)
-
-    @abstractmethod
-    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        """What a unit's outputs depend on beside versions and settings: shots, generation, the hub's data."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a pass over texts gave: rows by unit, and how many texts are done."""
-
-    rows: Mapping[Unit, list[Row]]
-    done: int
-    notes: Mapping[str, Any] = field(default_factory=dict)  # for the summaries
-
-
-class PassBenchmark(Benchmark):
-    """A benchmark of one pass over texts, whose per-token NLLs all of its units come from."""
-
-    one_pass = True
-    texts: ClassVar[str]  # what is counted, for progress: "documents"
-
-    @abstractmethod
-    def total(self, evaluation: Evaluation) -> int:
-        """How many texts the pass reads; 0: not known."""
-
-    @abstractmethod
-    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
-        """Rows of one text after the other, each step's kept before the next; what is not of this pass leaves `rows`."""
-
-    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
-        """What a unit's summary says beside the rest, given all its rows."""
-        return {}
-
-
-def greedy(max_new_tokens: int) -> dict[str, Any]:
-    """The generation that every benchmark asks for."""
-    return {"do_sample": False, "max_new_tokens": max_new_tokens}
 
 
 def within(lengths_tokens: Sequence[int], context_tokens: int) -> list[int]:

@@ -10,18 +10,15 @@ from collections.abc import Sequence
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import AskedBenchmark, HubData, Unit, UnitRun, greedy
-from tokenweight.evaluation.loaded_model import quiet_harness
-from tokenweight.evaluation.samples import Sample
+from tokenweight.evaluation.benchmark import HubData, Unit, UnitRun
+from tokenweight.evaluation.loaded_model import LoadedModel, quiet_harness
+from tokenweight.evaluation.samples import AskedBenchmark, Sample
 from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.pipeline.digests import is_there, refuse_listing
 from tokenweight.recipes.schema import Evaluation
-
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
 
 Documents = list[dict[str, Any]]
 
@@ -36,10 +33,6 @@ class HarnessBenchmark(AskedBenchmark):
     files: ClassVar[tuple[str, ...]]  # of a task, in the official layout
     layout: ClassVar[str]  # what holds them, for people
 
-    def settings(self, evaluation: Evaluation) -> Any:
-        """The benchmark's part of the evaluation's settings."""
-        return getattr(evaluation, self.name)
-
     @abstractmethod
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         """Documents of local files by lm-eval's name of their split. UserError: not in their official layout."""
@@ -48,12 +41,8 @@ class HarnessBenchmark(AskedBenchmark):
         """The right answers of a document."""
         return [str(document["target"])]
 
-    def new_tokens(self, evaluation: Evaluation) -> int:
-        """Tokens to generate; 0: log-likelihoods."""
-        return 0
-
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        data = self.settings(evaluation).data
+        data = getattr(evaluation, self.name).data
         if data == "hub":
             return {}
         root = Path(data) if data else smoke_eval_dir() / self.name
@@ -62,37 +51,29 @@ class HarnessBenchmark(AskedBenchmark):
             raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}")
         return {f"{self.name}.data": files}
 
-    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        hub, new_tokens = self.hub(evaluation), self.new_tokens(evaluation)
-        told = {"fewshot_order": self.fewshot_order, "hub": hub.identity if hub else None}
-        return told | ({"generation": greedy(new_tokens)} if new_tokens else {})
+    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
 
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
         """Prompts, stop sequences and choices by lm-eval's task, as many examples as fit."""
-        settings, tasks = self.settings(evaluation), self.harness_tasks([run.unit for run in runs], evaluation)
+        settings, tasks = getattr(evaluation, self.name), self.harness_tasks([run.unit for run in runs], evaluation)
         found: dict[Unit, list[Sample]] = {}
         for run in runs:
-            task = tasks[self.prefix + run.unit.task]
-            documents = enumerate(islice(task.eval_docs, settings.samples))
-            found[run.unit] = [self._sample(task, *numbered, evaluation, model) for numbered in documents]
+            task, new_tokens = tasks[self.prefix + run.unit.task], self.new_tokens(run.unit.task, evaluation)
+            found[run.unit] = []
+            for doc_id, document in enumerate(islice(task.eval_docs, settings.samples)):
+                with_shots = partial(task.fewshot_context, document)
+                prompt = model.fitting(with_shots, settings.fewshot, new_tokens or 2)  # 2: a choice's letter
+                requests = task.construct_requests(
+                    doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1)
+                )
+                instances = requests if isinstance(requests, list) else [requests]
+                found[run.unit].append(Sample(doc_id, instances, prompt, self.references(document), new_tokens))
         return found
-
-    def _sample(
-        self, task: Any, doc_id: int, document: dict[str, Any], evaluation: Evaluation, model: LoadedModel
-    ) -> Sample:
-        new_tokens = self.new_tokens(evaluation)
-        prompt = model.fitting(
-            lambda shots: str(task.fewshot_context(document, num_fewshot=shots)),
-            self.settings(evaluation).fewshot,
-            new_tokens=new_tokens or 2,  # a choice's letter
-        )
-        requests = task.construct_requests(doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1))
-        instances = requests if isinstance(requests, list) else [requests]
-        return Sample(doc_id, instances, prompt, self.references(document), new_tokens)
 
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
         """lm-eval's tasks by name, on our data. UserError: a data set of the hub cannot be loaded."""
-        settings, hub = self.settings(evaluation), self.hub_data
+        settings, hub = getattr(evaluation, self.name), self.hub_data
         members = []
         for unit in units:
             member = {"task": self.prefix + unit.task, "num_fewshot": settings.fewshot}
@@ -110,8 +91,9 @@ class HarnessBenchmark(AskedBenchmark):
                 f"evaluation.{self.name}.data: {hub.repo_id} cannot be loaded ({type(error).__name__}); "
                 "go online once, or give a local directory"
             ) from error
-        if new_tokens := self.new_tokens(evaluation):
-            for task in tasks.values():
+        for unit in units:
+            if new_tokens := self.new_tokens(unit.task, evaluation):
+                task = tasks[self.prefix + unit.task]
                 task.set_config("generation_kwargs", {"max_gen_toks": new_tokens}, update=True)
         return tasks
 

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
-from transformers import AutoTokenizer, GenerationConfig, StaticCache
+from transformers import GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
-from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text, quiet_harness
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, quiet_harness
+from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.recipes.schema import Execution, Precision
 from tokenweight.training.models import causal_lm, resolve_device
 
@@ -84,11 +85,9 @@ class HFModel(LoadedModel):
         self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
     ) -> None:
         device = resolve_device(execution.device).type
-        with quiet_harness():
-            tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
-            model = causal_lm(checkpoint_dir, torch.bfloat16 if precision == "bf16" else torch.float32)
-            model.to(device)
-        name_end_of_text(tokenizer, checkpoint_dir)
+        tokenizer = model_tokenizer(checkpoint_dir)
+        model = causal_lm(checkpoint_dir, torch.bfloat16 if precision == "bf16" else torch.float32)
+        model.to(device)
         model.generation_config = _greedy(model, tokenizer)
         self.batch_tokens = _batch_tokens(model, device, context_tokens, execution)
         with quiet_harness():

@@ -9,19 +9,32 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.rows import Row, sha256_ids
-from tokenweight.evaluation.samples import Prompt
-from tokenweight.evaluation.tokens import end_of_text
 from tokenweight.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
+
+    text: str
+    n_tokens: int
+    untruncated_tokens: int
+    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
+    left_truncated: bool = False  # the text itself was cut, not only examples left out
+
+    @property
+    def truncated(self) -> bool:
+        return self.n_tokens < self.untruncated_tokens
 
 
 class LoadedModel(ABC):
@@ -70,6 +83,16 @@ class LoadedModel(ABC):
         except ValueError as error:
             raise UserError(f"{benchmark}: {error}; choose --benchmarks without {benchmark}") from None
         return model
+
+    def nll(self, benchmark: str, ids: Any) -> Any:
+        """NLL in nats of each token but the first of ids [N], float32 tensor [N - 1]."""
+        import torch
+
+        from tokenweight.weighting import model_nll
+
+        model = self.with_nll_head(benchmark)
+        with torch.no_grad():
+            return model_nll(model, torch.as_tensor(ids, device=model.device)[None])[0]
 
     def encode(self, text: str) -> list[int]:
         """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
@@ -136,12 +159,6 @@ class LoadedModel(ABC):
             ids = self.lm.tok_encode(prompt.text, add_special_tokens=False)
             prompt = self.read(self.lm.tok_decode(ids[-kept:]))
         return replace(prompt, untruncated_tokens=untruncated, left_truncated=cut)
-
-
-def name_end_of_text(tokenizer: Any, checkpoint_dir: Path) -> None:
-    """Give a bare tokenizer its end-of-text token. UserError: none is known."""
-    if tokenizer.eos_token is None:
-        tokenizer.eos_token = end_of_text(tokenizer, str(checkpoint_dir))
 
 
 def cache_bytes_of_token(config: Any, element_bytes: int) -> int:

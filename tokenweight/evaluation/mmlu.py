@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import Classes, HubData
+from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
-from tokenweight.evaluation.samples import Scored
+from tokenweight.evaluation.samples import Classes, Scored
 from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
 
@@ -38,6 +38,9 @@ class Mmlu(HarnessBenchmark):
         if len(dev) < shots:
             raise UserError(f"{files[0]}: {len(dev)} examples for {shots} shots; give more or lower fewshot")
         return {"dev": dev, "test": test}
+
+    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
+        return 0
 
     def references(self, document: dict[str, Any]) -> list[str]:
         return [LETTERS[document["answer"]]]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
-from tokenweight.evaluation.tokens import check_tokenizer, end_of_text, load_tokenizer
+from tokenweight.evaluation.tokens import check_tokenizer, model_tokenizer
 from tokenweight.pipeline.make import SMALL_FILES
 from tokenweight.recipes.inputs import longest_input
 from tokenweight.recipes.schema import HubBase, LocalBase
@@ -59,7 +59,7 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         raise UserError(
             f"--model {name}: has no tokenizer (tokenizer.json, tokenizer.model or vocab.json); add its files"
         ) from None
-    end_of_text(load_tokenizer(directory), name)
+    model_tokenizer(directory, name)
     context = context_tokens or _context_tokens(name, config)
     if context_tokens:
         _check_positions(name, directory, context_tokens)

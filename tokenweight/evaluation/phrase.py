@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,16 +27,14 @@ from tokenweight.corpus.token_texts import (
     place_of,
     span_around,
 )
-from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.benchmark import HubData, Kept, Step, Unit, UnitRun
+from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.pmi import by_windows
 from tokenweight.evaluation.rows import Row, sha256_text
-from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import Corpus, Evaluation
 from tokenweight.recipes.schema import Phrase as Settings
-
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
 
 SETTING = "--set evaluation.phrase"
 TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; difference: |long - short|
@@ -44,51 +42,35 @@ TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; 
 
 class Phrase(CorpusBenchmark):
     name = "phrase"
-    texts = "phrases"
+    counted = "phrases"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, task) for task in TASKS] if context_tokens > evaluation.pmi.short_tokens else []
 
+    def corpus(self, evaluation: Evaluation) -> Corpus | None:
+        return None if evaluation.phrase.file else evaluation.perplexity.corpus
+
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        file = evaluation.phrase.file
-        return {"phrase.file": [Path(file)]} if file else super().raw_files(unit, evaluation)
-
-    def hub(self, evaluation: Evaluation) -> HubData | None:
-        return None if evaluation.phrase.file else super().hub(evaluation)
-
-    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        """Its own, the windows of the PMI, and the corpus of perplexity where no text is given."""
-        own = {"phrase": evaluation.phrase, "pmi": evaluation.pmi.model_copy(update={"scorer_model": None})}
-        return own if evaluation.phrase.file else own | self.corpus_settings(evaluation)
-
-    def total(self, evaluation: Evaluation) -> int:
-        return 1
+        if not evaluation.phrase.file:
+            return super().raw_files(unit, evaluation)
+        return {"phrase.file": [read_text(evaluation.phrase)[0]]}
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """One step: a row of each token of the phrase for each unit. UserError: the text or its phrase cannot be used."""
-        read = by_windows(runs[0], evaluation.pmi, model)
+        short_tokens, read = evaluation.pmi.short_tokens, by_windows(runs[0], evaluation.pmi, model)
         sequence = read_sequence(evaluation, model.lm.tokenizer, model.context_tokens)
         values = read(sequence.ids)
         difference = np.abs(values.long_nll - values.short_nll)
-        if not np.isfinite(difference).all():
-            raise StageError(
-                "phrase: a token of its sequence has an NLL that is not finite; the checkpoint may be damaged"
-            )
         phrase, why = sequence.phrase, sequence.why
         if phrase is None:
             far = np.arange(len(difference)) >= values.first_window
             phrase, why = highest_span(np.where(far, difference, 0)), "round the largest difference of losses"
         phrase = range(max(phrase.start, 1), phrase.stop)  # the first token is not predicted
         measured = {"long_nll": values.long_nll, "short_nll": values.short_nll, "difference": difference}
-        for kept in rows.values():
+        digest, made = sha256_text(json.dumps(sequence.ids)), dict[Unit, list[Row]]()
+        for unit, kept in rows.items():
             kept.clear()  # one pass gives all: what an interrupted run left is from another one
-        notes = {
-            "tokens": [sequence.texts[token] for token in phrase],
-            "about": _about(phrase, len(sequence.ids), why, evaluation.pmi.short_tokens),
-        }
-        digest = sha256_text(json.dumps(sequence.ids))
-        made = {
-            unit: [
+            made[unit] = [
                 Row(
                     doc_id=number,
                     prompt_sha256=digest,
@@ -99,28 +81,34 @@ class Phrase(CorpusBenchmark):
                 )
                 for number, token in enumerate(phrase)
             ]
-            for unit in rows
-        }
-        yield Step(made, 1, notes)
+        # A sentence on where the phrase is, for the table's notes.
+        about = (
+            f"The phrase is tokens {phrase.start} to {phrase.stop - 1} of the {len(sequence.ids)} that the long model "
+            f"reads; the short windows have {short_tokens}. {f'It was chosen {why}.' if why else 'It was given.'}"
+        )
+        if phrase.start < short_tokens:
+            about += f" It begins in the first {short_tokens} tokens, where the short context is as long."
+        notes = {"tokens": [sequence.texts[token] for token in phrase], "about": about}
+        yield Step(made, 1, 1, complete=dict.fromkeys(rows, notes))
 
 
-def text_problem(settings: Settings) -> str | None:
-    """What keeps the given file from being read, in one line that says what to do; None where nothing does."""
+def read_text(settings: Settings) -> tuple[Path, str]:
+    """The given file and its text. UserError: it cannot be read, or does not hold the words."""
     path = Path(settings.file or "")
     if not path.is_file():
-        return (
+        raise UserError(
             f"phrase {path}: no such file; give the text of Table 1's phrase with {SETTING}.file=FILE, or another text "
             f'with its {SETTING}.words="..."'
         )
     try:
         text = decode(path, path.read_bytes())
     except OSError as error:
-        return f"phrase {path}: cannot be read ({error.strerror}); give a text file that can"
-    except UserError as error:
-        return str(error)
+        raise UserError(f"phrase {path}: cannot be read ({error.strerror}); give a text file that can") from None
     if settings.words and settings.words not in text:
-        return f"phrase {path}: has no {settings.words!r}; give words as the file has them with {SETTING}.words=..."
-    return None
+        raise UserError(
+            f"phrase {path}: has no {settings.words!r}; give words as the file has them with {SETTING}.words=..."
+        )
+    return path, text
 
 
 @dataclass(frozen=True)
@@ -137,10 +125,7 @@ def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -
     """The sequence of the given text, or of the first validation document that has far context."""
     settings, short_tokens = evaluation.phrase, evaluation.pmi.short_tokens
     if settings.file:
-        if problem := text_problem(settings):
-            raise UserError(problem)
-        path = Path(settings.file)
-        candidates = iter([Document(settings.file, decode(path, path.read_bytes()))])
+        candidates = iter([Document(settings.file, read_text(settings)[1])])
     else:
         candidates = documents(evaluation.perplexity.corpus, "validation")
     for document in candidates:
@@ -185,16 +170,3 @@ def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> PhraseSe
         token -= 1
     why = f"round {tokens.texts[token].strip()!r}, the first token of a fact that was last stated {far[token]} tokens before"
     return PhraseSequence(tokens.ids, tokens.texts, span_around(token, len(tokens.ids)), why)
-
-
-def _about(phrase: range, n_tokens: int, why: str, short_tokens: int) -> str:
-    """A sentence on where the phrase is, for the table's notes."""
-    chosen = f"It was chosen {why}." if why else "It was given."
-    near = (
-        f" It begins in the first {short_tokens} tokens, where the short context is as long." if phrase.start < short_tokens
-        else ""
-    )  # fmt: skip
-    return (
-        f"The phrase is tokens {phrase.start} to {phrase.stop - 1} of the {n_tokens} that the long model reads; the short "
-        f"windows have {short_tokens}. {chosen}{near}"
-    )

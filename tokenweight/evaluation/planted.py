@@ -13,15 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.documents import Kind
-from tokenweight.errors import StageError
-from tokenweight.evaluation.benchmark import Kept, PassBenchmark, Step, Unit, UnitRun
-from tokenweight.evaluation.rows import Row
+from tokenweight.evaluation.benchmark import Benchmark, Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
     import torch
-
-    from tokenweight.evaluation.loaded_model import LoadedModel
 
 KINDS = ("long_recall", "short_recall", "name", "introduction", "hard", "easy")  # of corpus.documents.Kind
 RECALL = "recall"  # by distance: a unit's `length_tokens` is the farthest
@@ -38,17 +35,14 @@ def planted_distances(short_tokens: int, context_tokens: int) -> tuple[int, ...]
     return (*range(short_tokens, context_tokens, short_tokens), context_tokens)
 
 
-class Planted(PassBenchmark):
+class Planted(Benchmark):
     name = "planted"
-    texts = "sequences"
+    counted = "sequences"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
         plain = [Unit(self.name, task) for task in TASKS if task != RECALL]
         return [*plain, *(Unit(self.name, RECALL, distance) for distance in distances)]
-
-    def total(self, evaluation: Evaluation) -> int:
-        return evaluation.planted.sequences
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each sequence for each unit that the sequence has tokens for."""
@@ -79,15 +73,12 @@ class Planted(PassBenchmark):
                 planted.short_tokens,
                 list(rows),
             )
-            made: dict[Unit, list[Row]] = {}
-            for unit, value in values.items():
-                if not np.isfinite(value):
-                    raise StageError(f"{unit.id}: sequence {sequence} gives {value}; the model's NLL is not finite")
-                made[unit] = [model.row_of(sequence, ids, unit.task.partition("-")[0], value)]
-            yield Step(made, done)
-
-    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
-        return {"sequences": done}
+            made = {
+                unit: [model.row_of(sequence, ids, unit.task.partition("-")[0], value)]
+                for unit, value in values.items()
+            }
+            yield Step(made, done, planted.sequences)
+        yield Step({}, planted.sequences, complete={unit: {"sequences": planted.sequences} for unit in rows})
 
 
 def _read(model: Any, token_ids: torch.Tensor) -> tuple[Floats, NDArray[np.int64]]:
@@ -120,26 +111,25 @@ def measures(
     unit's distance up to that distance, that the model predicts greedily; nll-K, nll: mean NLL over kind K, over all;
     nll-short_context: mean NLL of the first `short_tokens` tokens.
     """
-    abs_pmi = np.abs(long_nll - short_nll)
+    abs_pmi, every = np.abs(long_nll - short_nll), np.ones(len(kinds), dtype=np.bool_)
     found: dict[Unit, float] = {}
     for unit in units:
         task, _, kind = unit.task.partition("-")
+        values = abs_pmi if task == "abs_pmi" else long_nll
+        if task == "auc":
+            positive = kinds == Kind.LONG_RECALL
+            if positive.any() and not positive.all():
+                found[unit] = roc_auc(abs_pmi, positive)
+            continue
         if task == RECALL:
             farthest = unit.length_tokens or 0
             begin = (farthest - 1) // short_tokens * short_tokens
             chosen = np.isin(kinds, RECALLS) & (distances > begin) & (distances <= farthest)
             values = right.astype(np.float64)
-        elif task == "auc":
-            positive = kinds == Kind.LONG_RECALL
-            if positive.any() and not positive.all():
-                found[unit] = roc_auc(abs_pmi, positive)
-            continue
+        elif kind == "short_context":
+            chosen = np.arange(len(kinds)) < short_tokens - 1
         else:
-            values = abs_pmi if task == "abs_pmi" else long_nll
-            if kind == "short_context":
-                chosen = np.arange(len(kinds)) < short_tokens - 1
-            else:
-                chosen = np.equal(kinds, Kind[kind.upper()]) if kind else np.ones(len(kinds), dtype=np.bool_)
+            chosen = np.equal(kinds, Kind[kind.upper()]) if kind else every
         if chosen.any():
             found[unit] = float(values[chosen].mean())
     return found
@@ -147,8 +137,7 @@ def measures(
 
 def roc_auc(scores: Floats, positive: NDArray[np.bool_]) -> float:
     """How often a positive has the higher score than a negative, ties counting half (Mann-Whitney U / n+ n-)."""
-    from scipy.stats import rankdata
+    from scipy.stats import mannwhitneyu
 
-    n_positive = int(positive.sum())
-    rank_sum = float(rankdata(scores)[positive].sum())
-    return (rank_sum - n_positive * (n_positive + 1) / 2) / (n_positive * (len(scores) - n_positive))
+    above, below = scores[positive], scores[~positive]
+    return float(mannwhitneyu(above, below, method="asymptotic").statistic) / (len(above) * len(below))

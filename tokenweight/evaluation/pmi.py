@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.sources import document_count, documents
-from tokenweight.errors import StageError, UserError
+from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.rows import Row, write_table
 from tokenweight.recipes.schema import Evaluation, ScoreName
@@ -30,8 +31,6 @@ from tokenweight.recipes.schema import Pmi as Settings
 
 if TYPE_CHECKING:
     import torch
-
-    from tokenweight.evaluation.loaded_model import LoadedModel
 
 Ids = NDArray[np.uint32]
 Floats = NDArray[np.float32]
@@ -42,78 +41,53 @@ LIMIT_NATS = 16  # a PMI beyond +-16 is counted in the first or the last bin, wh
 EDGES: NDArray[np.float64] = np.arange(-LIMIT_NATS * BINS_PER_NAT, LIMIT_NATS * BINS_PER_NAT + 1) / BINS_PER_NAT
 NEAR_ZERO_NATS = 0.05
 VARIANTS: tuple[ScoreName, ...] = ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi")  # Section 5.3
+PARTS = ("first_window", "far_context")  # of a chunk's tokens
 _CHUNKS = b"chunks"
 
 
 class Pmi(CorpusBenchmark):
     name = "pmi"
-    texts = "documents"
     metric_name = "pmi"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """One unit; none where the model reads no more than a window, which leaves no far context."""
         return [Unit(self.name, "validation")] if context_tokens > evaluation.pmi.short_tokens else []
 
-    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        """Its own, without the scorer (an input), and the corpus of perplexity."""
-        return {"pmi": evaluation.pmi.model_copy(update={"scorer_model": None})} | self.corpus_settings(evaluation)
-
-    def total(self, evaluation: Evaluation) -> int:
-        return evaluation.pmi.documents or document_count(evaluation.perplexity.corpus, "validation")
-
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again."""
         (run,) = runs
-        kept = rows[run.unit]
+        kept, settings = rows[run.unit], evaluation.pmi
         histogram = resume(run.out_dir, kept)
-        read = by_windows(run, evaluation.pmi, model)
-        for chunk in chunks(evaluation, Encoder(model.checkpoint_dir), model.context_tokens, kept):
-            values = read(chunk.ids)
+        total = settings.documents or document_count(evaluation.perplexity.corpus, "validation")
+        read, done = by_windows(run, settings, model), 0
+        for document, first_token, ids in chunks(evaluation, Encoder(model.checkpoint_dir), model.context_tokens, kept):
+            values, done = read(ids), document + 1
+            output = json.dumps({"document": document, "first_token": first_token, **tally(values, settings.shift_k)})
             mean = float(values.pmi.mean(dtype=np.float64))
-            if not np.isfinite(mean):
-                raise StageError(
-                    f"pmi: document {chunk.document} from token {chunk.first_token} gives an NLL that is not finite"
-                )
-            counts = tally(values, evaluation.pmi.shift_k)
-            output = json.dumps({"document": chunk.document, "first_token": chunk.first_token, **counts})
-            row = model.row_of(chunk.index, chunk.ids, "pmi", mean, output)
-            yield Step({run.unit: [row]}, chunk.document + 1)
+            yield Step({run.unit: [model.row_of(histogram.chunks, ids, "pmi", mean, output)]}, done, total)
             histogram.add(values)
             histogram.write(run.out_dir)
         histogram.write(run.out_dir)
-
-    def notes(self, rows: Sequence[Row], done: int) -> dict[str, Any]:
-        chunks = [json.loads(row.output) for row in rows]
-        return {
-            "documents": len({chunk["document"] for chunk in chunks}),
-            "tokens_first_window": sum(chunk["first_window"]["tokens"] for chunk in chunks),
-            "tokens_far_context": sum(chunk["far_context"]["tokens"] for chunk in chunks),
-        }
+        outputs = [json.loads(row.output) for row in kept.values()]
+        notes = {f"tokens_{part}": sum(output[part]["tokens"] for output in outputs) for part in PARTS}
+        notes["documents"] = len({output["document"] for output in outputs})
+        yield Step({}, done, complete={run.unit: notes})
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """A piece of a document as the model reads it: its number among all chunks, and the document's token it begins at."""
-
-    index: int
-    document: int
-    first_token: int
-    ids: Ids  # [at most the context], BOS included
+Chunk = tuple[
+    int, int, Ids
+]  # its document, the document's token that it begins at, and at most the context, BOS included
 
 
 def chunks(evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Mapping[int, Row]) -> Iterator[Chunk]:
-    """All chunks of the validation documents in order; of the first ones, in `known`, no text is tokenised again but
-    that of the last document among them."""
-    index = len(known)
-    last = json.loads(known[index - 1].output) if known else {"document": 0, "first_token": -1}
+    """All chunks of the validation documents in order but the first ones, in `known`, of which no text is tokenised
+    again but that of the last document among them."""
+    last = json.loads(known[len(known) - 1].output) if known else {"document": 0, "first_token": -1}
     texts = islice(documents(evaluation.perplexity.corpus, "validation"), evaluation.pmi.documents)
-    for document, text in enumerate(texts):
-        if document < last["document"]:
-            continue
+    for document, text in islice(enumerate(texts), last["document"], None):
         for first_token, ids in document_chunks(encoder.stream(text.text), long_tokens, encoder.bos):
             if document > last["document"] or first_token > last["first_token"]:
-                yield Chunk(index, document, first_token, ids)
-                index += 1
+                yield document, first_token, ids
 
 
 def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -> Iterator[tuple[int, Ids]]:
@@ -144,11 +118,10 @@ def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Seq
     from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, vocabulary_sha256
 
     nll_model, scorer = model.with_nll_head(run.unit.benchmark), None
-    if run.prepared_dirs:
-        (directory,) = run.prepared_dirs
+    for directory in run.prepared_dirs:
         if vocabulary_sha256(load_tokenizer(directory)) != vocabulary_sha256(model.lm.tokenizer):
             raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
-        scorer = load_model(directory, model.lm.model.dtype).to(model.lm.model.device).eval()
+        scorer = load_model(directory, nll_model.dtype).to(nll_model.device).eval()
         if pmi.short_tokens > scorer.config.max_position_embeddings:
             raise UserError(
                 f"evaluation.pmi.short_tokens: {pmi.short_tokens} exceeds the scorer's context "
@@ -211,6 +184,11 @@ class ChunkValues:
         values: Floats = self.short_nll - self.long_nll
         return values
 
+    @property
+    def parts(self) -> tuple[slice, slice]:
+        """The predictions of each of PARTS."""
+        return slice(0, self.first_window), slice(self.first_window, None)
+
 
 @dataclass
 class Histogram:
@@ -226,36 +204,27 @@ class Histogram:
     def add(self, values: ChunkValues) -> None:
         """Count one more chunk."""
         bins = np.searchsorted(EDGES, values.pmi.astype(np.float64), side="right")
-        for kind, part in enumerate((bins[: values.first_window], bins[values.first_window :])):
-            self.counts[kind] += np.bincount(part, minlength=len(EDGES) + 1)
+        self.counts += [np.bincount(bins[part], minlength=len(EDGES) + 1) for part in values.parts]
         self.chunks += 1
 
     def write(self, out_dir: Path) -> None:
         """Write `histogram.parquet` (low, high, first_window, far_context) complete or not at all."""
         import pyarrow as pa
 
-        columns = {
-            "low": np.concatenate([[-math.inf], EDGES]),
-            "high": np.concatenate([EDGES, [math.inf]]),
-            "first_window": self.counts[0],
-            "far_context": self.counts[1],
-        }
-        table = pa.table(columns).replace_schema_metadata({_CHUNKS: str(self.chunks).encode()})
-        write_table(table, out_dir / HISTOGRAM_NAME)
+        ends = {"low": np.concatenate([[-math.inf], EDGES]), "high": np.concatenate([EDGES, [math.inf]])}
+        table = pa.table(ends | dict(zip(PARTS, self.counts, strict=True)))
+        write_table(table.replace_schema_metadata({_CHUNKS: str(self.chunks).encode()}), out_dir / HISTOGRAM_NAME)
 
     @staticmethod
     def read(out_dir: Path) -> Histogram:
         """What `write` wrote; an empty histogram where there is none that can be read."""
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             table = pq.read_table(out_dir / HISTOGRAM_NAME)
-            chunks = int(table.schema.metadata[_CHUNKS])
-            counts = np.stack([table[name].to_numpy() for name in ("first_window", "far_context")])
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        except (OSError, ValueError):  # pyarrow's own among them
             return Histogram()
-        return Histogram(counts, chunks) if counts.shape == (2, len(EDGES) + 1) else Histogram()
+        return Histogram(np.stack([table[part].to_numpy() for part in PARTS]), int(table.schema.metadata[_CHUNKS]))
 
 
 def resume(out_dir: Path, rows: dict[int, Row]) -> Histogram:
@@ -278,9 +247,8 @@ def tally(values: ChunkValues, shift_k: float) -> dict[str, dict[str, Any]]:
 
     from tokenweight.weighting.scores import token_scores
 
-    parts = {"first_window": slice(0, values.first_window), "far_context": slice(values.first_window, None)}
     found = {}
-    for name, part in parts.items():
+    for name, part in zip(PARTS, values.parts, strict=True):
         exact = values.pmi[part].astype(np.float64)
         nlls = torch.from_numpy(values.long_nll[part]), torch.from_numpy(values.short_nll[part])
         found[name] = {

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation.benchmark import AskedBenchmark, Unit
+from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
-from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_json, write_rows
-from tokenweight.evaluation.samples import read_prompts
-from tokenweight.evaluation.units import benchmark_named, benchmark_of
+from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_rows, write_summary
+from tokenweight.evaluation.samples import AskedBenchmark, read_prompts
+from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.pipeline import Identity, Store
 from tokenweight.pipeline.store import read_record
 from tokenweight.recipes.schema import Evaluation
@@ -34,7 +34,7 @@ class StoredOutputs:
 
     def of(self, identity: Identity) -> Path | None:
         """The artifact of the same unit under another scoring, whole; None if there is none."""
-        if benchmark_named(identity.config["unit"]["benchmark"]).one_pass:
+        if BENCHMARKS[identity.config["unit"]["benchmark"]].one_pass:
             return None
         return next((path for path in self._by_name.get(identity.name, ()) if self._holds(path, identity)), None)
 
@@ -51,7 +51,7 @@ def _unscored(identity: Identity) -> dict[str, Any]:
     """A unit's configuration without what its outputs do not depend on: metric, LongBench's first-line rule."""
     config = {key: value for key, value in identity.config.items() if key != "scoring"}
     name = config["unit"]["benchmark"]
-    fields = benchmark_named(name).scoring_fields
+    fields = BENCHMARKS[name].scoring_fields
     settings = {key: value for key, value in config["evaluation"][name].items() if key not in fields}
     config["evaluation"] = {**config["evaluation"], name: settings}
     return config
@@ -66,7 +66,7 @@ def rescore_unit(
     content = summary(rows, unit, n_expected=before["n_expected"], seconds=before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
     content |= {"flags": sorted({*content["flags"], *kept}), "outputs_from": scored_dir.name}
-    write_json(content, out_dir / SUMMARY_NAME)
+    write_summary(content, out_dir)
     write_rows(rows, out_dir)
 
 

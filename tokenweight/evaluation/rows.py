@@ -64,7 +64,7 @@ def sha256_ids(ids: Sequence[int] | NDArray[np.integer[Any]]) -> str:
 
 
 def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
-    """Write `rows.parquet` (ordered by doc_id) under a temporary name, then move it into place."""
+    """Write `rows.parquet` (ordered by doc_id) complete or not at all."""
     import pyarrow as pa
 
     ordered = sorted(rows, key=lambda row: row.doc_id)
@@ -98,15 +98,16 @@ def read_rows(out_dir: Path) -> list[Row]:
     return rows
 
 
-def write_json(value: dict[str, Any], path: Path) -> None:
-    """Write a small JSON file under a temporary name, then move it into place."""
-    replace_file(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+def write_summary(summary: dict[str, Any], out_dir: Path) -> None:
+    """Write `summary.json` complete or not at all."""
+    replace_file(out_dir / SUMMARY_NAME, json.dumps(summary, indent=2, sort_keys=True) + "\n")
 
 
 class Journal:
     """Rows of an unfinished unit, one JSON line each, so that a killed run repeats at most one batch."""
 
     def __init__(self, out_dir: Path) -> None:
+        self.out_dir = out_dir
         self._path = out_dir / JOURNAL_NAME
         self.rows: dict[int, Row] = {}
         self.seconds = 0.0  # that they took, in all runs
@@ -121,18 +122,13 @@ class Journal:
                 continue  # the line that was being written when the run was killed
             self.rows[row.doc_id] = row
 
-    def keep_only(self, prompts_sha256: dict[int, str]) -> None:
-        """Forget rows whose prompt is not the one asked for now."""
-        self.rows = {i: row for i, row in self.rows.items() if prompts_sha256.get(i) == row.prompt_sha256}
-
-    def append(self, rows: Iterable[Row], seconds: float) -> None:
+    def append(self, rows: Sequence[Row], seconds: float) -> None:
         """Add rows, and the seconds that they took, and flush them to disk."""
-        new = list(rows)
-        text = "".join(json.dumps(line) + "\n" for line in (*map(asdict, new), {"seconds": seconds}))
+        text = "".join(json.dumps(line) + "\n" for line in (*map(asdict, rows), {"seconds": seconds}))
         with self._path.open("a") as stream:
             # A killed writer may have left half a line: begin on a fresh one.
             stream.write("\n" + text if stream.tell() else text)
-        self.rows.update({row.doc_id: row for row in new})
+        self.rows.update({row.doc_id: row for row in rows})
         self.seconds += seconds
 
     def remove(self) -> None:

@@ -6,39 +6,22 @@ what an unfinished unit has so far is in its journal, so that a killed run repea
 
 from __future__ import annotations
 
-import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.backends import check_backend, load
-from tokenweight.evaluation.benchmark import AskedBenchmark, PassBenchmark, Unit, UnitRun
+from tokenweight.evaluation.benchmark import Benchmark, Unit, UnitRun
 from tokenweight.evaluation.guards import summary
-from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, Row, read_rows, write_json, write_rows
-from tokenweight.evaluation.samples import Sample
+from tokenweight.evaluation.loaded_model import LoadedModel
+from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, read_rows, write_rows, write_summary
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.pipeline.environment import peak_memory_bytes
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Evaluation, Execution
-
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
-
-
-def _finish(run: UnitRun, journal: Journal, n_expected: int, notes: dict[str, Any] | None = None) -> Unit:
-    """Write summary.json, then rows.parquet; the unit is complete with the latter."""
-    rows = list(journal.rows.values())
-    # Of this process, which holds the model; the store's record is about the one that asked for the unit.
-    notes = {**(notes or {}), "peak_memory_bytes": peak_memory_bytes()}
-    content = summary(rows, run.unit, n_expected=n_expected, seconds=journal.seconds, notes=notes)
-    write_json(content, run.out_dir / SUMMARY_NAME)
-    write_rows(rows, run.out_dir)
-    journal.remove()
-    return run.unit
 
 
 def is_complete(out_dir: Path) -> bool:
@@ -87,107 +70,33 @@ def evaluate(
 ) -> Iterator[Unit]:
     """Evaluate a loaded model on units that are not complete; otherwise as :func:`evaluate_checkpoint`."""
     for name, benchmark in BENCHMARKS.items():
-        own = [run for run in runs if run.unit.benchmark == name]
-        if own and isinstance(benchmark, PassBenchmark):
-            yield from _read(benchmark, own, evaluation, model, progress)
-        elif own and isinstance(benchmark, AskedBenchmark):
-            yield from _ask(benchmark, own, evaluation, model, progress)
+        if own := [run for run in runs if run.unit.benchmark == name]:
+            yield from _run(benchmark, own, evaluation, model, progress)
 
 
-# --- Benchmarks of one pass over texts ---------------------------------------------------------
-
-
-def _read(
-    benchmark: PassBenchmark, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, progress: Progress
+def _run(
+    benchmark: Benchmark, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, progress: Progress
 ) -> Iterator[Unit]:
     journals = {run.unit: Journal(run.out_dir) for run in runs}
-    rows = {unit: journal.rows for unit, journal in journals.items()}
-    done, total = len(set.intersection(*map(set, rows.values()))), benchmark.total(evaluation)
-    notes: dict[str, Any] = {}
-    what = f"{benchmark.name} {benchmark.texts}"
-    progress(0, total, what)
     started = time.monotonic()
-    for step in benchmark.steps(runs, evaluation, model, rows):
-        share = (time.monotonic() - started) / len(runs)
-        for unit, journal in journals.items():
-            journal.append(step.rows.get(unit, ()), share)
-        done, notes = step.done, dict(step.notes)
-        progress(done, max(total, done), what)
+    for step in benchmark.steps(runs, evaluation, model, {unit: journal.rows for unit, journal in journals.items()}):
+        new = {unit: rows for unit, rows in step.rows.items() if rows}
+        for unit, row in ((unit, row) for unit, rows in new.items() for row in rows):
+            if not math.isfinite(row.score):
+                raise StageError(f"{unit.id}: sample {row.doc_id} scores {row.score}; the checkpoint may be damaged")
+        seconds_a_row = (time.monotonic() - started) / max(1, sum(map(len, new.values())))
+        for unit, rows in new.items():
+            journals[unit].append(rows, seconds_a_row * len(rows))
+        progress(step.done, max(step.total, step.done), f"{benchmark.name} {benchmark.counted}")
+        for unit, notes in step.complete.items():
+            _finish(unit, journals[unit], {**notes, "peak_memory_bytes": peak_memory_bytes()})
+            yield unit
         started = time.monotonic()
-    for run in runs:
-        own = list(rows[run.unit].values())
-        yield _finish(run, journals[run.unit], len(own), notes | benchmark.notes(own, done))
 
 
-# --- Benchmarks that ask the model -------------------------------------------------------------
-
-Asked = tuple[UnitRun, Sample]
-
-
-def _ask(
-    benchmark: AskedBenchmark, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, progress: Progress
-) -> Iterator[Unit]:
-    samples = benchmark.samples(runs, evaluation, model)
-    journals = {run.unit: Journal(run.out_dir) for run in runs}
-    waiting: list[Asked] = []
-    for run in runs:
-        own, journal = samples[run.unit], journals[run.unit]
-        journal.keep_only({sample.doc_id: sample.prompt_sha256 for sample in own})
-        missing = [(run, sample) for sample in own if sample.doc_id not in journal.rows]
-        waiting += missing
-        if not missing:
-            yield _finish(run, journal, len(own))
-    total, done = len(waiting), 0
-    what = f"{benchmark.name} samples"
-    progress(0, total, what)
-    for batch in _batches(waiting, model):
-        started = time.monotonic()
-        outputs = _outputs([sample for _, sample in batch], model)
-        new: dict[Unit, list[Row]] = {}
-        for (run, sample), output in zip(batch, outputs, strict=True):
-            task = run.unit.task
-            scored = benchmark.score(task, output, sample.references, sample.all_classes, evaluation)
-            new.setdefault(run.unit, []).append(sample.row(output, benchmark.metric(task), scored))
-        share = (time.monotonic() - started) / len(batch)
-        done += len(batch)
-        progress(done, total, what)
-        for run in {run.unit: run for run, _ in batch}.values():
-            journal, rows, expected = journals[run.unit], new[run.unit], len(samples[run.unit])
-            journal.append(rows, share * len(rows))
-            if len(journal.rows) == expected:
-                yield _finish(run, journal, expected)
-
-
-def _batches(waiting: list[Asked], model: LoadedModel) -> Iterator[list[Asked]]:
-    """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
-
-    def arguments(sample: Sample) -> tuple[int, str]:
-        return sample.new_tokens, repr(sample.instances[0].args[1:]) if sample.new_tokens else ""
-
-    def order(item: Asked) -> tuple[Any, ...]:
-        run, sample = item
-        return *arguments(sample), -sample.prompt.n_tokens, run.unit.id, sample.doc_id
-
-    for _, alike in groupby(sorted(waiting, key=order), key=lambda item: arguments(item[1])):
-        left = list(alike)
-        while left:
-            longest = left[0][1]
-            size = model.batch_size(longest.prompt.n_tokens + longest.new_tokens, longest.new_tokens)
-            yield left[:size]
-            left = left[size:]
-
-
-def _outputs(samples: list[Sample], model: LoadedModel) -> list[str]:
-    """What the model answers to each sample: text, or a JSON list of its choices' log-likelihoods."""
-    instances = [instance for sample in samples for instance in sample.instances]
-    try:
-        if samples[0].new_tokens:
-            return list(model.generate(instances))
-        answers = iter(model.log_likelihoods(instances, contexts=len(samples)))
-    except MemoryError:  # of a GPU
-        if len(samples) == 1:
-            n_tokens = samples[0].prompt.n_tokens
-            raise StageError(f"a prompt of {n_tokens} tokens does not fit the GPU's memory") from None
-        half = len(samples) // 2
-        return _outputs(samples[:half], model) + _outputs(samples[half:], model)
-    return [json.dumps([float(next(answers)[0]) for _ in sample.instances]) for sample in samples]
+def _finish(unit: Unit, journal: Journal, notes: dict[str, object]) -> None:
+    """Write summary.json, then rows.parquet; the unit is complete with the latter."""
+    rows = list(journal.rows.values())
+    write_summary(summary(rows, unit, n_expected=len(rows), seconds=journal.seconds, notes=notes), journal.out_dir)
+    write_rows(rows, journal.out_dir)
+    journal.remove()

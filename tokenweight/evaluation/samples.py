@@ -1,4 +1,4 @@
-"""A sample on its way through the model: lm-eval requests before, a scored row after.
+"""Benchmarks that ask a model: a sample on its way from lm-eval requests to a scored row.
 
 Prompts of RULER and LongBench are made beforehand, so that every backend reads the same ones: a prepare artifact holds
 one line per prompt in `prompts.jsonl`, and a summary.
@@ -7,39 +7,27 @@ one line per prompt in `prompts.jsonl`, and a summary.
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation.benchmark import AskedBenchmark, Unit, UnitRun
-from tokenweight.evaluation.rows import Row, sha256_text
+from tokenweight.evaluation.benchmark import Benchmark, Kept, Step, Unit, UnitRun, version
+from tokenweight.evaluation.loaded_model import LoadedModel, Prompt
+from tokenweight.evaluation.rows import SUMMARY_NAME, Row, sha256_text
 from tokenweight.files import replace_file
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
-    from tokenweight.evaluation.loaded_model import LoadedModel
-
 ECHO_HEAD_CHARACTERS = 40
 ECHO_TAIL_CHARACTERS = 200
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt as it will be read: text without BOS, its tokens with BOS, and what was cut to make it fit."""
-
-    text: str
-    n_tokens: int
-    untruncated_tokens: int
-    bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
-    left_truncated: bool = False  # the text itself was cut, not only examples left out
-
-    @property
-    def truncated(self) -> bool:
-        return self.n_tokens < self.untruncated_tokens
+Classes = list[str] | None  # names, of which an answer is one (LongBench's trec)
 
 
 @dataclass(frozen=True)
@@ -60,7 +48,7 @@ class Sample:
     prompt: Prompt
     references: list[str]
     new_tokens: int  # 0: log-likelihoods
-    all_classes: list[str] | None = None  # LongBench's trec
+    all_classes: Classes = None
     length_words: int | None = None
 
     @property
@@ -108,16 +96,129 @@ def echoes(output: str, prompt: str) -> bool:
     return place >= 0 and asked.endswith(answered[: place + len(tail)])
 
 
+class AskedBenchmark(Benchmark):
+    """A benchmark whose prompts a model answers greedily, by lm-eval's requests."""
+
+    one_pass = False
+
+    @abstractmethod
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
+        """Each unit's samples with the requests that they make of the model.
+
+        StageError: a prompt does not fit, or was prepared for another tokenizer.
+        """
+
+    @abstractmethod
+    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
+        """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
+
+    @abstractmethod
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
+        """What the metric makes of an output, fresh or stored; needs no model."""
+
+    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        found = super().protocol(unit, evaluation) | {
+            "harness": f"lm-eval {version('lm-eval')}",
+            "chat_template": False,
+        }
+        if self.hub_data:
+            hub = self.hub(evaluation)
+            found["hub"] = hub.identity if hub else None
+        if new_tokens := self.new_tokens(unit.task, evaluation):
+            found["generation"] = {"do_sample": False, "max_new_tokens": new_tokens}
+        return found
+
+    def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
+        samples = self.samples(runs, evaluation, model)
+        for unit, own in samples.items():
+            asked = {sample.doc_id: sample.prompt_sha256 for sample in own}
+            for doc_id in [i for i, row in rows[unit].items() if asked.get(i) != row.prompt_sha256]:
+                del rows[unit][doc_id]
+        waiting = [(unit, sample) for unit, own in samples.items() for sample in own if sample.doc_id not in rows[unit]]
+        complete = {unit: dict[str, Any]() for unit, own in samples.items() if len(rows[unit]) == len(own)}
+        yield Step({}, 0, len(waiting), complete)
+        done = 0
+        for batch in _batches(waiting, model):
+            made = defaultdict[Unit, list[Row]](list)
+            outputs = _outputs([sample for _, sample in batch], model)
+            for (unit, sample), output in zip(batch, outputs, strict=True):
+                scored = self.score(unit.task, output, sample.references, sample.all_classes, evaluation)
+                made[unit].append(sample.row(output, self.metric(unit.task), scored))
+            done += len(batch)
+            complete = {unit: {} for unit, new in made.items() if len(rows[unit]) + len(new) == len(samples[unit])}
+            yield Step(made, done, len(waiting), complete)
+
+
+Asked = tuple[Unit, Sample]
+
+
+def _batches(waiting: list[Asked], model: LoadedModel) -> Iterator[list[Asked]]:
+    """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
+
+    def arguments(sample: Sample) -> tuple[int, str]:
+        return sample.new_tokens, repr(sample.instances[0].args[1:]) if sample.new_tokens else ""
+
+    def order(item: Asked) -> tuple[Any, ...]:
+        unit, sample = item
+        return *arguments(sample), -sample.prompt.n_tokens, unit.id, sample.doc_id
+
+    for _, alike in groupby(sorted(waiting, key=order), key=lambda item: arguments(item[1])):
+        left = list(alike)
+        while left:
+            longest = left[0][1]
+            size = model.batch_size(longest.prompt.n_tokens + longest.new_tokens, longest.new_tokens)
+            yield left[:size]
+            left = left[size:]
+
+
+def _outputs(samples: list[Sample], model: LoadedModel) -> list[str]:
+    """What the model answers to each sample: text, or a JSON list of its choices' log-likelihoods."""
+    instances = [instance for sample in samples for instance in sample.instances]
+    try:
+        if samples[0].new_tokens:
+            return list(model.generate(instances))
+        answers = iter(model.log_likelihoods(instances, contexts=len(samples)))
+    except MemoryError:  # of a GPU
+        if len(samples) == 1:
+            n_tokens = samples[0].prompt.n_tokens
+            raise StageError(f"a prompt of {n_tokens} tokens does not fit the GPU's memory") from None
+        half = len(samples) // 2
+        return _outputs(samples[:half], model) + _outputs(samples[half:], model)
+    return [json.dumps([float(next(answers)[0]) for _ in sample.instances]) for sample in samples]
+
+
 # --- Prompts that are made beforehand ------------------------------------------------------------
 
 
 class PromptedBenchmark(AskedBenchmark):
-    """A benchmark whose prompts `prepare` writes; they are answered greedily and without stop sequences."""
+    """A benchmark whose prompts `prepare` writes; they are answered without stop sequences."""
 
     prompted = True
 
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
-        return {run.unit: unit_samples(run.unit, run.prepared_dirs[0], model) for run in runs}
+        return {run.unit: list(prepared_samples(run.unit, run.prepared_dirs[0], model)) for run in runs}
+
+
+def prepared_samples(unit: Unit, prepared_dir: Path, model: LoadedModel) -> Iterator[Sample]:
+    """Samples of a unit.
+
+    StageError: a prompt does not fit, or has another number of tokens than when it was prepared.
+    """
+    from lm_eval.api.instance import Instance
+
+    for record in read_prompts(prepared_dir):
+        doc_id, text, new_tokens = record["doc_id"], record["prompt"], record["max_new_tokens"]
+        prompt = model.checked(text, new_tokens)
+        if prompt.n_tokens != record["n_prompt_tokens"]:
+            raise StageError(
+                f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {record['n_prompt_tokens']}: "
+                "the checkpoint's tokenizer is not the one it was prepared for"
+            )
+        prompt = replace(prompt, untruncated_tokens=record["untruncated_tokens"])
+        asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
+        instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
+        own = {name: record[name] for name in ("references", "all_classes", "length_words")}
+        yield Sample(doc_id, [instance], prompt, new_tokens=new_tokens, **own)
 
 
 _UNCUT: dict[str, Any] = {  # a line of prompts.jsonl, its keys in order, with the values of a prompt that was not cut
@@ -136,7 +237,7 @@ def write_prompts(made: list[dict[str, Any]], out_dir: Path, **fill_ratios: floa
     out_dir.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     replace_file(out_dir / "prompts.jsonl", lines)
-    replace_file(out_dir / "summary.json", json.dumps(summary, indent=2) + "\n")
+    replace_file(out_dir / SUMMARY_NAME, json.dumps(summary, indent=2) + "\n")
     return summary
 
 
@@ -150,27 +251,3 @@ def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
         raise StageError(f"{path}: missing; prepare the unit first") from None
     except ValueError as error:
         raise StageError(f"{path}: not JSON Lines ({error}); remove the artifact and run again") from None
-
-
-def unit_samples(unit: Unit, prepared_dir: Path, model: LoadedModel) -> list[Sample]:
-    """Samples of a unit.
-
-    StageError: a prompt does not fit, or has another number of tokens than when it was prepared.
-    """
-    from lm_eval.api.instance import Instance
-
-    samples = []
-    for record in read_prompts(prepared_dir):
-        doc_id, text, new_tokens = record["doc_id"], record["prompt"], record["max_new_tokens"]
-        prompt = model.checked(text, new_tokens)
-        if prompt.n_tokens != record["n_prompt_tokens"]:
-            raise StageError(
-                f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {record['n_prompt_tokens']}: "
-                "the checkpoint's tokenizer is not the one it was prepared for"
-            )
-        prompt = replace(prompt, untruncated_tokens=record["untruncated_tokens"])
-        asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
-        instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
-        own = {name: record[name] for name in ("all_classes", "length_words")}
-        samples.append(Sample(doc_id, [instance], prompt, record["references"], new_tokens, **own))
-    return samples

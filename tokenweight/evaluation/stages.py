@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from tokenweight.errors import UserError
 from tokenweight.evaluation.units import Unit, benchmark_of
 from tokenweight.pipeline.stage import Artifact, Input, Stage
 from tokenweight.progress import Progress
@@ -13,10 +14,13 @@ from tokenweight.recipes.schema import Evaluation, Execution
 
 
 class UnitStage(Stage):
-    """What both know: the unit, and the settings that it depends on, with digests in place of paths."""
+    """What both know: the unit, and of the settings what it depends on and no others, with digests in place of paths.
+
+    Reading another setting is an AttributeError.
+    """
 
     unit: Unit
-    evaluation: Evaluation  # what the unit depends on and nothing else (evaluation.units.settings_of)
+    evaluation: Evaluation
     context_tokens: int | None
 
 
@@ -25,6 +29,24 @@ class Prepare(UnitStage):
 
     name = "prepare"
     template: dict[str, Any]  # versions and hub revision that the prompts depend on
+
+    @classmethod
+    def of(cls, unit: Unit, evaluation: Evaluation, context_tokens: int) -> Self:
+        """A unit's prompts, which know neither backend nor precision nor the metric."""
+        benchmark = benchmark_of(unit)
+        own = benchmark.settings_of(unit, evaluation)
+        part = own[unit.benchmark]
+        unscored = {name: type(part).model_fields[name].default for name in benchmark.scoring_fields}
+        own[unit.benchmark] = part.model_copy(update=unscored)
+        template: dict[str, Any] = {"template_version": benchmark.task_template_version(unit.task)}
+        if hub := benchmark.hub(evaluation):
+            template["hub"] = hub.identity
+        return cls(
+            unit=unit,
+            evaluation=Evaluation.model_construct(precision="fp32", **own),
+            context_tokens=context_tokens if benchmark.cut_to_context else None,
+            template=template,
+        )
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         name = self.unit.id.replace("/", "-")
@@ -49,6 +71,26 @@ class Evaluate(UnitStage):
     context_tokens: int
     protocol: dict[str, Any]  # versions of harness and prompts, shots, generation
     scoring: dict[str, Any]  # metric and its versions: with others the same outputs are scored again
+
+    @classmethod
+    def of(cls, unit: Unit, evaluation: Evaluation, context_tokens: int) -> Self:
+        """A unit of a model that reads `context_tokens`. UserError: the benchmark needs the backend hf."""
+        benchmark, backend = benchmark_of(unit), evaluation.backend
+        if backend != "hf" and benchmark.one_pass:
+            raise UserError(
+                f"backend {backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
+                "leave it out, or use hf"
+            )
+        own = benchmark.settings_of(unit, evaluation)
+        if benchmark.prompted:  # its texts are in the prompts
+            own[unit.benchmark] = own[unit.benchmark].model_copy(update=dict.fromkeys(benchmark.path_fields))
+        return cls(
+            unit=unit,
+            evaluation=Evaluation.model_construct(backend=backend, precision=evaluation.precision, **own),
+            context_tokens=context_tokens,
+            protocol=benchmark.protocol(unit, evaluation),
+            scoring=benchmark.scoring(unit),
+        )
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         backend = self.evaluation.backend

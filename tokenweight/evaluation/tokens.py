@@ -30,6 +30,8 @@ class TokenCounter:
     """
 
     def __init__(self, tokenizer_dir: Path) -> None:
+        from tokenweight.training.models import load_tokenizer
+
         self.tokenizer = load_tokenizer(tokenizer_dir)
         self.special_tokens = len(self.encode("", special=True))
         self._counts: dict[str, int] = {}
@@ -85,23 +87,6 @@ class TokenCounter:
         return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def load_tokenizer(tokenizer_dir: Path) -> Any:
-    """Tokenizer of a directory that transformers can load, or that holds a bare ``tokenizer.json``.
-
-    UserError: the directory does not exist, or holds no tokenizer that can be loaded.
-    """
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    directory = check_tokenizer(tokenizer_dir).parent
-    try:
-        if (directory / "tokenizer_config.json").exists() or (directory / "config.json").exists():
-            return AutoTokenizer.from_pretrained(directory)
-        return PreTrainedTokenizerFast(tokenizer_file=str(directory / "tokenizer.json"))
-    except Exception as error:  # transformers raises whatever its parsers do
-        what = f"{type(error).__name__}: {error}"
-        raise UserError(f"{tokenizer_dir}: its tokenizer cannot be loaded ({what}); give a complete one") from error
-
-
 def check_tokenizer(tokenizer_dir: Path) -> Path:
     """The file that a tokenizer directory is known by. UserError: there is none."""
     directory = Path(tokenizer_dir)
@@ -113,17 +98,20 @@ def check_tokenizer(tokenizer_dir: Path) -> Path:
     return files[0]
 
 
-def end_of_text(tokenizer: Any, name: str) -> str:
-    """The end-of-text token, by which a model stops; a bare tokenizer.json does not say which it is.
+def model_tokenizer(directory: Path, name: str = "") -> Any:
+    """The tokenizer of a model, with the end-of-text token by which it stops; a bare tokenizer.json does not say which.
 
-    UserError: none is known, of the tokenizer called `name`.
+    UserError: there is no tokenizer, or no such token is known; `name` is what the user calls the model.
     """
-    if tokenizer.eos_token is not None:
-        return str(tokenizer.eos_token)
-    found = [token for token in END_OF_TEXT_NAMES if token in tokenizer.get_vocab()]
-    if not found:
-        raise UserError(f"{name}: its tokenizer names no eos_token; set one in tokenizer_config.json")
-    return found[0]
+    from tokenweight.training.models import load_tokenizer
+
+    tokenizer = load_tokenizer(directory)
+    if tokenizer.eos_token is None:
+        known = [token for token in END_OF_TEXT_NAMES if token in tokenizer.get_vocab()]
+        if not known:
+            raise UserError(f"{name or directory}: its tokenizer names no eos_token; set one in tokenizer_config.json")
+        tokenizer.eos_token = known[0]
+    return tokenizer
 
 
 @lru_cache(maxsize=4)

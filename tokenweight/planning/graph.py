@@ -15,7 +15,6 @@ from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation import units
-from tokenweight.evaluation.phrase import text_problem
 from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.evaluation.units import Unit, benchmark_of
 from tokenweight.pipeline import Digests, Store
@@ -249,30 +248,16 @@ class Planner:
         base, tokenizer = self._base(recipe.base)
         inputs, files = {"checkpoint": checkpoint}, dict[str, str]()
         if benchmark_of(unit).prompted:
-            prepare = Prepare(
-                unit=unit,
-                evaluation=units.prompt_settings_of(unit, evaluation),
-                context_tokens=context_tokens if unit.benchmark == "longbench" else None,
-                template=units.template_of(unit, evaluation),
-            )
+            prepare = Prepare.of(unit, evaluation, context_tokens)
             inputs["prepared"] = self._made(prepare, {"tokenizer": tokenizer}, self._data(unit, evaluation))
         elif unit.benchmark == "planted":
             inputs |= self._planted(recipe, base, tokenizer)
         else:
             files = self._data(unit, evaluation)
-        # The frozen model that reads the short windows: by default the base, un-extended.
-        if unit.benchmark == "pmi" and evaluation.pmi.scorer == "frozen":
-            inputs["scorer"] = self._base(evaluation.pmi.scorer_model or recipe.base)[0]
-        elif unit.benchmark == "phrase" and evaluation.phrase.scorer == "frozen":
-            inputs["scorer"] = base
-        stage = Evaluate(
-            unit=unit,
-            evaluation=units.settings_of(unit, evaluation),
-            context_tokens=context_tokens,
-            protocol=units.protocol(unit, evaluation),
-            scoring=benchmark_of(unit).scoring(unit),
-        )
-        return self._made(stage, inputs, files)
+        settings = getattr(evaluation, unit.benchmark)
+        if getattr(settings, "scorer", None) == "frozen":  # reads the short windows: by default the base, un-extended
+            inputs["scorer"] = self._base(getattr(settings, "scorer_model", None) or recipe.base)[0]
+        return self._made(Evaluate.of(unit, evaluation, context_tokens), inputs, files)
 
     def _planted(self, recipe: Recipe, base: Artifact, tokenizer: Artifact) -> dict[str, Artifact]:
         """The judge's sequences, as long as the recipe's context, and the NLL that the un-extended base gives them."""
@@ -292,12 +277,8 @@ class Planner:
 
     def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, str]:
         """The digests of the raw files that a unit reads, by the dotted field of the stage that names them."""
-        phrase = evaluation.phrase if unit.benchmark == "phrase" and evaluation.phrase.file else None
-        if phrase and (problem := text_problem(phrase)):
-            self._missing[problem] = None
-            return {"evaluation.phrase.file": "missing"}
-        if unit.benchmark in ("perplexity", "pmi", "phrase") and not phrase:
-            return self._corpus_files("evaluation.perplexity.corpus", evaluation.perplexity.corpus)
+        if corpus := benchmark_of(unit).corpus(evaluation):
+            return self._corpus_files("evaluation.perplexity.corpus", corpus)
         try:
             by_field = benchmark_of(unit).raw_files(unit, evaluation)
         except UserError as error:

@@ -107,8 +107,8 @@ def load_tokenizer(directory: Path) -> Any:
     try:
         with quiet_transformers():
             return AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # transformers raises whatever its parsers do
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UserError(f"{directory}: no tokenizer can be loaded ({reason}); give a directory with one") from error
 
 

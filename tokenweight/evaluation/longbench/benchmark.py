@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import Classes, HubData, Unit, greedy
+from tokenweight.evaluation.benchmark import HubData, Unit
 from tokenweight.evaluation.jsonl import rows
 from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
 from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask, longbench_task
-from tokenweight.evaluation.samples import PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
@@ -32,6 +32,7 @@ class LongBench(PromptedBenchmark):
     )
     metric_packages = ("rouge",)
     scoring_fields = ("first_line",)
+    cut_to_context = True
     classes_in_prompts = True  # trec's
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
@@ -45,10 +46,9 @@ class LongBench(PromptedBenchmark):
     def metric(self, task: str) -> str:
         return longbench_task(task).metric
 
-    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        hub = self.hub(evaluation)
-        generation = greedy(longbench_task(unit.task).max_new_tokens)
-        return {"generation": generation, "hub": hub.identity if hub else None}
+    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
+        """Its own, whatever the settings cap it to."""
+        return longbench_task(task).max_new_tokens
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))

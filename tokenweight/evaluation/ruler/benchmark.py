@@ -7,10 +7,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenweight.evaluation.benchmark import Classes, Unit, greedy, within
+from tokenweight.evaluation.benchmark import Unit, within
+from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.sources import Sources
 from tokenweight.evaluation.ruler.tasks import TASKS, ruler_task
-from tokenweight.evaluation.samples import PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.recipes.schema import Evaluation
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -39,9 +40,11 @@ class Ruler(PromptedBenchmark):
     def task_template_version(self, task: str) -> int:
         return 2 if task == "fwe" else self.template_version  # 2: fuller samples
 
-    def asked(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        shots = int(unit.task in ("vt", "cwe"))
-        return {"fewshot": shots, "generation": greedy(ruler_task(unit.task).tokens_to_generate)}
+    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
+        return ruler_task(task).tokens_to_generate
+
+    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        return super().protocol(unit, evaluation) | {"fewshot": int(unit.task in ("vt", "cwe"))}
 
     def implausible_mean(self, task: str) -> float | None:
         """Needles are really solved; questions about real text are not."""
@@ -56,8 +59,6 @@ class Ruler(PromptedBenchmark):
     def prepare(
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
-        from tokenweight.evaluation.ruler.generator import generate
-
         settings, task, length = evaluation.ruler, ruler_task(unit.task), unit.length_tokens or 0
         sources = Sources.of(settings)
         samples = generate(unit.task, length, settings.samples, settings.seed, tokenizer_dir, sources, settings.profile)

@@ -14,11 +14,12 @@ from typing import Any
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs, postprocess_generated_text
-from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, GenerationConfig
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, name_end_of_text, quiet_harness
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token
+from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.evaluation.vllm.check import check, importing
 from tokenweight.recipes.schema import Execution, Precision
 
@@ -53,9 +54,7 @@ class VllmModel(LoadedModel):
             raise UserError(
                 f"{checkpoint_dir}: has a seed in place of weights, which --backend vllm cannot draw; use hf"
             )
-        with quiet_harness():
-            tokenizer = AutoTokenizer.from_pretrained(checkpoint_dir, local_files_only=True)
-        name_end_of_text(tokenizer, checkpoint_dir)
+        tokenizer = model_tokenizer(checkpoint_dir)
         sequences = execution.eval_batch_sequences or (CPU_BATCH_SEQUENCES if on_cpu else None)
         self._batch_tokens = sequences * context_tokens if sequences else GPU_BATCH_TOKENS
         # On a CPU vLLM would take nearly all memory for its cache; here twice what the batch needs, as it works in blocks.
