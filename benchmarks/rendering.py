@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.experiment import PAPER_LENGTHS
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
-from tokenweight.reports.benchmarks import LONGBENCH_TASKS, RULER_TASK_COUNT
+from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.resolve import at_lengths
 
@@ -124,10 +124,12 @@ def make_store(root: Path) -> int:
 
 def paper_units() -> dict[str, int]:
     """Unit -> samples, of one model."""
+    longbench = at_lengths("table-8", PAPER_LENGTHS).columns[0].measure
+    assert isinstance(longbench, TaskMean)
     sizes = [len(part) for part in np.array_split(np.arange(MMLU_QUESTIONS), MMLU_SUBJECTS)]
     return {
-        **{f"ruler/task_{task:02d}/{n}": 500 for n in LENGTHS_TOKENS for task in range(RULER_TASK_COUNT)},
-        **{f"longbench/{task}": 200 for task in LONGBENCH_TASKS},
+        **{f"ruler/task_{task:02d}/{n}": 500 for n in LENGTHS_TOKENS for task in range(13)},
+        **{f"longbench/{task}": 200 for task in longbench.tasks},
         **{f"mmlu/subject_{subject:02d}": size for subject, size in enumerate(sizes)},
         **{f"bbh/task_{task:02d}": 250 for task in range(27)},
         **{f"perplexity/validation/{n}": 50 for n in LENGTHS_TOKENS},

@@ -16,7 +16,7 @@ from tokenweight.pipeline.measures import Difference, PhraseToken
 from tokenweight.reports.agreement import origins
 from tokenweight.reports.comparisons import Comparison, Results, compare, judge
 from tokenweight.reports.display import words
-from tokenweight.reports.emphasis import emphasis_words, emphasise
+from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.estimates import Estimate, Measured, Reason
 from tokenweight.reports.measuring import is_filled, measure_all
 from tokenweight.reports.model import Cell, CellDifference, Mark, Note, Report, ReportColumn, ReportRow, Statistic
@@ -106,7 +106,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         rows=table,
         seeds=len(seeds),
         baseline=results.labels[experiment.baseline] if experiment.baseline else None,
-        emphasis=emphasis_words(experiment),
+        emphasis=words("emphasis", experiment.emphasis, results.labels, {c.paper: c.name for c in experiment.columns}),
         notes=_all_notes(general, withheld, numbered),
         statistics=_correlations(experiment, rows, means),
         findings=judge(results) if len(seeds) > 1 else (),

@@ -1,4 +1,4 @@
-"""What all renderers print alike: numbers as text, the two dashes, n of a column."""
+"""What all renderers print alike: numbers as text, the two dashes, n of a column, and the sentences of words.jinja."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.latex import environment
-from tokenweight.reports.model import Cell, Report, ReportColumn
+from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn
 from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
@@ -17,36 +17,22 @@ _LEAST_P = 0.001  # smaller ones are printed as "<0.001"
 
 
 def value_text(cell: Cell, column: ReportColumn) -> str:
-    """Our value as printed; `-` where the paper has no number there, `—` where a note says why there is none."""
-    if cell.status == "not_in_paper":
-        return NOT_IN_PAPER
+    """Our value as printed, " ± 0.12" behind it over several seeds; without one the cell's dash."""
     if cell.value is None:
-        return NO_NUMBER
-    return number_text(cell.value, column) + spread_text(cell, column)
-
-
-def paper_text(cell: Cell) -> str:
-    """The paper's number as printed, "" where it has no such cell."""
-    return cell.paper.printed if cell.paper else ""
+        return _dash(cell)
+    return number_text(cell.value, column) + ("" if cell.spread is None else f" ± {cell.spread:.{column.decimals}f}")
 
 
 def paper_beside(cell: Cell) -> str:
     """The paper's number as printed ("<0.01" is one), "" where it has no such cell or leaves it empty."""
-    return "" if paper_text(cell) == NOT_IN_PAPER else paper_text(cell)
+    return cell.paper.printed if cell.paper and cell.paper.printed != NOT_IN_PAPER else ""
 
 
 def less_paper_text(cell: Cell, column: ReportColumn) -> str:
     """Ours less the paper's, with its sign; "" where the paper has no number, a dash where we have none."""
     if cell.paper is None or cell.paper.value is None:
         return ""
-    if cell.less_paper is None:
-        return NO_NUMBER
-    return number_text(cell.less_paper, column, signed=True)
-
-
-def spread_text(cell: Cell, column: ReportColumn) -> str:
-    """ " ± 0.12" over several seeds, "" with one."""
-    return "" if cell.spread is None else f" ± {cell.spread:.{column.decimals}f}"
+    return NO_NUMBER if cell.less_paper is None else number_text(cell.less_paper, column, signed=True)
 
 
 def number_text(value: float, column: ReportColumn, *, signed: bool = False) -> str:
@@ -57,26 +43,29 @@ def number_text(value: float, column: ReportColumn, *, signed: bool = False) -> 
 
 def interval_text(cell: Cell, column: ReportColumn) -> str:
     """ "[40.10, 50.20]", or the dash of the cell where there is none."""
-    if cell.ci_low is None or cell.ci_high is None:
-        return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
-    return _bounds(cell.ci_low, cell.ci_high, column, signed=False)
-
-
-def _bounds(low: float, high: float, column: ReportColumn, *, signed: bool) -> str:
-    return f"[{number_text(low, column, signed=signed)}, {number_text(high, column, signed=signed)}]"
+    return _bounds(cell, column, signed=False) or _dash(cell)
 
 
 def difference_text(cell: Cell, column: ReportColumn) -> str:
     """ "+1.20 [+0.30, +2.10], p 0.012" with p corrected; a dash without a baseline's value to compare with."""
     difference = cell.difference
     if difference is None or difference.value is None:
-        return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
+        return _dash(cell)
     text = number_text(difference.value, column, signed=True)
     if difference.p_corrected is None:
         return f"{text} (not tested)"
-    if difference.ci_low is not None and difference.ci_high is not None:
-        text += f" {_bounds(difference.ci_low, difference.ci_high, column, signed=True)}"
-    return f"{text}, p {p_text(difference.p_corrected)}"
+    return f"{' '.join(filter(None, (text, _bounds(difference, column, signed=True))))}, p {p_text(difference.p_corrected)}"
+
+
+def _bounds(of: Cell | CellDifference, column: ReportColumn, *, signed: bool) -> str:
+    if of.ci_low is None or of.ci_high is None:
+        return ""
+    return f"[{', '.join(number_text(end, column, signed=signed) for end in (of.ci_low, of.ci_high))}]"
+
+
+def _dash(cell: Cell) -> str:
+    """`-` where the paper has no number, `—` where a note says why there is none."""
+    return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
 
 
 def p_text(p: float) -> str:
@@ -90,68 +79,38 @@ def is_significant(cell: Cell) -> bool:
     return p is not None and p < SIGNIFICANT
 
 
-def difference_legend(report: Report) -> str:
-    """What the differences and their intervals are, then :func:`test_legend`."""
-    signed = any(column.signed for column in report.columns)
-    return words("difference_legend", report.baseline, signed, test_legend(report))
-
-
-def test_legend(report: Report) -> str:
-    """Which tests were made, on what, and how p is corrected."""
-    differences = [cell.difference for cell in report.cells if cell.difference]
-    tests = " ".join(difference.test for difference in differences if difference.test)
-    return words("test_legend", tests, sorted({d.reason for d in differences if d.reason}), report.comparisons)
-
-
-def interval_legend() -> str:
-    """What is resampled, and where there is no interval."""
-    return words("interval_legend")
-
-
-def has_differences(report: Report) -> bool:
-    """Whether any cell was compared with a baseline."""
-    return any(cell.difference is not None for cell in report.cells)
-
-
 def n_text(cell: Cell) -> str:
     """ "n 160", "n 12 of 160" where samples lack, "" where the paper has no number."""
     if cell.status == "not_in_paper":
         return ""
-    if cell.n_expected is not None and cell.n_expected != cell.n:
-        return f"n {cell.n} of {cell.n_expected}"
-    return f"n {cell.n}"
+    return f"n {cell.n}" if cell.n_expected in (None, cell.n) else f"n {cell.n} of {cell.n_expected}"
 
 
 def column_n_text(report: Report, index: int) -> str:
     """Samples behind a column's cells: one number where all have as many, else the range."""
     sizes = [row.cells[index].n for row in report.rows if row.cells[index].status != "not_in_paper"]
-    if not sizes:
-        return ""
-    return str(sizes[0]) if min(sizes) == max(sizes) else f"{min(sizes)}–{max(sizes)}"
+    return "–".join(map(str, dict.fromkeys((min(sizes), max(sizes))))) if sizes else ""
 
 
 def statistic_texts(report: Report) -> tuple[str, ...]:
     """Numbers of the caption as sentences, with the paper's; in the paper's style the paper's alone."""
-    return tuple(words("statistic", statistic, report.style, NO_NUMBER) for statistic in report.statistics)
+    return tuple(words("statistic", statistic, report.style) for statistic in report.statistics)
 
 
 def finding_texts(report: Report) -> tuple[str, ...]:
     """The paper's findings as sentences: whether they show here, and by how much; the last says what the words mean."""
-    ps = ("" if finding.p_corrected is None else p_text(finding.p_corrected) for finding in report.findings)
-    texts = [words("finding", finding, p, SIGNIFICANT) for finding, p in zip(report.findings, ps, strict=True)]
-    return (*texts, words("verdicts", SIGNIFICANT)) if texts else ()
-
-
-def legend(report: Report, paper_is: str) -> str:
-    """How to read the table; `paper_is` says where the paper's numbers stand ("In brackets")."""
-    return words("legend", report, paper_is, NOT_IN_PAPER, NO_NUMBER, report.target in paper_tables())
+    texts = tuple(words("finding", finding) for finding in report.findings)
+    return (*texts, words("verdicts")) if texts else ()
 
 
 def words(name: str, *values: Any) -> str:
-    """A sentence of `words.jinja`."""
+    """A sentence of words.jinja; plain text, which a page escapes (of a macro itself it would not)."""
     return str(getattr(_words(), name)(*values))
 
 
 @cache
 def _words() -> Any:
-    return environment(Path(__file__).parent).get_template("words.jinja").module
+    templates = environment(Path(__file__).parent)
+    templates.globals |= {"NOT_IN_PAPER": NOT_IN_PAPER, "NO_NUMBER": NO_NUMBER, "SIGNIFICANT": SIGNIFICANT}
+    templates.globals |= {"p_text": p_text, "paper_tables": paper_tables}
+    return templates.get_template("words.jinja").module

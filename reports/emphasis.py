@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tokenweight.pipeline.experiment import Emphasis, Experiment
+from tokenweight.pipeline.experiment import Emphasis
 from tokenweight.reports.model import Mark
 
 
@@ -39,19 +39,3 @@ def emphasise(
         if any(holds.values()):
             marks[row] = tuple(mark for mark, held in holds.items() if held)
     return marks, ()
-
-
-def emphasis_words(experiment: Experiment) -> str:
-    """The experiment's rule for the caption, "" where nothing stands out."""
-    rule = experiment.emphasis
-    labels = {row.key: row.name for row in experiment.rows}
-    headings = {column.paper: column.name for column in experiment.columns}
-    apart = (f"{headings.get(column, column)} of {labels[row]}" for row, column in sorted(rule.set_apart))
-    parts = [
-        f"bold: {rule.bold} of a column" if rule.bold else "",
-        f"italic: {rule.italic} of a column" if rule.italic else "",
-        f"italic: not considered for bold ({', '.join(apart)})" if rule.set_apart else "",
-        f"underlined: larger than {labels[rule.underline_above_row]}" if rule.underline_above_row else "",
-    ]
-    text = "; ".join(filter(None, parts))
-    return f"{text[0].upper()}{text[1:]}" if text else ""

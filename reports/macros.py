@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 from tokenweight.latex import escape
-from tokenweight.reports.display import NO_NUMBER, paper_text, value_text
+from tokenweight.reports.display import NO_NUMBER, value_text
 from tokenweight.reports.latex import number
 from tokenweight.reports.model import Report
 
@@ -38,7 +38,7 @@ def render(report: Report) -> str:
         place = (row.key, column.paper_column or "")
         if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
             printed.add(place)
-            define(paper_text(cell), "paper", report.target, *place)
+            define(cell.paper.printed, "paper", report.target, *place)
     return "\n".join(lines) + "\n"
 
 

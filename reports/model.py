@@ -164,6 +164,11 @@ class Report(Frozen):
         return any(cell.paper for cell in self.cells)
 
     @property
+    def compared(self) -> tuple[ReportRow, ...]:
+        """The rows of which a cell was compared with a baseline."""
+        return tuple(row for row in self.rows if any(cell.difference for cell in row.cells))
+
+    @property
     def comparisons(self) -> int:
         """Tests against a baseline, over which p-values are corrected."""
         return sum(cell.difference is not None and cell.difference.p is not None for cell in self.cells)

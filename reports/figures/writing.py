@@ -9,13 +9,11 @@ from pathlib import Path
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
-from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS
 from tokenweight.reports.figures import panels, pmi, training
 from tokenweight.reports.figures.style import Draw, render, style
 from tokenweight.reports.model import Report
 
 _OWN: dict[str, Draw] = {"ablation": panels.draw_ablation, "pmi": pmi.draw, "sweep": panels.draw_sweep}
-_LONGBENCH = (LONGBENCH_TASKS, *LONGBENCH_CATEGORIES.values())
 
 
 def figures_of(manifest: Manifest) -> dict[str, Draw]:
@@ -34,9 +32,7 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
     ruler = {key: m.length_tokens for key, m in measures.items() if m.benchmark == "ruler" and m.length_tokens}
     if len(ruler) > 1:
         figures["-lengths"] = lambda report, *_: panels.draw_lengths(report, ruler, experiment.baseline)
-    longbench = [
-        key for key, m in measures.items() if m.benchmark == "longbench" and m.side is None and m.tasks in _LONGBENCH
-    ]
+    longbench = [key for key, m in measures.items() if m.benchmark == "longbench" and m.side is None]
     if len(longbench) > 1:
         figures["-categories"] = lambda report, *_: panels.draw_categories(report, longbench, experiment.baseline)
     return figures

@@ -118,11 +118,7 @@ def choices(report: Report) -> dict[str, str]:
     cells = report.cells
     return {
         **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
-        **(
-            {"difference": f"Difference to {report.baseline or 'the baseline'}"}
-            if display.has_differences(report)
-            else {}
-        ),
+        **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if report.compared else {}),
         **({"paper": "The paper"} if any(display.paper_beside(cell) for cell in cells) else {}),
     }
 

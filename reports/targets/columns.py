@@ -1,13 +1,11 @@
-"""Columns by the names that files give them: those of columns.yaml, and here those that depend on a run's lengths.
-
-Length columns follow the manifest. A length is beside the paper's column at the same multiple of
-the base's context: 3k of a 1k base beside 24k of the paper's 8k base.
+"""Columns by the names that files give them (columns.yaml). Those of lengths follow the run's: a length is beside the paper's
+column at the same multiple of the base's context, 3k of a 1k base beside 24k of the paper's 8k base.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -18,13 +16,13 @@ from pydantic import TypeAdapter
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Lengths
-from tokenweight.pipeline.measures import ColumnMean, Difference, Perplexity, PhraseToken, Side, TaskMean
+from tokenweight.pipeline.measures import Difference, PhraseToken
 from tokenweight.recipes.scales import read_yaml
-from tokenweight.reports.benchmarks import LONGBENCH_CATEGORIES, LONGBENCH_TASKS, RULER_TASK_COUNT
 from tokenweight.reports.paper.numbers import paper_table
 from tokenweight.reports.targets.schema import Columns, ColumnsOf
 
 PAPER_BASE_CONTEXT_TOKENS = 8192  # Llama-3
+_COLUMN = TypeAdapter(Column)
 _COLUMNS: TypeAdapter[tuple[Columns, ...]] = TypeAdapter(tuple[Columns, ...])
 
 
@@ -35,15 +33,11 @@ def columns_at(wanted: Iterable[Columns], lengths: Lengths) -> tuple[Column, ...
         if isinstance(entry, Column):
             found.append(entry)
             continue
-        asked = ColumnsOf(of=entry) if isinstance(entry, str) else entry
-        known = _data()["columns"]
-        if asked.of in _BY_LENGTH:
-            made = tuple(_BY_LENGTH[asked.of](lengths, asked))
-        elif asked.of in known:
-            made = columns_at(_COLUMNS.validate_python(known[asked.of]), lengths)
-        else:
-            raise UserError(f"columns: {asked.of!r} is unknown; choose one of {', '.join((*known, *_BY_LENGTH))}")
-        found += (_worded(column, asked) for column in made)
+        asked, known = ColumnsOf(of=entry) if isinstance(entry, str) else entry, _data()["columns"]
+        templates = known.get(asked.of) or known.get(f"{asked.of}/{asked.task}")
+        if templates is None:
+            raise UserError(f"columns: {asked.of!r} is unknown; choose one of {', '.join(known)}")
+        found += (_worded(column, asked) for template in templates for column in _made(template, lengths, asked.task))
     return tuple(found)
 
 
@@ -107,8 +101,6 @@ def _of(benchmarks: Iterable[str]) -> dict[str, Any]:
 def _worded(column: Column, asked: ColumnsOf) -> Column:
     """The column with what was asked for in place of its own."""
     words = {name: value for name in ("key", "label", "group") if (value := getattr(asked, name)) is not None}
-    if asked.task:  # which named the columns it made by itself
-        words = {name: value for name, value in words.items() if name == "key"}
     if "label" in words:
         words["label"] = words["label"].replace("{tokens}", str(getattr(column.measure, "length_tokens", "")))
     column = replace(column, shown=column.shown and asked.shown, **words)
@@ -118,77 +110,32 @@ def _worded(column: Column, asked: ColumnsOf) -> Column:
     return Column(key, column.label, Difference(column.key), key, "Difference")
 
 
-def _at_paper(name: str, length_tokens: int, lengths: Lengths) -> str | None:
-    """The paper's column at the same multiple of the base's context, or None between two."""
-    tokens, remainder = divmod(length_tokens * PAPER_BASE_CONTEXT_TOKENS, lengths.ruler[0])
-    return f"{name}-{tokens_label(tokens)}" if remainder == 0 else None
+def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterator[Column]:
+    """The columns of an entry of columns.yaml, which says what its texts may hold."""
+    if isinstance(template, str):
+        yield from columns_at([ColumnsOf(of=template, task=task)], lengths)
+        return
+    template, split = dict(template), lengths.longbench_split
+    if isinstance(other := template["measure"].get("columns"), str):
+        template["measure"] = template["measure"] | {"columns": [c.key for c in _made(other, lengths, task)]}
+    each = {**dict(lengths), "perplexity": lengths.perplexity or lengths.ruler}.get(template.pop("each", ""), (0,))
+    for nearest, tokens in pairwise((0, *each)):
+        at = tokens_label(tokens)
+        of_paper, between = divmod(tokens * PAPER_BASE_CONTEXT_TOKENS, lengths.ruler[0])
+        texts = {"task": task, "split": tokens_label(split), "border": split, "unit": lengths.longbench_unit}
+        texts |= {"at": at, "tokens": tokens, "paper": tokens_label(of_paper)}
+        texts["range"] = f"{tokens_label(nearest)}–{at}" if nearest else f"≤{at}"
+        column = _COLUMN.validate_python(_filled(template, texts))
+        yield replace(column, paper=None) if between else column
 
 
-def _longbench(_: Lengths, __: ColumnsOf) -> Iterable[Column]:
-    """LongBench full: plain mean over the 16 English tasks."""
-    yield Column("longbench", "LongBench", TaskMean("longbench", tasks=LONGBENCH_TASKS), "longbench")
-
-
-def _longbench_category(_: Lengths, asked: ColumnsOf) -> Iterable[Column]:
-    measure = TaskMean("longbench", tasks=LONGBENCH_CATEGORIES[asked.task])
-    yield Column(asked.task, asked.label or asked.task, measure, asked.task, asked.group or "")
-
-
-def _longbench_sides(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:
-    """LongBench at most and above the border: mean over the tasks that have samples there."""
-    border, unit, at = lengths.longbench_split, lengths.longbench_unit, tokens_label(lengths.longbench_split)
-    sides: tuple[tuple[Side, str, str], ...] = (("short", "le", "≤"), ("long", "gt", ">"))
-    for side, word, sign in sides:
-        measure = TaskMean("longbench", tasks=LONGBENCH_TASKS, side=side, border=border, unit=unit)
-        yield Column(f"longbench-{word}{at}", f"{sign}{at}", measure, f"longbench-{word}8k", "LongBench")
-
-
-def _ruler_lengths(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:
-    """RULER at each length: mean over the 13 tasks' recalls."""
-    for tokens in lengths.ruler:
-        label = tokens_label(tokens)
-        measure = TaskMean("ruler", length_tokens=tokens, task_count=RULER_TASK_COUNT)
-        yield Column(f"ruler-{label}", label, measure, _at_paper("ruler", tokens, lengths), "RULER")
-
-
-def _ruler(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:
-    """RULER combined: mean over the lengths."""
-    yield Column("ruler", "RULER", ColumnMean(tuple(f"ruler-{tokens_label(n)}" for n in lengths.ruler)), "ruler")
-
-
-def _ruler_task(lengths: Lengths, asked: ColumnsOf) -> Iterable[Column]:
-    """A task at each length, which is only computed with, and the mean over the lengths."""
-    task, label, group = asked.task, asked.label or asked.task, asked.group or ""
-    keys = {tokens: f"{task}-{tokens}" for tokens in lengths.ruler}
-    for tokens, key in keys.items():
-        measure = TaskMean("ruler", length_tokens=tokens, tasks=(task,))
-        yield Column(key, f"{label} at {tokens}", measure, None, group, shown=False)
-    yield Column(task, label, ColumnMean(tuple(keys.values())), None, group, decimals=1)
-
-
-def _perplexity(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:
-    """Perplexity by context length (Table 9)."""
-    for tokens in lengths.perplexity or lengths.ruler:
-        label, paper = tokens_label(tokens), _at_paper("perplexity", tokens, lengths)
-        yield Column(f"perplexity-{label}", label, Perplexity(tokens), paper)
-
-
-def _planted_recall(lengths: Lengths, _: ColumnsOf) -> Iterable[Column]:
-    """Share of values that are predicted greedily, by how far back the fact was last stated."""
-    for nearest, farthest in pairwise((0, *lengths.planted)):
-        far = tokens_label(farthest)
-        label = f"{tokens_label(nearest)}–{far}" if nearest else f"≤{far}"
-        measure = TaskMean("planted", length_tokens=farthest, tasks=("recall",))
-        yield Column(f"recall-{far}", label, measure, None, "Recall by distance", decimals=1)
-
-
-_BY_LENGTH: dict[str, Callable[[Lengths, ColumnsOf], Iterable[Column]]] = {
-    "longbench": _longbench,
-    "longbench-category": _longbench_category,
-    "longbench-sides": _longbench_sides,
-    "ruler": _ruler,
-    "ruler-lengths": _ruler_lengths,
-    "ruler-task": _ruler_task,
-    "perplexity": _perplexity,
-    "planted-recall": _planted_recall,
-}
+def _filled(template: Any, texts: Mapping[str, object]) -> Any:
+    """Nested values with the placeholders of their texts filled."""
+    match template:
+        case str():
+            return template.format_map(texts)
+        case dict():
+            return {key: _filled(value, texts) for key, value in template.items()}
+        case list():
+            return [_filled(value, texts) for value in template]
+    return template

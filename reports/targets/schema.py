@@ -40,7 +40,7 @@ class RowSpec(Frozen):
 
 
 class ColumnsOf(Frozen):
-    """Columns by the name of what they show (columns.yaml, columns.py), with other words."""
+    """Columns by the name of what they show (columns.yaml), with other words."""
 
     of: str
     task: str = ""  # of ruler-task and longbench-category

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
-from tokenweight.reports.benchmarks import LONGBENCH_TASKS
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.resolve import at_lengths
 
@@ -25,6 +24,8 @@ MMLU_SUBJECTS = ("anatomy", "virology")
 SHORT_CONTEXT_ROWS = ("no-train-8k", "no-train-2k")
 
 AT = Lengths(ruler=LENGTHS, longbench_split=1024)
+LONGBENCH = {column.key: column.measure.tasks for column in at_lengths("table-8", AT).columns}  # full, then by category
+LONGBENCH_TASKS = LONGBENCH.pop("longbench")
 
 Scores = Callable[[str, str, str, int | None], list[float]]  # (row, benchmark, task, length) -> scores
 

@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore, all_units, manifest_of
+from reports_fake_store import LENGTHS, LONGBENCH_TASKS, RULER_TASKS, FakeStore, all_units, manifest_of
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import Manifest, read_manifest
-from tokenweight.reports.benchmarks import LONGBENCH_TASKS
 from tokenweight.reports.build import build_report
 from tokenweight.reports.model import Report
 
