@@ -19,7 +19,7 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.store import open_store
 from tokenweight.planning.experiments import PlannedExperiment, failures
 from tokenweight.planning.plan import check_before_running
-from tokenweight.recipes.execution import execution_for, planned_execution
+from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, ExecutionOption, ExperimentOption, RunOptions, ScaleOption, SeedsOption
 from tokenweight.recipes.schema import Execution
@@ -63,7 +63,7 @@ def reproduce(
     for line in left_out:
         get_run_logger().warning(line)
     # With a pool this machine trains nothing, so that its GPUs do not count.
-    how = (planned_execution if options.pool else execution_for)(wanted[0].like, execution, **choices)
+    how = execution_for(wanted[0].like, execution, here=not options.pool, **choices)
     graphs = [wanted[0].graph_of(run, place)] if run else [planned.graph for planned in wanted]
     check_before_running(graphs, place, how)
     if run:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from tokenweight.pipeline.experiment import Frozen
+from tokenweight.recipes.frozen import Frozen
 
 Status = Literal["complete", "partial", "missing", "refused", "not_in_paper", "left_out"]  # left_out: by the style
 Style = Literal["ours", "paper", "both"]

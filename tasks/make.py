@@ -12,10 +12,9 @@ from typing import Any
 from tokenweight.errors import StageError
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store
-from tokenweight.pipeline.make import locate
-from tokenweight.pipeline.make import made as make
 from tokenweight.pipeline.stage import Artifact
-from tokenweight.pipeline.store import Note
+from tokenweight.pipeline.store import Note, locate
+from tokenweight.pipeline.store import made as make
 from tokenweight.planning.graph import Graph
 from tokenweight.planning.plan import schedule
 from tokenweight.progress import Progress, no_progress

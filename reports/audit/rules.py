@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from tokenweight.pipeline.experiment import Frozen
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import place_name
 

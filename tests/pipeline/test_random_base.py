@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.make import made as make
+from tokenweight.pipeline.store import made as make
 from tokenweight.pipeline.store import read_record
 from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress

@@ -18,7 +18,7 @@ from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.view import needs, plan_rows
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.execution import default_execution, planned_execution
+from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.schema import Scale
 from tokenweight.tasks.experiments import plan_texts
 
@@ -32,7 +32,7 @@ class View:
     def __init__(self, store: Path, *targets: str, scale: Scale = "paper", **execution: int) -> None:
         place = Store(store)
         planned = [plan_texts([name], scale, Inputs(), place)[0][0] for name in targets]
-        chosen = planned_execution(scale, **execution) if execution else default_execution(scale)
+        chosen = execution_for(scale, here=False, **execution) if execution else default_execution(scale)
         self.graph = planned[0].graph
         self.rows, self.entries = plan_rows(
             "targets", scale, {one.name: one.graph for one in planned}, [], place, chosen

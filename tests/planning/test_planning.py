@@ -11,7 +11,7 @@ from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.graph import Graph, Planner
-from tokenweight.planning.plan import check_checkpoints, check_execution, check_inputs, schedule
+from tokenweight.planning.plan import check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Execution
@@ -239,18 +239,18 @@ def test_an_execution_that_does_not_divide_a_step_is_told_in_the_plan(tmp_path: 
     store = Store(tmp_path)
     three = Execution(launcher="torchrun", processes=3)
     with pytest.raises(UserError, match=r"^training\.sequences_per_step: 2 is not a multiple"):
-        check_execution(schedule(graph(store), store), three)
+        check_execution(schedule(graph(store), store), store, three)
     pretrained = graph(store, "training.sequences_per_step=3", "training.steps=2", base="pretrain")
     with pytest.raises(UserError, match=r"^base\.training\.sequences_per_step: 4 is not a multiple"):
-        check_execution(schedule(pretrained, store), three)
-    check_execution(schedule(graph(store), store), Execution(launcher="torchrun", processes=2))
+        check_execution(schedule(pretrained, store), store, three)
+    check_execution(schedule(graph(store), store), store, Execution(launcher="torchrun", processes=2))
     with pytest.raises(UserError, match=r"tensor_parallel: belongs to backend vllm"):
-        check_execution(schedule(graph(store), store), Execution(tensor_parallel=2))
+        check_execution(schedule(graph(store), store), store, Execution(tensor_parallel=2))
 
 
 def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    planned = graph(store, recipes=["table-3/uniform"])
+    planned = graph(store, "training.sequences_per_step=4", recipes=["table-3/uniform"])
     steps = schedule(planned, store)
     left = store.partial(planned.trained["table-3/uniform"].identity)
     checkpoint = left / "checkpoints" / "checkpoint-8"
@@ -259,13 +259,13 @@ def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: 
         (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
     two = Execution(launcher="torchrun", processes=2)
     mark_complete(checkpoint, two)
-    check_checkpoints(steps, store, two)
+    check_execution(steps, store, two)
     four = two.model_copy(update={"processes": 4})
     with pytest.raises(UserError, match=r"checkpoint-8: was made with processes 2, this run has processes 4; resume"):
-        check_checkpoints(steps, store, four)
-    check_checkpoints(steps, store, four.model_copy(update={"convert_checkpoints": True}))
+        check_execution(steps, store, four)
+    check_execution(steps, store, four.model_copy(update={"convert_checkpoints": True}))
     (left / "model").mkdir()  # trained, and cut before its record was written
-    check_checkpoints(steps, store, four)
+    check_execution(steps, store, four)
     assert checkpoint.is_dir()
 
 

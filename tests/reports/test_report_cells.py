@@ -307,7 +307,7 @@ def test_manifest_mistakes_are_one_line(full_store: FakeStore, tmp_path: Path) -
     wrong = [
         ({"rows": [values["rows"][0] | {"row": "dense"}]}, "'dense': table-3 has no such row"),
         ({"rows": [values["rows"][0], values["rows"][0]]}, "given twice"),
-        ({"rows": [values["rows"][0] | {"recipe": "table-3/lcde"}]}, "'table-3/no-train-8k' there, not 'table-3/lcde'"),
+        ({"rows": [values["rows"][0] | {"recipe": "table-3/lcde"}]}, "no such row of 'table-3/lcde'"),
     ]
     for change, text in wrong:
         path = tmp_path / "manifest.json"

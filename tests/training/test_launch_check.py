@@ -9,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.execution import check_launch, execution_for, planned_execution
+from tokenweight.recipes.execution import check_launch, execution_for
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, validate_deepspeed_config
 from tokenweight.training.launch import launch_command
@@ -63,7 +63,7 @@ def test_a_plan_asks_for_no_package(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("tokenweight.recipes.execution.metadata.version", version)
-    assert planned_execution("paper", processes=2).deepspeed_stage == 3
+    assert execution_for("paper", here=False, processes=2).deepspeed_stage == 3
     with pytest.raises(UserError, match="deepspeed: not installed"):
         execution_for("paper", processes=2)
 

@@ -58,8 +58,8 @@ def print_findings(findings: list[Finding]) -> None:
 
 def examine(store_root: Path) -> Iterator[Finding]:
     """Look at Python, packages, GPUs, disk, shipped assets, data, credentials, what killed runs left, and the server."""
-    version, enough = ".".join(map(str, sys.version_info[:3])), sys.version_info >= (3, 11)
-    yield Finding("python", "ok" if enough else "missing", version if enough else f"{version}; 3.11 or later is needed")
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield _found("python", sys.version_info >= (3, 11), version, f"{version}; 3.11 or later is needed", "missing")
     for package in _PACKAGES:
         yield _package(*package)
     yield _gpus()
@@ -67,7 +67,17 @@ def examine(store_root: Path) -> Iterator[Finding]:
     yield from _data()
     yield from _leftovers(store_root)
     if find_spec("prefect") is not None:
-        yield _prefect_server()
+        from prefect.settings import get_current_settings
+
+        from tokenweight.flows.server import chosen_server
+
+        url, source = chosen_server(get_current_settings().api.url)
+        where = f"{url.removesuffix('/api')} ({source})"
+        yield _found("Prefect server", answers(url), where, nobody_answers(url, source))
+
+
+def _found(name: str, there: bool, detail: str, otherwise: str, status: Status = "absent") -> Finding:
+    return Finding(name, "ok", detail) if there else Finding(name, status, otherwise)
 
 
 def _package(name: str, purpose: str, otherwise: Status) -> Finding:
@@ -87,10 +97,9 @@ def _gpus() -> Finding:
         import torch
     except ImportError:
         return Finding("gpus", "absent", "torch is not installed")
-    if not torch.cuda.is_available():
-        return Finding("gpus", "absent", "none seen by torch; scale smoke runs on the CPU, mini and paper need GPUs")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("gpus", "ok", ", ".join(names))
+    none = "none seen by torch; scale smoke runs on the CPU, mini and paper need GPUs"
+    return _found("gpus", bool(names), ", ".join(names), none)
 
 
 def _disk(store_root: Path) -> Iterator[Finding]:
@@ -98,7 +107,7 @@ def _disk(store_root: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(place).free / 2**30
     for scale, least, otherwise in _LEAST_FREE_GIB:
         detail = f"{free:.0f} GiB free at {place}; about {least} GiB needed"
-        yield Finding(f"disk for {scale}", "ok" if free >= least else otherwise, detail)
+        yield _found(f"disk for {scale}", free >= least, detail, detail, otherwise)
     if not os.access(place, os.W_OK):
         yield Finding("store", "missing", f"{place} cannot be written; choose another --store")
 
@@ -111,21 +120,18 @@ def _data() -> Iterator[Finding]:
     from tokenweight.evaluation.ruler.downloads import NAMES, source_file
     from tokenweight.recipes.scales import scaled
 
-    def found(name: str, there: bool, detail: str, otherwise: str, status: Status = "absent") -> Finding:
-        return Finding(name, "ok", detail) if there else Finding(name, status, otherwise)
-
     base = smoke_base_dir() / "model.safetensors"
-    yield found("smoke base model", base.is_file(), "shipped", "reinstall the package", "missing")
+    yield _found("smoke base model", base.is_file(), "shipped", "reinstall the package", "missing")
     for name in NAMES:
         file = source_file(name)
-        yield found(f"RULER's {name}", file.is_file(), str(file), f"for scale paper; tokenweight data fetch {name}")
+        yield _found(f"RULER's {name}", file.is_file(), str(file), f"for scale paper; tokenweight data fetch {name}")
     gated = "for the gated Llama-3 8B (scale paper); hf auth login"
-    yield found("hub token", bool(get_token()), "present", gated)
+    yield _found("hub token", bool(get_token()), "present", gated)
     settings = scaled("table-3/uniform", "paper")
     repo_id, revision = settings["base.repo_id"].value, settings["base.revision"].value
     cached = isinstance(try_to_load_from_cache(repo_id, "config.json", revision=revision), str)
     way = f"for scale paper; hf download {repo_id} --revision {revision}"
-    yield found(repo_id, cached, "in the local cache", way)
+    yield _found(repo_id, cached, "in the local cache", way)
 
 
 def _leftovers(store_root: Path) -> Iterator[Finding]:
@@ -139,15 +145,3 @@ def _leftovers(store_root: Path) -> Iterator[Finding]:
     if partial := [entry for entry in inventory(store_root) if entry.kind == "partial"]:
         names = ", ".join(entry.address for entry in partial[:3])
         yield Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run resumes them")
-
-
-def _prefect_server() -> Finding:
-    """The server that `tokenweight serve` and `prefect deployment run` use here."""
-    from prefect.settings import get_current_settings
-
-    from tokenweight.flows.server import chosen_server
-
-    url, source = chosen_server(get_current_settings().api.url)
-    if answers(url):
-        return Finding("Prefect server", "ok", f"{url.removesuffix('/api')} ({source})")
-    return Finding("Prefect server", "absent", nobody_answers(url, source))

@@ -40,12 +40,10 @@ def make_and_show(
 
     `execution` is asked for where something is to be made.
     """
-    from tokenweight.planning.plan import check_before_running, check_inputs, schedule
+    from tokenweight.planning.plan import check_before_running, schedule
     from tokenweight.tasks.experiments import packed_as_it_goes, write_tables
 
     out, graphs = results_directory(options.out), [planned.graph for planned in wanted]
-    for graph in graphs:
-        check_inputs(graph)
     plans = [schedule(graph, store) for graph in graphs]
     if all(entry.action == "reuse" for plan in plans for entry in plan):
         count, names = len({entry.artifact for plan in plans for entry in plan}), ", ".join(one.name for one in wanted)
@@ -56,7 +54,7 @@ def make_and_show(
                 show(*write_tables(planned, store, out, options.figures), as_json=as_json)
         return
     chosen = execution()
-    check_before_running(graphs, store, chosen, plans)
+    check_before_running(graphs, store, chosen)
     written: dict[str, Written] = {}
     try:
         run_flow(

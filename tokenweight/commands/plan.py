@@ -17,10 +17,10 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.store import open_store
 from tokenweight.planning.costs import GPU, stage_cost, summed
 from tokenweight.planning.graph import Planner
-from tokenweight.planning.plan import check_checkpoints, check_execution
+from tokenweight.planning.plan import check_execution
 from tokenweight.planning.view import plan_rows
 from tokenweight.recipes import load, load_all, names
-from tokenweight.recipes.execution import default_execution, planned_execution
+from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     STORE,
@@ -69,18 +69,14 @@ def plan(
     place = open_store(store)
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     parts = {each.name: each.graph for each in wanted}
-    like = wanted[0].like
-    given = choices or execution  # else the scale's own, which need not run on this machine
-    chosen = planned_execution(like, execution, **choices) if given else default_execution(like)
+    chosen = execution_for(wanted[0].like, execution, here=False, **choices)
     title = wanted[0].name if len(wanted) == 1 else " ".join(experiments)
     content, entries = plan_rows(title, scale, parts, left_out, place, chosen)
-    if given:
-        check_execution(entries, chosen)
     if as_json:
         print_json(content)
     else:
         print_plan(content, everything)
-    check_checkpoints(entries, place, chosen)
+    check_execution(entries, place, chosen)
 
 
 @command

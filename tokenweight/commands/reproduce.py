@@ -13,7 +13,7 @@ from tokenweight.commands.experiments import make_and_show
 from tokenweight.commands.showing import note
 from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
-from tokenweight.recipes.execution import execution_for, planned_execution
+from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import (
     Choices,
@@ -45,7 +45,7 @@ def reproduce(
     place = open_store(options.store)
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     note(*left_out)
-    chosen = partial(planned_execution if options.pool else execution_for, wanted[0].like, execution, **choices)
+    chosen = partial(execution_for, wanted[0].like, execution, here=not options.pool, **choices)
     pool = None
     if options.pool:
         from tokenweight.flows.pool import Pool

@@ -14,7 +14,7 @@ from typing import Any
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import check_tokenizer, model_tokenizer
-from tokenweight.pipeline.make import SMALL_FILES
+from tokenweight.pipeline.store import SMALL_FILES
 from tokenweight.recipes.inputs import longest_input
 from tokenweight.recipes.schema import HubBase, LocalBase
 

@@ -9,20 +9,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tokenweight.pipeline.measures import Measure
 from tokenweight.recipes import Inputs, ResolvedRecipe
+from tokenweight.recipes.frozen import Frozen
 
 Extreme = Literal["largest", "smallest"]
 _STRICT = ConfigDict(extra="forbid")
-
-
-class Frozen(BaseModel):
-    """Immutable; an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Lengths(Frozen):
@@ -108,7 +103,7 @@ class Figure(Frozen):
     """The figure that an experiment is, by the name of what draws it."""
 
     kind: Literal["ablation", "pmi", "sweep"]
-    values: dict[str, dict[str, Any]] = {}  # sweep: of each row's fields, by symbol
+    values: dict[str, dict[str, Any]] = Field(default={})  # sweep: of each row's fields, by symbol
     columns: tuple[str, ...] = ()  # sweep: keys of those shown, a panel each
 
 

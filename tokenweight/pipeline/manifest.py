@@ -14,7 +14,9 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tokenweight.errors import UserError
 from tokenweight.files import write_files
-from tokenweight.pipeline.experiment import Experiment, Frozen, Lengths
+from tokenweight.pipeline.experiment import Experiment, Lengths
+from tokenweight.recipes import seeded
+from tokenweight.recipes.frozen import Frozen
 
 FOLDER = "manifests"
 Run = tuple[str, int]  # row and seed
@@ -66,14 +68,11 @@ class Manifest(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> Manifest:
-        known = {row.key: row.recipe for row in self.experiment.rows}
-        seen: set[Run] = set()
+        known, seen = {row.key: row.recipe for row in self.experiment.rows}, set[Run]()
         for entry in self.rows:
-            if entry.row not in known:
-                raise ValueError(f"row {entry.row!r}: {self.name} has no such row; use {', '.join(known)}")
-            if entry.recipe != known[entry.row]:
+            if entry.recipe != known.get(entry.row):
                 raise ValueError(
-                    f"row {entry.row!r}: {self.name} shows {known[entry.row]!r} there, not {entry.recipe!r}"
+                    f"row {entry.row!r}: {self.name} has no such row of {entry.recipe!r}; use {', '.join(known)}"
                 )
             if (entry.row, entry.seed) in seen:
                 raise ValueError(f"row {entry.row!r}: seed {entry.seed} is given twice; keep one")
@@ -139,8 +138,7 @@ def read_manifest(path: Path) -> Manifest:
 def with_failures(manifest: Manifest, failed: Mapping[str, str]) -> Manifest:
     """The manifest that says of rows why they failed, by the name of their recipe (with its seed: RECIPE/seed-1)."""
 
-    def why(entry: RowEntry) -> str | None:
-        return failed.get(f"{entry.recipe}/seed-{entry.seed}" if entry.seed else entry.recipe)
-
-    rows = tuple(entry.model_copy(update={"failed": why(entry)}) for entry in manifest.rows)
+    rows = tuple(
+        entry.model_copy(update={"failed": failed.get(seeded(entry.recipe, entry.seed))}) for entry in manifest.rows
+    )
     return manifest.model_copy(update={"rows": rows})

@@ -224,15 +224,13 @@ def value_at(model: Any, dotted: str) -> Any:
 def replaced(model: Model, values: Mapping[str, Any]) -> Model:
     """A frozen model with other values at dotted fields, e.g. {"corpus.parts.1.corpus.path": ...}."""
     for dotted, value in values.items():
-        model = _replaced(model, dotted.split("."), value)
+        model = _replaced(model, dotted, value)
     return model
 
 
-def _replaced(place: Any, keys: list[str], value: Any) -> Any:
-    if not keys:
-        return value
-    first, *rest = keys
+def _replaced(place: Any, dotted: str, value: Any) -> Any:
+    first, _, rest = dotted.partition(".")
     if isinstance(place, tuple):
         index = int(first)
         return (*place[:index], _replaced(place[index], rest, value), *place[index + 1 :])
-    return place.model_copy(update={first: _replaced(getattr(place, first), rest, value)})
+    return place.model_copy(update={first: _replaced(getattr(place, first), rest, value) if rest else value})

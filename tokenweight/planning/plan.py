@@ -64,20 +64,20 @@ def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:
     return [entry.artifact for entry in entries if entry.action == "run"]
 
 
-def check_before_running(
-    graphs: Sequence[Graph], store: Store, execution: Execution, plans: Sequence[Sequence[PlanEntry]] | None = None
-) -> None:
-    """Raise UserError for all that can be known to be wrong before the first of several plans is run.
-
-    `plans` are the schedules of the graphs where they are there already.
-    """
+def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execution) -> None:
+    """Raise UserError for all that can be known to be wrong, the data included, before the first of several plans is run."""
     for graph in graphs:
         check_inputs(graph)
-    plans = plans or [schedule(graph, store) for graph in graphs]
-    for entries in plans:
-        check_execution(entries, execution)
-        check_checkpoints(entries, store, execution)
-    _check_data(artifact for entries in plans for artifact in to_run(entries))
+    corpora: dict[Corpus, None] = {}
+    for entries in [schedule(graph, store) for graph in graphs]:
+        check_execution(entries, store, execution)
+        for artifact in to_run(entries):
+            for field, path in artifact.sources.items():
+                refuse_listing(field, Path(path or ""))
+            if isinstance(stage := artifact.stage.placed(artifact.sources), Chunk):
+                corpora[stage.corpus] = None
+    for corpus in corpora:
+        check(corpus)
 
 
 def check_inputs(graph: Graph) -> None:
@@ -94,44 +94,26 @@ def shortened(missing: Iterable[str]) -> list[str]:
     return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
 
 
-def _check_data(artifacts: Iterable[Artifact]) -> None:
-    """Raise UserError where there are digests alone of data to compute from, or a text to be chunked cannot be read."""
-    corpora: dict[Corpus, None] = {}
-    for artifact in artifacts:
-        for field, path in artifact.sources.items():
-            refuse_listing(field, Path(path or ""))
-        stage = artifact.stage.placed(artifact.sources)
-        if isinstance(stage, Chunk):
-            corpora[stage.corpus] = None
-    for corpus in corpora:
-        check(corpus)
+def check_execution(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:
+    """Raise UserError where what would run cannot: training as the execution says, or what an absent room would do.
 
-
-def check_execution(entries: Iterable[PlanEntry], execution: Execution) -> None:
-    """Raise UserError where what would run cannot: training as the execution says, or what an absent room would do."""
+    Nor may an interrupted run's last complete checkpoint be one that cannot be resumed so.
+    """
     for artifact in to_run(entries):
-        if getattr(artifact.stage, "parity", "paper") == "authors":
+        stage = artifact.stage
+        if getattr(stage, "parity", "paper") == "authors":
             check_room("authors_compat", "parity")
-        match artifact.stage:
-            case Train() as stage:
-                check_batch(stage.training, execution)
-                if stage.scorer and stage.scorer.precision == "fp8":
-                    check_room("fp8", "scorer.precision")
-            case Pretrain() as stage:
-                check_batch(stage.training, execution, "base.training")
-            case Evaluate() as stage:
-                if execution.tensor_parallel > 1 and stage.evaluation.backend == "hf":
-                    raise UserError(
-                        "execution.tensor_parallel: belongs to backend vllm; with hf each model must fit one GPU"
-                    )
-                check_backend(stage.evaluation.backend)
-
-
-def check_checkpoints(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:
-    """Raise UserError where an interrupted run's last complete checkpoint does not fit how it would resume now."""
-    for artifact in to_run(entries):
-        if isinstance(artifact.stage, Train | Pretrain):
+        if isinstance(stage, Train | Pretrain):
+            check_batch(stage.training, execution, "training" if isinstance(stage, Train) else "base.training")
             left = store.partial(artifact.identity)
             checkpoint, _ = last_complete(left / FOLDER)
             if checkpoint is not None and not (left / "model").is_dir():
                 check_resume(checkpoint, execution)
+        if isinstance(stage, Train) and stage.scorer and stage.scorer.precision == "fp8":
+            check_room("fp8", "scorer.precision")
+        if isinstance(stage, Evaluate):
+            if execution.tensor_parallel > 1 and stage.evaluation.backend == "hf":
+                raise UserError(
+                    "execution.tensor_parallel: belongs to backend vllm; with hf each model must fit one GPU"
+                )
+            check_backend(stage.evaluation.backend)

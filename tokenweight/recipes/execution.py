@@ -28,15 +28,21 @@ def default_execution(scale: Scale) -> Execution:
     return Execution.model_validate(of_scale(scale)["execution"])
 
 
-def execution_for(scale: Scale, settings: Iterable[str] = (), **given: Any) -> Execution:
+def execution_for(scale: Scale, settings: Iterable[str] = (), *, here: bool = True, **given: Any) -> Execution:
     """The scale's execution with what the user gave in place.
 
-    `settings`: key=value of any field, values as JSON where they are JSON. Raises UserError for an unknown field, for
-    values that do not fit each other, and for packages and GPUs that are not there.
+    `settings`: key=value of any field, values as JSON where they are JSON. `here` False: for a plan, which does not ask what
+    is installed and for GPUs. Raises UserError for an unknown field, for values that do not fit each other, and for packages
+    and GPUs that are not there.
     """
-    execution = planned_execution(scale, settings, **given)
-    check_installed(execution)
-    if execution.device == "cuda":
+    assigned = {key: parse(value) for key, value in assignments("--execution", settings).items()}
+    changes = {**assigned, **{key: value for key, value in given.items() if value is not None}}
+    try:
+        execution = Execution.model_validate({**default_execution(scale).model_dump(), **changes})
+    except ValidationError as error:
+        raise UserError(f"execution.{one_line(error)}; `--execution` takes the fields of Execution") from None
+    check_launch(execution, here=here)
+    if here and execution.device == "cuda":
         import torch
 
         seen = torch.cuda.device_count()
@@ -48,26 +54,11 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), **given: Any) -> E
     return execution
 
 
-def planned_execution(scale: Scale, settings: Iterable[str] = (), **given: Any) -> Execution:
-    """As `execution_for`, for a plan: does not ask what is installed here and for GPUs."""
-    assigned = {key: parse(value) for key, value in assignments("--execution", settings).items()}
-    changes = {**assigned, **{key: value for key, value in given.items() if value is not None}}
-    try:
-        execution = Execution.model_validate({**default_execution(scale).model_dump(), **changes})
-    except ValidationError as error:
-        raise UserError(f"execution.{one_line(error)}; `--execution` takes the fields of Execution") from None
-    check_combination(execution)
-    return execution
+def check_launch(execution: Execution, *, here: bool = True) -> None:
+    """Raise UserError where launcher, nodes, processes and DeepSpeed stage do not go together.
 
-
-def check_launch(execution: Execution) -> None:
-    """Raise UserError where an execution cannot be launched here: see `check_combination` and `check_installed`."""
-    check_combination(execution)
-    check_installed(execution)
-
-
-def check_combination(execution: Execution) -> None:
-    """Raise UserError where launcher, nodes, processes and DeepSpeed stage do not go together, wherever it is to run."""
+    `here`: or where something that the execution needs is missing on this machine, or too old.
+    """
     for field in ("nodes", "sequence_parallel"):
         count = getattr(execution, field)
         if execution.processes % count:
@@ -84,15 +75,11 @@ def check_combination(execution: Execution) -> None:
         shlex.split(execution.srun_options or "")
     except ValueError:
         raise UserError(f"execution.srun_options: {execution.srun_options!r} has an open quote; close it") from None
-
-
-def check_installed(execution: Execution) -> None:
-    """Raise UserError where something that an execution needs is missing here or too old."""
-    if "wandb" in execution.report_to and find_spec("wandb") is None:
+    if here and "wandb" in execution.report_to and find_spec("wandb") is None:
         raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
-    if execution.launcher == "srun" and shutil.which("srun") is None:
+    if here and execution.launcher == "srun" and shutil.which("srun") is None:
         raise UserError("execution.launcher: srun is not found here; run on a machine of the cluster or choose another")
-    if execution.deepspeed_stage:
+    if here and execution.deepspeed_stage:
         check_deepspeed_version()
 
 
