@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,10 +29,12 @@ def publish(
 ) -> None:
     """Show a table on the server, with its files, its store and the checkpoints `behind` its rows, and its figures.
 
-    `key`: lowercase letters, digits and dashes. Links are file: addresses, for a browser where the store is.
+    `key`: what Prefect does not take in one (it takes lowercase letters, digits and dashes) becomes dashes. Links are file:
+    addresses, for a browser where the store is.
     """
     if not has_server():
         return
+    key = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
     links = [f"- [{path.name}]({path.as_uri()})" for path in files.values()]
     parts = [files["md"].read_text().rstrip(), "", "## Files", "", *links, ""]
     if store:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Lengths
 from tokenweight.pipeline.measures import Difference, PhraseToken
-from tokenweight.recipes.scales import read_yaml
+from tokenweight.recipes.recipe import read_yaml
 from tokenweight.reports.paper.numbers import paper_table
 from tokenweight.reports.targets.schema import Columns, ColumnsOf
 

@@ -12,6 +12,7 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import ResolvedExperiment
 from tokenweight.recipes import Inputs, check_settings, names
 from tokenweight.recipes.inputs import last_part
+from tokenweight.recipes.options import MOST_SEEDS
 from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.members import Bases
 from tokenweight.reports.targets.resolve import resolve
@@ -62,8 +63,8 @@ def _found(
     own = _SEEDS.fullmatch(text)
     if own:
         text, seeds = own.group(1), int(own.group(2))
-        if seeds < 1:
-            raise UserError(f"{own.group()}: has no seeds; write {text}:1 or more")
+        if not 1 <= seeds <= MOST_SEEDS:
+            raise UserError(f"{own.group()}: cannot have {seeds} seeds; write {text}:1 to {text}:{MOST_SEEDS}")
     if "@" in text:
         yield resolve(_of_recipe(text), scale, inputs, seeds, command=text)
         return

@@ -18,8 +18,7 @@ from tokenweight.pipeline.experiment import (
 )
 from tokenweight.recipes import Inputs, ResolvedRecipe, load_all
 from tokenweight.recipes.inputs import given_options, last_part
-from tokenweight.recipes.recipe import Recipe, shown
-from tokenweight.recipes.scales import of_scale
+from tokenweight.recipes.recipe import Recipe, of_scale, shown
 from tokenweight.recipes.schema import HubBase, PretrainBase
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import columns_at, headlines, notes_of, tokens_label, usual_columns

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.scales import read_yaml
+from tokenweight.recipes.recipe import read_yaml
 from tokenweight.reports.targets.members import nearest
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
 

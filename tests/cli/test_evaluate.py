@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.commands import experiments as command
+from tokenweight.commands import reproduce as command
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit
@@ -49,7 +49,7 @@ def whole(place: Path) -> dict[str, Any]:
 
 
 def in_order(
-    _flow: str, *, wanted: list[PlannedExperiment], store: Store, execution: Execution, options: RunOptions,
+    *, wanted: list[PlannedExperiment], store: Store, execution: Execution, options: RunOptions,
     written: dict[str, Any], **_: Any,
 ) -> None:  # fmt: skip
     for planned in wanted:
@@ -123,7 +123,7 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[set[str]] = []
 
-    def note(_flow: str, wanted: list[PlannedExperiment], store: Store, **given: Any) -> None:
+    def note(wanted: list[PlannedExperiment], store: Store, **given: Any) -> None:
         entries = schedule(wanted[0].graph, store)
         planned.append({entry.artifact.stage.unit.benchmark for entry in entries if entry.action == "run"})
         given["written"][wanted[0].name] = write_tables(wanted[0], store, given["options"].out.resolve())

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from tokenweight.flat import Part, flat
 from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import RunOptions
 from tokenweight.recipes.schema import Execution
 
 
@@ -30,6 +31,12 @@ def test_flat_values_come_back_as_the_models() -> None:
     assert run("table-3", **flat_values) == ("table-3", given, {"device": "cpu"})
     assert run("table-3") == ("table-3", Inputs(), {})
     assert run("table-3", corpus="", processes=None) == ("table-3", Inputs(), {})  # a form sends empty text
+
+
+def test_a_forms_empty_path_is_not_the_working_directory() -> None:
+    kind = next(one.annotation for one in Part(RunOptions, "records").parameters())
+    assert TypeAdapter(kind).validate_python("") is None
+    assert RunOptions(records="").records is None  # type: ignore[arg-type]
 
 
 def test_the_signature_has_each_field_once_with_its_description_and_bounds() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.recipes import SCALES, Inputs, names
-from tokenweight.recipes.scales import of_scale, read_yaml
+from tokenweight.recipes.recipe import of_scale, read_yaml
 from tokenweight.recipes.schema import Execution
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import usual_columns

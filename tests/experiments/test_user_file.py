@@ -122,7 +122,7 @@ def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
     one = found("table-3/uniform@ruler,pmi")
     assert (one.experiment.benchmarks, one.experiment.name) == ({"ruler", "pmi"}, "table-3-uniform")
     for text, message in (
-        ("table-9:0", "no seeds"),
+        ("table-9:0", "cannot have 0 seeds"),
         ("table-3/uniform@rulr", "are no benchmarks"),
         ("x@ruler", "unknown"),
     ):

@@ -75,6 +75,8 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
     assert "| 1 |" in made["table-3-smoke"]
     assert f"[{identity.address}]({store.path(identity).as_uri()})" in made["table-3-smoke"]
     assert "data:image/png;base64,UE5H" in made["table-3-smoke-figures"]
+    publish.publish("table-3-My_scale", "Table 3", files)
+    assert set(made) == {f"table-3-{scale}{end}" for scale in ("smoke", "my-scale") for end in ("", "-figures")}
     monkeypatch.setattr(publish, "LARGEST_PICTURE_BYTES", 2)
     publish.publish("table-3-smoke", "Table 3", files)
     assert "base64" not in made["table-3-smoke-figures"]

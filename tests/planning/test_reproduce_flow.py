@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("prefect", reason="NOT CHECKED: prefect is missing (extra `flows`)")
 
-from tokenweight.commands import experiments as command
+from tokenweight.commands import reproduce as command
 from tokenweight.errors import StageError, UserError
 from tokenweight.flows import reproduce as flows
 from tokenweight.flows.run import Outcome
@@ -56,7 +56,7 @@ def test_the_second_target_is_checked_before_the_first_is_run(
 def test_the_command_runs_the_flow_and_prints_its_table(
     ran: list[Graph], monkeypatch: pytest.MonkeyPatch, run_command: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(command, "run_flow", lambda _flow, **given: flows.run_experiments(**given))
+    monkeypatch.setattr(command, "run_flow", flows.run_experiments)
     code, out, err = run_command(tmp_path, "reproduce", "table-9", "--no-figures", "--set", "training.steps=3")
     assert (code, err) == (0, "")
     assert len(ran) == 1
@@ -77,7 +77,7 @@ def test_a_failed_piece_is_named_in_its_row_and_at_the_end(
     monkeypatch.setattr(flows, "run_graph", fail)
     monkeypatch.setattr(flows, "get_run_logger", Told)
     monkeypatch.setattr(flows, "publish", lambda *_: None)
-    monkeypatch.setattr(command, "run_flow", lambda _flow, **given: flows.run_experiments(**given))
+    monkeypatch.setattr(command, "run_flow", flows.run_experiments)
     code, out, err = run_command(tmp_path, "reproduce", "table-9", "table-11", "--no-figures")
     assert (code, err) == (1, "error: train table-3/uniform: its loss is nan\n")
     assert "Failed in this run: Uniform: its loss is nan" in out
@@ -96,7 +96,7 @@ def test_what_is_left_when_the_time_is_over_is_the_error(
 
     monkeypatch.setattr(flows, "run_graph", stop)
     monkeypatch.setattr(flows, "get_run_logger", Told)
-    monkeypatch.setattr(command, "run_flow", lambda _flow, **given: flows.run_experiments(**given))
+    monkeypatch.setattr(command, "run_flow", flows.run_experiments)
     code, _, err = run_command(tmp_path, "reproduce", "table-9", "--seconds", "5", "--records", "r.tar.xz")
     assert code == 1
     assert "the time is over: train table-3/uniform left" in err

@@ -1,14 +1,22 @@
-"""From a function with described parameters to a command of cyclopts."""
+"""What all commands share: from a function with described parameters to a command of cyclopts; and what is printed."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Annotated
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from tokenweight.flat import flat
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from tokenweight.reports.model import Report, Style
 
 # Options whose parameter has another name: a word of Python, or a plural.
 _OPTIONS = {
@@ -34,9 +42,66 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             name = _OPTIONS.get(parameter.name, parameter.name).replace("_", "-")
             negative = f"--no-{name}" if parameter.default is True else ()
             shown = parameter.default not in (False, (), None)
-            option = Parameter(f"--{name}", negative=negative, show_default=shown)
+            option = Parameter(f"--{name}", negative=negative, show_default=shown, validator=_not_blank)
             parameter = parameter.replace(annotation=Annotated[parameter.annotation, option])
         described.append(parameter)
     run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
     return run
+
+
+def _not_blank(_type: Any, value: Any) -> None:
+    if value == "":
+        raise ValueError("Give a value, or leave the option out")
+
+
+def show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:
+    """A report's table, and where its files are."""
+    from tokenweight.reports import markdown
+    from tokenweight.reports.writing import styled
+
+    shown = styled(report, style)
+    if as_json:
+        print(shown.model_dump_json(indent=2))
+        return
+    print_markdown(markdown.render(shown))
+    print("", *files.values(), sep="\n")
+
+
+def print_markdown(text: str) -> None:
+    """Markdown as it is in a file or pipe, laid out in a terminal."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        print(text, end="")
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str | None = None, numbers_from: int = 99
+) -> None:
+    """Rows letter by letter; columns from `numbers_from` on are to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", justify="right" if number >= numbers_from else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    Console().print(table)
+
+
+def print_json(content: Any) -> None:
+    """JSON for programs."""
+    print(json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def note(*lines: str) -> None:
+    """Lines beside the result, on stderr."""
+    for line in lines:
+        print(line, file=sys.stderr)

@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tokenweight.commands.command import command
-from tokenweight.commands.showing import print_json, print_table
+from tokenweight.commands.command import command, print_json, print_table
 from tokenweight.embedded import answers, nobody_answers
 from tokenweight.recipes.options import STORE, JsonOption, StoreOption
 
@@ -118,7 +117,7 @@ def _data() -> Iterator[Finding]:
 
     from tokenweight.assets import smoke_base_dir
     from tokenweight.evaluation.ruler.downloads import NAMES, source_file
-    from tokenweight.recipes.scales import scaled
+    from tokenweight.recipes.recipe import scaled
 
     base = smoke_base_dir() / "model.safetensors"
     yield _found("smoke base model", base.is_file(), "shipped", "reinstall the package", "missing")

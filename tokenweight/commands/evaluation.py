@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tokenweight.commands.command import command
-from tokenweight.commands.experiments import make_and_show
-from tokenweight.commands.showing import print_json
+from tokenweight.commands.command import command, print_json
+from tokenweight.commands.reproduce import make_and_show
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench.tasks import FirstLine
 from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from rich.filesize import decimal
 
-from tokenweight.commands.command import command
-from tokenweight.commands.showing import print_json, print_table
+from tokenweight.commands.command import command, print_json, print_table
 from tokenweight.flat import Part
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.store import open_store

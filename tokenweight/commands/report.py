@@ -8,9 +8,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tokenweight.commands.command import command
-from tokenweight.commands.experiments import results_directory
-from tokenweight.commands.showing import note, print_markdown, show
+from tokenweight.commands.command import command, note, print_markdown, show
+from tokenweight.commands.reproduce import results_directory
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest

@@ -1,16 +1,18 @@
-"""The commands `tokenweight reproduce`, and `sweep` for an experiment that is written on the command line."""
+"""The commands that run experiments: `tokenweight reproduce`, `sweep`, `serve`; `evaluate` runs its own by `make_and_show`."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from tokenweight.commands.command import command
-from tokenweight.commands.experiments import make_and_show
-from tokenweight.commands.showing import note
+from tokenweight import embedded
+from tokenweight.commands.command import command, note, show
 from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for
@@ -23,6 +25,13 @@ from tokenweight.recipes.options import (
     ScaleOption,
     SeedsOption,
 )
+
+if TYPE_CHECKING:
+    from tokenweight.flows.pool import Pool
+    from tokenweight.pipeline import Store
+    from tokenweight.planning.experiments import PlannedExperiment
+    from tokenweight.recipes.schema import Execution
+    from tokenweight.tasks.experiments import Written
 
 MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
 
@@ -108,3 +117,82 @@ def sweep(
         plan([text], **given, execution=execution, **choices)
     else:
         reproduce([text], **{**given, **dict(options)}, execution=execution, **choices)
+
+
+@command
+def serve(
+    *,
+    runs: Annotated[int, Field(ge=1, description="Flow runs at the same time")] = 2,
+    take_over: Annotated[
+        bool, Field(description="Take over deployments that another directory or a work pool has")
+    ] = False,
+) -> None:
+    """Register the deployments of prefect.yaml on the Prefect server in use and run them until Ctrl-C."""
+    if find_spec("prefect") is None:
+        raise UserError("prefect: is not installed; run `make install`, or pip install 'tokenweight[flows]'")
+    os.environ["PREFECT_PLUGINS_ENABLED"] = "false"  # ours is for people's own `prefect` commands
+    from tokenweight.flows.server import use_server
+    from tokenweight.flows.serving import serve as serve_deployments
+
+    url, source = use_server()
+    print(f"server: {url.removesuffix('/api')} ({source})", flush=True)
+    serve_deployments(Path.cwd(), url, runs, take_over, partial(print, flush=True))
+
+
+def results_directory(out: Path) -> Path:
+    """Where results go; it need not exist yet."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is not a directory; choose another")
+    return out.expanduser().resolve()
+
+
+def make_and_show(
+    wanted: Sequence[PlannedExperiment],
+    store: Store,
+    options: RunOptions,
+    execution: Callable[[], Execution],
+    *,
+    as_json: bool = False,
+    pool: Pool | None = None,
+) -> None:
+    """Run what the store lacks, all checked before, and print every table, also where others failed.
+
+    `execution` is asked for where something is to be made.
+    """
+    from tokenweight.planning.plan import check_before_running, check_inputs, schedule
+    from tokenweight.tasks.experiments import packed_as_it_goes, write_tables
+
+    out, graphs = results_directory(options.out), [planned.graph for planned in wanted]
+    plans = [schedule(graph, store) for graph in graphs]
+    if all(entry.action == "reuse" for plan in plans for entry in plan):
+        count, names = len({entry.artifact for plan in plans for entry in plan}), ", ".join(one.name for one in wanted)
+        say = note if as_json else print
+        say(f"All {count} artifacts of {names} ({wanted[0].resolved.scale}) are in the store: nothing to run.")
+        with packed_as_it_goes(store.root, options.records):
+            for planned in wanted:
+                show(*write_tables(planned, store, out, options.figures), as_json=as_json)
+        return
+    for graph in graphs:  # what is not there is named first, whatever this machine lacks
+        check_inputs(graph)
+    chosen = execution()
+    check_before_running(graphs, store, chosen)
+    written: dict[str, Written] = {}
+    try:
+        run_flow(wanted=wanted, store=store, execution=chosen, options=options, pool=pool, written=written)
+    finally:
+        for report, files in written.values():
+            show(report, files, as_json=as_json)
+
+
+def run_flow(**parameters: Any) -> None:
+    """Run the flow of planned experiments in this process; its errors are left to the command line."""
+    embedded.prepare()
+    from tokenweight.tasks.forking import warm_up
+
+    warm_up()  # the workers' imports, beside Prefect's and its server's start
+    from tokenweight.flows.console import leave_errors_to_caller
+    from tokenweight.flows.reproduce import run_planned
+
+    leave_errors_to_caller()
+    with embedded.ended_together():
+        run_planned(**parameters)

@@ -11,8 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import Field
 from rich.filesize import decimal
 
-from tokenweight.commands.command import command
-from tokenweight.commands.showing import print_json
+from tokenweight.commands.command import command, print_json
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import write_records

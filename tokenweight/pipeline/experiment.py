@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from tokenweight.pipeline.measures import Measure
 from tokenweight.recipes import Inputs, ResolvedRecipe
 from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.options import MOST_SEEDS
 
 Extreme = Literal["largest", "smallest"]
 _STRICT = ConfigDict(extra="forbid")
@@ -126,7 +127,7 @@ class Described(Frozen, Generic[RowT, ColumnT]):
     paper_lengths_tokens: tuple[int, ...] = PAPER_LENGTHS.ruler  # RULER's, and the labels' short and long
     correlate: tuple[str, str] | None = None  # two columns whose correlation the caption gives
     correlations_printed: tuple[tuple[str, str], ...] = ()  # (name, as printed)
-    seeds: PositiveInt = 1  # runs of each recipe where the user says nothing
+    seeds: int = Field(default=1, ge=1, le=MOST_SEEDS)  # runs of each recipe where the user says nothing
     findings: tuple[Finding, ...] = ()
     figure: Figure | None = None
     compares_corpora: bool = False  # whether one corpus in place of all would leave nothing to compare

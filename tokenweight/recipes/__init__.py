@@ -9,8 +9,8 @@ from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs as Inputs
 from tokenweight.recipes.inputs import apply
 from tokenweight.recipes.recipe import Recipe, Settings, build
-from tokenweight.recipes.scales import names as names
-from tokenweight.recipes.scales import scaled as scaled
+from tokenweight.recipes.recipe import names as names
+from tokenweight.recipes.recipe import scaled as scaled
 from tokenweight.recipes.schema import SCALES as SCALES
 from tokenweight.recipes.schema import Scale
 

@@ -16,8 +16,7 @@ from packaging.version import Version
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.recipe import assignments, one_line, parse
-from tokenweight.recipes.scales import of_scale
+from tokenweight.recipes.recipe import assignments, of_scale, one_line, parse
 from tokenweight.recipes.schema import Execution, Scale, Training
 
 LEAST_DEEPSPEED = "0.19.2"  # before it, bf16 engines round the rotary frequencies

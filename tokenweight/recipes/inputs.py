@@ -12,8 +12,7 @@ from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.files import LISTING_SUFFIX
 from tokenweight.recipes.frozen import Frozen
-from tokenweight.recipes.recipe import Settings, assignments, cite, nested, override, replace
-from tokenweight.recipes.scales import of_scale
+from tokenweight.recipes.recipe import Settings, assignments, cite, nested, of_scale, override, replace
 from tokenweight.recipes.schema import Scale
 
 _STEPS = ("training.steps", "training.sequences_per_step")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from tokenweight.flat import Part
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Backend, Execution, Scale
 
+MOST_SEEDS = 100  # each is planned before the first runs
 AnyModelScale = Literal["paper", "smoke"]
 _EXPERIMENT = (
     "A table or figure of the paper, for example table-3, with its seeds table-3:3; paper: all of them; a YAML file of "
@@ -27,7 +28,11 @@ ScaleOption = Annotated[
 NamedScaleOption = Annotated[Scale, Field(description="smoke: on a CPU in minutes; mini: one GPU; paper: 8 GPUs")]
 SeedsOption = Annotated[
     int | None,
-    Field(ge=1, description="Runs of each recipe, with other training data each. Default: the experiment's own"),
+    Field(
+        ge=1,
+        le=MOST_SEEDS,
+        description="Runs of each recipe, with other training data each. Default: the experiment's own",
+    ),
 ]
 StoreOption = Annotated[Path, Field(description="Directory of the artifacts; finished stages are reused")]
 OutOption = Annotated[Path, Field(description="Directory of the results: <out>/<scale>/<name>.md and so on")]
@@ -69,7 +74,7 @@ class RunOptions(Frozen):
     """Number of models that run in the pool at the same time"""
     seconds: float | None = Field(default=None, gt=0)
     """Seconds after which the run stops in good order, to be resumed. Default: it runs to its end"""
-    records: Path | None = None
+    records: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = None  # a form sends empty text
     """Archive, .tar.xz, that the store's records are packed into every minute and at the end"""
     figures: FiguresOption = True
 
