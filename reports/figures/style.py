@@ -116,9 +116,22 @@ def wrapped(label: str, characters: int = 25) -> str:
     return textwrap.fill(plain(label), characters)
 
 
-def legend_above(figure: Figure, handles: Mapping[str, Any]) -> None:
-    """A legend of the lines by their names, the last on top of the drawing first."""
-    figure.legend(list(handles.values())[::-1], list(handles)[::-1], loc="outside upper center", ncols=3)
+def legend_above(figure: Figure, handles: Mapping[str, Any], *, is_reversed: bool = True) -> None:
+    """A legend of the lines by their names, reversed: the last on top of the drawing first."""
+    order = slice(None, None, -1 if is_reversed else 1)
+    figure.legend(list(handles.values())[order], list(handles)[order], loc="outside upper center", ncols=3)
+
+
+def left_out(lacking: Iterable[tuple[str, str, str]], every: int) -> str:
+    """A sentence on (part of a row and "of", or "" for all of it; row; why it is left out); `every`: rows there are."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for part, row, why in lacking:
+        rows.setdefault((part, why), []).append(row)
+    texts = [
+        f"{part}{'all rows' if len(held) == every > 1 else ', '.join(held)} ({why})"
+        for (part, why), held in rows.items()
+    ]
+    return f"Left out: {'; '.join(texts)}." if texts else ""
 
 
 def footnote(figure: Figure, lines: Iterable[str]) -> None:

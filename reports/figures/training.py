@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,15 +61,12 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
 
     `baseline`: key of the row that the NLL of the others is compared with, step by step, where both read the same batches.
     """
-    from matplotlib.figure import Figure
-
     trainings = _trainings(report, manifest)
     read = {run: read_steps(entry.train, store_root) for run, entry in trainings.items() if entry.train}
     names = {row.key: style.plain(row.name) for row in report.rows}
     rows, seeds = list(dict.fromkeys(row for row, _ in read)), {seed for _, seed in read}
-    figure = Figure(figsize=(style.TEXT_INCHES, 3.5))
-    panels = figure.subplots(2, 3, sharex=True)
-    axes_of = dict(zip(_PLACES, panels.ravel(), strict=False))
+    figure, panels = style.grid(len(_PLACES) + 1, 3, lambda _: 3.5, sharex=True)
+    axes_of = dict(zip(_PLACES, panels, strict=False))
     handles, tables = {}, []
     for (row, seed), steps in read.items():
         if steps.problem:
@@ -91,44 +87,32 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
                     markersize=2.8,
                     markevery=(rows.index(row) * every // len(rows), every),  # those of the lines are beside each other
                 )
-    panels[0, 2].tick_params(labelbottom=True)  # nothing is below it but the legend
+    panels[2].tick_params(labelbottom=True)  # nothing is below it but the legend
     for name, axes in axes_of.items():
         axes.set_title(_TITLES[name], loc="left")
-        axes.set_xlabel("step" if axes in panels[1] else "")
+        axes.set_xlabel("step" if axes in panels[3:] else "")
         if not axes.lines:
             style.say_nothing_to_draw(axes, ["nothing to draw"])
     axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
-    panels[1, 2].set_axis_off()
-    panels[1, 2].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=style.SMALLEST)
+    panels[5].set_axis_off()
+    panels[5].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=style.SMALLEST)
     what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."
     if baseline in names:
         what += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
-    style.footnote(
-        figure, [what, _lacking({run: steps.problem for run, steps in read.items() if steps.problem}, names, seeds)]
+    problems = (
+        (f"seed {seed} of " if len(seeds) > 1 else "", names[row], steps.problem)
+        for (row, seed), steps in read.items()
+        if steps.problem
     )
+    style.footnote(figure, [what, style.left_out(problems, len(rows))])
     header = ["row", "row_label", "recipe", "seed", "step", *_TITLES]
     return Drawing(figure, pd.concat(tables)[header] if tables else pd.DataFrame(columns=header))
-
-
-def _lacking(problems: Mapping[Run, str], names: Mapping[str, str], seeds: set[int]) -> str:
-    by_problem: dict[str, dict[str, list[int]]] = {}  # problem -> row -> its seeds
-    for (row, seed), problem in problems.items():
-        by_problem.setdefault(problem, {}).setdefault(row, []).append(seed)
-    told = []
-    for problem, rows in by_problem.items():
-        some = {
-            row: f" of seed {' and '.join(map(str, of))}" if len(of) < len(seeds) else "" for row, of in rows.items()
-        }
-        told.append(f"{', '.join(names[row] + which for row, which in some.items())} ({problem})")
-    return f"Left out: {'; '.join(told)}." if told else ""
 
 
 def _trainings(report: Report, manifest: Manifest) -> dict[Run, RowEntry]:
     """By row and seed, in the report's order; a training that several rows show, once."""
     order = {row.key: number for number, row in enumerate(report.rows)}
-    shown = sorted((entry for entry in manifest.rows if entry.row in order), key=lambda e: (order[e.row], e.seed))
-    by_address: dict[str, RowEntry] = {}
-    for entry in shown:
-        if entry.train:
-            by_address.setdefault(entry.train.address, entry)
-    return {(entry.row, entry.seed): entry for entry in by_address.values()}
+    entries = [entry for entry in manifest.rows if entry.row in order and entry.train]
+    entries.sort(key=lambda entry: (order[entry.row], entry.seed), reverse=True)
+    first = {entry.train.address: entry for entry in entries if entry.train}
+    return {(entry.row, entry.seed): entry for entry in reversed(first.values())}

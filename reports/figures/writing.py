@@ -13,7 +13,7 @@ from tokenweight.reports.figures import panels, pmi, training
 from tokenweight.reports.figures.style import Draw, render, style
 from tokenweight.reports.model import Report
 
-_OWN: dict[str, Draw] = {"ablation": panels.draw_ablation, "pmi": pmi.draw, "sweep": panels.draw_sweep}
+_OWN: dict[str, Draw] = {"ablation": panels.draw_sweep, "pmi": pmi.draw, "sweep": panels.draw_sweep}
 
 
 def figures_of(manifest: Manifest) -> dict[str, Draw]:
