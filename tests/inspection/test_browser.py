@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.inspection import html
-from tokenweight.inspection.report import report
+from tokenweight.inspection import outputs
+from tokenweight.inspection.outputs import report
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None
@@ -42,7 +42,7 @@ def test_every_token_is_drawn_without_an_error(inspected, nasty_file, tmp_path, 
         if isinstance(values, list):  # as long as a text of 32k tokens and more
             content["tokens"][name] = [*values, *(repeats - 1) * values[1:]]
     count = len(content["tokens"]["id"])
-    document = dumped(html.render(content), tmp_path)
+    document = dumped(outputs.page(content), tmp_path)
     root = re.search(r"<html[^>]*>", document)
     assert root
     assert f'data-drawn="{count}"' in root[0]
@@ -73,7 +73,7 @@ def test_keys_clicks_and_controls_show_the_right_token(inspected, nasty_file, tm
     seen.push(spans[1].className.includes(" n"), document.querySelectorAll(".key:not([hidden])").length);
     document.documentElement.dataset.seen = seen.join("|");
     """
-    page = html.render(content).replace("draw();\ncolour();\n", f"draw();\ncolour();\n{acts}", 1)
+    page = outputs.page(content).replace("draw();\ncolour();\n", f"draw();\ncolour();\n{acts}", 1)
     seen = re.search(r'data-seen="([^"]*)"', dumped(page, tmp_path))
     assert seen
     assert seen[1] == f"12|8|8|{highest}|{weights[highest]:.3f}|Rank 1 of 1|true|1"

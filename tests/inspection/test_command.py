@@ -72,7 +72,7 @@ def test_again_gives_the_same_bytes(run, base_dir, novel_file, tmp_path) -> None
         (["--find", ""], "--find ''"),
         (["--find", "a", "--span", "1:3"], "--span and --find"),
         (["--out", "/dev/null"], "--out /dev/null"),
-        (["--scorer", "nowhere"], "--scorer nowhere: does not exist"),
+        (["--scorer", "nowhere"], "nowhere: no config.json here"),
         (["--seed", "-1"], "--seed"),
     ],
 )
@@ -113,8 +113,8 @@ def test_bad_checkpoints_are_told_in_one_line(run, novel_file, base_dir, tmp_pat
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "half" / name).write_bytes((base_dir / name).read_bytes())
     for checkpoint, message in (
-        ("nowhere", "CHECKPOINT"),
-        (novel_file, "is not a directory"),
+        ("nowhere", "nowhere: no config.json here"),
+        (novel_file, "no config.json here"),
         (tmp_path / "empty", "no config.json"),
         (tmp_path / "half", "the model cannot be loaded"),
     ):

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from tokenweight.corpus.token_texts import SPAN_TOKENS, highest_span
-from tokenweight.inspection import html, latex
-from tokenweight.inspection.report import WEIGHT_BOUNDS, report, weight_level
+from tokenweight.inspection import outputs
+from tokenweight.inspection.outputs import WEIGHT_BOUNDS, report, weight_level
 
 GOLDEN = Path(__file__).parent / "golden"
 NEEDS_LATEX = pytest.mark.skipif(
@@ -138,11 +138,11 @@ class Outline(HTMLParser):
 
 
 def test_the_structure_of_the_page_is_stable(nasty) -> None:
-    check_golden("page-outline.txt", "\n".join(Outline(html.render(nasty)).lines) + "\n")
+    check_golden("page-outline.txt", "\n".join(Outline(outputs.page(nasty)).lines) + "\n")
 
 
 def test_the_page_holds_every_token_and_nothing_of_the_text_acts(nasty, nasty_file) -> None:
-    page = html.render(nasty)
+    page = outputs.page(nasty)
     outline = Outline(page)
     assert len(outline.scripts) == 2
     data = json.loads(outline.scripts[0])
@@ -157,7 +157,7 @@ def test_the_page_holds_every_token_and_nothing_of_the_text_acts(nasty, nasty_fi
 
 
 def test_the_page_needs_nothing_else(nasty) -> None:
-    page = html.render(nasty)
+    page = outputs.page(nasty)
     assert Outline(page).addresses == []
     assert not re.search(r"https?:|url\(|@import|fetch\(|import\(", page)
     assert "default-src 'none'" in page
@@ -182,14 +182,14 @@ def test_weight_one_has_no_colour_and_zero_the_strongest() -> None:
 
 
 def test_table_1_as_latex(table_1) -> None:
-    check_golden("table-1.tex", latex.render(table_1, range(14)))
+    check_golden("table-1.tex", outputs.table(table_1, range(14)))
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0.0, "0.00"), (0.001, r"\textless{}0.01"), (0.006, "0.01"), (12.345, "12.35")]
 )
 def test_numbers_are_printed_as_in_table_1(value, text) -> None:
-    assert latex.number(value) == text
+    assert outputs.nats(value) == text
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_numbers_are_printed_as_in_table_1(value, text) -> None:
     ],
 )
 def test_tokens_in_latex(text, printed) -> None:
-    assert latex.token(text) == printed
+    assert outputs.token(text) == printed
 
 
 def test_the_highest_weight_is_in_the_default_span() -> None:
@@ -224,7 +224,7 @@ def test_the_highest_weight_is_in_the_default_span() -> None:
 @NEEDS_LATEX
 def test_the_table_compiles_by_itself_and_prints_hostile_text(nasty, tmp_path) -> None:
     count = min(nasty["summary"]["tokens"], 104)
-    compiled(latex.render(nasty, range(count)), tmp_path)
+    compiled(outputs.table(nasty, range(count)), tmp_path)
     if shutil.which("pdftotext") is None:
         pytest.skip("NOT CHECKED: pdftotext is missing, the page was not read")
     subprocess.run(["pdftotext", "-layout", "main.pdf"], cwd=tmp_path, check=True, timeout=60)
@@ -236,8 +236,8 @@ def test_the_table_compiles_by_itself_and_prints_hostile_text(nasty, tmp_path) -
 @NEEDS_LATEX
 @pytest.mark.parametrize("options", ["", "twocolumn"])
 def test_the_table_compiles_inside_an_article(table_1, nasty, tmp_path, options) -> None:
-    (tmp_path / "one.tex").write_text(latex.render(table_1, range(14)), encoding="utf-8")
-    (tmp_path / "two.tex").write_text(latex.render(nasty, range(30, 80)), encoding="utf-8")
+    (tmp_path / "one.tex").write_text(outputs.table(table_1, range(14)), encoding="utf-8")
+    (tmp_path / "two.tex").write_text(outputs.table(nasty, range(30, 80)), encoding="utf-8")
     article = rf"""\documentclass[{options}]{{article}}
 \usepackage[T1]{{fontenc}}
 \usepackage{{graphicx,xcolor}}
@@ -256,7 +256,7 @@ Before.
 
 @NEEDS_LATEX
 def test_every_character_that_is_left_as_it_is_compiles(tmp_path) -> None:
-    kept = [chr(code) for code in range(0x20, 0x3000) if latex.escape(chr(code)) == chr(code)]
+    kept = [chr(code) for code in range(0x20, 0x3000) if outputs.escape(chr(code)) == chr(code)]
     body = "\n".join(f"{character}x" for character in kept)
     head = "\\documentclass{article}\\usepackage[T1]{fontenc}\\begin{document}\n"
     compiled(f"{head}{body}\n\\end{{document}}\n", tmp_path)

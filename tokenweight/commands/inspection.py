@@ -28,17 +28,16 @@ def inspect_text(
     """Every token's losses and weight."""
     from tokenweight.corpus.token_texts import highest_span
     from tokenweight.files import check_writable, write_files
-    from tokenweight.inspection import html, latex
     from tokenweight.inspection.compute import prepare, score
-    from tokenweight.inspection.report import in_words, report
+    from tokenweight.inspection.outputs import in_words, page, report, table
 
     check_writable("--out", out)
     inspection = score(prepare(checkpoint, text, options))
     span = inspection.span or highest_span(inspection.weights)
     content = report(inspection)
     files = {
-        out / "inspection.html": html.render(content),
-        out / "span.tex": latex.render(content, span),
+        out / "inspection.html": page(content),
+        out / "span.tex": table(content, span),
         out / "inspection.json": json.dumps(content, ensure_ascii=False) + "\n",
     }
     write_files(files, f"--out {out}", "another")

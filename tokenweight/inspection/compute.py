@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from tokenweight.context.extend import load_config
 from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text
 from tokenweight.errors import StageError, UserError
-from tokenweight.inspection.request import Options, check_directory, chosen_span, read_text
-from tokenweight.recipes.schema import Weighting
+from tokenweight.inspection.request import Options, chosen_span, read_text
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
 from tokenweight.training.scoring import windows_per_batch
-from tokenweight.weighting.head import model_nll, model_nll_and_entropy
-from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
 FloatArray = NDArray[np.float32]
@@ -34,7 +32,6 @@ class Inspection:
     checkpoint: Path
     text: Path
     options: Options
-    weighting: Weighting
     tokens: Tokens
     span: range | None  # of the LaTeX table; None: around the largest weight
     plan: WindowPlan
@@ -56,11 +53,9 @@ class Inspection:
 
 def prepare(checkpoint: Path, text: Path, options: Options) -> Inspection:
     """Read and check everything that can be wrong with the input; loads no weights. UserError in one line."""
-    weighting, scorer = options.weighting, options.scorer
+    scorer = options.scorer
+    _ = options.weighting  # raises what is wrong with it
     content = read_text(text)
-    check_directory("CHECKPOINT", checkpoint)
-    if scorer:
-        check_directory("--scorer", scorer)
     config = load_config(checkpoint)
     scorer_config = load_config(scorer) if scorer else None
     tokenizer = load_tokenizer(checkpoint)
@@ -81,7 +76,6 @@ def prepare(checkpoint: Path, text: Path, options: Options) -> Inspection:
         checkpoint=checkpoint,
         text=text,
         options=options,
-        weighting=weighting,
         tokens=tokens,
         span=chosen_span(tokens, options),
         plan=_plan(options, len(tokens.ids), scorer_config),
@@ -92,22 +86,12 @@ def prepare(checkpoint: Path, text: Path, options: Options) -> Inspection:
 
 
 def score(inspection: Inspection) -> Inspection:
-    """Score the tokens with long and short context, and weight them; UserError where a model cannot be loaded."""
-    options, weighting, plan = inspection.options, inspection.weighting, inspection.plan
+    """Score the tokens as a training step does; UserError where a model cannot be loaded."""
+    options, weighting, plan = inspection.options, inspection.options.weighting, inspection.plan
     token_ids = torch.tensor([inspection.tokens.ids], device=inspection.device)
-    # 1. Long context.
-    model = _load(inspection.checkpoint, inspection)
-    entropy = None
-    with torch.no_grad():
-        if weighting.score == "mile":
-            long_nll, entropy = model_nll_and_entropy(model, token_ids)
-        else:
-            long_nll = model_nll(model, token_ids)
-    # 2. Short context: the scorer's, or the model's own.
-    if options.scorer:
-        del model
-        model = _load(options.scorer, inspection)
-    own_first_window = not options.scorer or weighting.score == "long_ce"  # as in training
+    # 1. Short context: the scorer's, or the model's own.
+    model = _load(options.scorer or inspection.checkpoint, inspection)
+    own_first_window = not options.scorer or weighting.score == "long_ce"
     short_nll = score_windows(
         model,
         token_ids,
@@ -116,17 +100,27 @@ def score(inspection: Inspection) -> Inspection:
         windows_per_batch=windows_per_batch(plan, 1),
         first_window=not own_first_window,
     )
-    if own_first_window:
-        short_nll = plan.with_own_context(short_nll, long_nll)
-    # 3. Weights.
+    # 2. Long context, and weights.
+    if options.scorer:
+        del model
+        model = _load(inspection.checkpoint, inspection)
     try:
-        weights = token_weights(
-            long_nll, short_nll, weighting, sequence_ids=[0], seed=options.seed, long_entropy=entropy
-        )
+        with torch.no_grad():
+            step = weighted_step(
+                model,
+                token_ids,
+                weighting,
+                sequence_ids=[0],
+                seed=options.seed,
+                short_nll=short_nll,
+                own_first_window=plan if own_first_window else None,
+            )
     except FloatingPointError as error:
         raise StageError(f"{error} for this text; the checkpoint may be damaged") from None
+    if own_first_window:
+        short_nll = plan.with_own_context(short_nll, step.nll)
     inspection.long_nll, inspection.short_nll, inspection.weights = (
-        values[0].cpu().numpy() for values in (long_nll, short_nll, weights)
+        values[0].cpu().numpy() for values in (step.nll, short_nll, step.weights)
     )
     return inspection
 

@@ -102,13 +102,6 @@ def read_text(path: Path) -> str:
     return text
 
 
-def check_directory(name: str, path: Path) -> None:
-    """UserError unless `path`, given as `name`, is a directory."""
-    if not path.is_dir():
-        problem = "is not a directory" if path.exists() else "does not exist"
-        raise UserError(f"{name} {path}: {problem}; give a checkpoint directory of transformers")
-
-
 def chosen_span(tokens: Tokens, options: Options) -> range | None:
     """The tokens of --span, half-open, or around the first place of --find; None where neither is given."""
     n_tokens, text, find = len(tokens.ids), options.span, options.find

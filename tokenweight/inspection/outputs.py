@@ -1,9 +1,11 @@
-"""What an inspection says, as plain data: settings, summary and one array per quantity; the content of all outputs."""
+"""What an inspection writes: its numbers as plain data, and from these one page and a LaTeX table in the form of Table 1."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+import unicodedata
 from bisect import bisect_left
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,22 @@ import numpy as np
 
 from tokenweight.context.checkpoint_files import checkpoint_sha256
 from tokenweight.inspection.compute import FloatArray, Inspection
+from tokenweight.latex import environment, printed
 from tokenweight.pipeline.environment import package_versions
+from tokenweight.webpage import page_environment, script_json
+
+TOKENS_PER_BLOCK = 13  # columns of Table 1
+# Levels and colours of weights and NLLs, the same in the page and in the LaTeX table. Above 1 is a bluish green and below
+# 1 a pale vermilion: two hues that readers with any colour vision deficiency tell apart. In grey, darker is farther from
+# 1, and what is above 1 is underlined too, thicker with the weight. A level is how many of the bounds (NLLs: of nats) a
+# value exceeds.
+PALETTE: dict[str, Any] = json.loads((Path(__file__).parent / "palette.json").read_text(encoding="utf-8"))
+WEIGHT_BOUNDS: list[float] = PALETTE["bounds"]["weight"]
+
+_NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where the package is not installed
+_MARKS = {"\n": r"$\hookleftarrow$", "\t": r"$\rightarrow$", "'": r"\textquotesingle{}", "’": "’"}
+_LIGATURES = re.compile(r"(?<=-)(?=-)|(?<=,)(?=,)")  # -- would print as a dash, ,, as a quotation mark
+_REST_OF_A_CHARACTER = r"$\triangleleft$"
 
 
 def report(inspection: Inspection) -> dict[str, Any]:
@@ -40,7 +57,7 @@ def report(inspection: Inspection) -> dict[str, Any]:
             "short_tokens": plan.short_tokens,
             "stride_tokens": plan.stride_tokens,
             "windows": len(plan.starts),
-            "weighting": inspection.weighting.model_dump(mode="json", by_alias=True),
+            "weighting": options.weighting.model_dump(mode="json", by_alias=True),
             "seed": options.seed,
             "precision": str(inspection.precision).removeprefix("torch."),
             "device": inspection.device.type,
@@ -86,14 +103,6 @@ def _shortest(values: FloatArray) -> list[float | None]:
     return [None, *(float(str(value)) for value in values)]
 
 
-# Levels and colours of weights and NLLs, the same in the page and in the LaTeX table. Above 1 is a bluish green and below
-# 1 a pale vermilion: two hues that readers with any colour vision deficiency tell apart. In grey, darker is farther from
-# 1, and what is above 1 is underlined too, thicker with the weight. A level is how many of the bounds (NLLs: of nats) a
-# value exceeds.
-PALETTE: dict[str, Any] = json.loads((Path(__file__).parent / "palette.json").read_text(encoding="utf-8"))
-WEIGHT_BOUNDS: list[float] = PALETTE["bounds"]["weight"]
-
-
 def weight_level(weight: float) -> int:
     """-6 to -1 below weight 1, 0 at 1, 1 to 6 above, in equal ratios on both sides."""
     if weight >= 1:
@@ -116,3 +125,76 @@ def in_words(content: dict[str, Any]) -> dict[str, str]:
         f"one every {settings['stride_tokens']:,}",
         "weighting": "uniform" if uniform else ", ".join(words),
     }
+
+
+def page(content: dict[str, Any]) -> str:
+    """The page of an inspection's report: no network, no other file.
+
+    Its script reads one array per quantity, rounded to what it shows.
+    """
+    tokens, versions = content["tokens"], content["versions"]
+    data = {
+        "text": tokens["text"],
+        "added": tokens["added"],
+        "long": [None if value is None else round(value, 4) for value in tokens["long_nll"]],
+        "short": [None if value is None else round(value, 4) for value in tokens["short_nll"]],
+        "weight": [None if value is None else float(f"{value:.4g}") for value in tokens["weight"]],
+        "context": tokens["short_context_tokens"],
+        "bounds": PALETTE["bounds"],
+    }
+    return (
+        page_environment(Path(__file__).parent)
+        .get_template("page.html.jinja")
+        .render(
+            content=content,
+            data=script_json(data),
+            palette=PALETTE,
+            versions=", ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions),
+            **in_words(content),
+        )
+    )
+
+
+def table(content: dict[str, Any], span: range) -> str:
+    """The tokens in `span` (of an inspection's report) in LaTeX: a document by itself, or to `\\input` in one."""
+    tokens = content["tokens"]
+    templates = environment(Path(__file__).parent)
+    templates.filters |= {"tex": escape, "nats": nats, "box": _box}
+    return templates.get_template("span.tex.jinja").render(
+        blocks=[span[first : first + TOKENS_PER_BLOCK] for first in range(0, len(span), TOKENS_PER_BLOCK)],
+        shown=[escape(tokens["added"].get(str(index), "")) or token(text) for index, text in enumerate(tokens["text"])],
+        palette=PALETTE["light"],
+        first=span.start,
+        last=span.stop - 1,
+        content=content,
+        **in_words(content),
+    )
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX prints as it is, line breaks and tabs as marks; other characters as their code point."""
+    characters = (
+        _MARKS.get(character) or printed(character) or rf"{{\scriptsize U+{ord(character):04X}}}"
+        for character in unicodedata.normalize("NFC", text)
+    )
+    return _LIGATURES.sub("{}", "".join(characters))
+
+
+def token(text: str) -> str:
+    """A token for a cell: without the space that begins it, as in Table 1, unless there is nothing else."""
+    if not text:
+        return _REST_OF_A_CHARACTER
+    return escape(text.removeprefix(" ")) or r"\textvisiblespace{}"
+
+
+def nats(value: float | None) -> str:
+    """The size of a number of nats with two decimals as Table 1 has them; what would round to nothing is "<0.01"."""
+    if value is None:
+        return "--"
+    return r"\textless{}0.01" if 0 < abs(value) < 0.005 else f"{abs(value):.2f}"
+
+
+def _box(text: str, weight: float | None) -> str:
+    """Text on the colour of a weight."""
+    level = 0 if weight is None else weight_level(weight)
+    return rf"\colorbox{{tw{'Above' if level > 0 else 'Below'}{abs(level)}}}{{{text}}}" if level else text
