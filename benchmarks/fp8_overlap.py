@@ -27,8 +27,7 @@ from torch import Tensor
 from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
 from tokenweight.corpus.chunking import chunk
-from tokenweight.fp8 import check_fp8, fp8_linears
-from tokenweight.fp8.scoring import MINIMUM_OVERLAP, top_kappa_overlap
+from tokenweight.fp8 import MINIMUM_OVERLAP, check_fp8, fp8_linears, top_kappa_overlap
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Extension, NovelCorpus, Weighting
 from tokenweight.training.activations import attention_kernels

@@ -161,7 +161,7 @@ def draw_categories(report: Report, columns: Sequence[str], baseline: str | None
     return _drawing(figure, report, columns, plotted, about)
 
 
-def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, Sequence[str]], places: Mapping[str, Any]) -> Handles:
+def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> Handles:
     handles: Handles = {}
     for number, (name, rows) in enumerate(series.items()):
         looks = style.OURS if len(series) == 1 else style.look(number) | {"markersize": 3.5}
@@ -175,7 +175,7 @@ def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, Sequence[str]],
     return handles
 
 
-def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, Sequence[str]], places: Mapping[str, Any]) -> Handles:
+def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> Handles:
     """A group of bars for each category, one of each series."""
     categories = list(dict.fromkeys(shown(value) for value in places.values()))
     width = _BARS / len(series)

@@ -12,8 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalL
 from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
 from tokenweight.fp8 import linears as fp8
+from tokenweight.fp8 import top_kappa_overlap
 from tokenweight.fp8.linears import E4M3, check_fp8, fp8_linears, round_to_fp8
-from tokenweight.fp8.scoring import top_kappa_overlap
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Scorer, Weighting
 from tokenweight.training.models import load_model
@@ -193,7 +193,7 @@ def first_step(request):
 
 @pytest.mark.parametrize("weighting", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_the_first_step_trains_with_fp8_scores_and_says_the_overlap(make_request, monkeypatch, tmp_path, weighting):
-    monkeypatch.setattr("tokenweight.fp8.scoring.MINIMUM_OVERLAP", 0.3)
+    monkeypatch.setattr("tokenweight.fp8.MINIMUM_OVERLAP", 0.3)
     request = make_request(weighting=weighting, scorer=FP8)
     said = []
     summary = train(request, tmp_path, CPU, lambda *args: said.append(args[2]))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import tokenweight.authors_compat as authors
-from tokenweight.fp8.scoring import choosing_weighting, top_kappa_overlap
+from tokenweight.fp8 import choosing_weighting, top_kappa_overlap
 from tokenweight.recipes.schema import Weighting
 
 SPARSE = Weighting(postprocessing="sparse", kappa=0.2)

@@ -1,16 +1,15 @@
 """Scoring with float8 products: the linear layers of a model's blocks in e4m3, at up to twice the speed of bf16.
 
 Scores only rank and weigh tokens, so the scoring pass can bear rounding that training could not. How much the ranking
-bears is measured in every run (tokenweight.fp8.scoring).
+bears is measured in every run (tokenweight.fp8.Fp8Scoring).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -47,12 +46,16 @@ def fp8_linears(model: nn.Module, *, fast_accumulation: bool = False) -> Iterato
     the head (a TokenNLLHead, no plain nn.Linear) and layers with a side that is no multiple of 16 stay as they are.
     Weights are rounded inside `forward`, the only place where ZeRO-3 has them. Everything is as it was afterwards.
     """
-    last_input = _LastInput()
-    layers = {name: module for name, module in model.named_modules() if type(module) is nn.Linear and _fits(module)}
+    rounded_input = _rounding_once()
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if type(module) is nn.Linear and not (module.in_features % SIDE_MULTIPLE or module.out_features % SIDE_MULTIPLE)
+    }
     before = {name: module.__dict__.get("forward") for name, module in layers.items()}
 
     def forward(self: nn.Linear, x: Tensor) -> Tensor:
-        return _fp8_linear(x, self.weight, self.bias, last_input, fast_accumulation)
+        return _fp8_linear(x, self.weight, self.bias, rounded_input, fast_accumulation)
 
     try:
         for module in layers.values():
@@ -65,19 +68,19 @@ def fp8_linears(model: nn.Module, *, fast_accumulation: bool = False) -> Iterato
                 module.__dict__["forward"] = before[name]
 
 
-def _fits(layer: nn.Linear) -> bool:
-    return layer.in_features % SIDE_MULTIPLE == 0 and layer.out_features % SIDE_MULTIPLE == 0
-
-
 def _fp8_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, last_input: _LastInput, fast_accumulation: bool
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    rounded_input: Callable[[Tensor], Rounded],
+    fast_accumulation: bool,
 ) -> Tensor:
     """x [..., K], weight [N, K], bias [N] -> [..., N] in x's precision, or autocast's where it is on."""
     if torch.is_grad_enabled():
         raise RuntimeError("float8 products have no gradient: use fp8_linears under torch.no_grad()")
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    left, right = last_input.rounded(x), round_to_fp8(weight)
+    left, right = rounded_input(x), round_to_fp8(weight)
     # GPUs add a bias inside the product where it comes out in bf16, and refuse one where it comes out in fp32.
     inside = bias.to(dtype) if bias is not None and dtype == torch.bfloat16 else None
     product = torch._scaled_mm(
@@ -94,8 +97,7 @@ def _fp8_linear(
     return product.view(*x.shape[:-1], -1)
 
 
-@dataclass(frozen=True)
-class Rounded:
+class Rounded(NamedTuple):
     """A tensor as values (float8 e4m3) times scale (fp32, one number)."""
 
     values: Tensor
@@ -123,17 +125,18 @@ def _cast(x: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:
 _compiled_cast = torch.compile(_cast, dynamic=True)
 
 
-class _LastInput:
-    """Rounds inputs, the last one once only: queries, keys and values read the same, and so do gate and up."""
+def _rounding_once() -> Callable[[Tensor], Rounded]:
+    """:func:`round_to_fp8` that knows its last input again: queries, keys and values read the same, gate and up too.
 
-    def __init__(self) -> None:
-        self.key: tuple[Any, ...] | None = None
-        self.tensor: Tensor | None = None  # held, so that its memory, and with it the key, is not used again
-        self.result: Rounded | None = None
+    By memory and version: ZeRO-3's hooks hand each layer its own view of it.
+    """
+    last: tuple[Any, Tensor, Rounded] | None = None  # holds the tensor, so that its memory, and the key, stay its own
 
-    def rounded(self, x: Tensor) -> Rounded:
-        """`x` in float8. Known again by memory and version: ZeRO-3's hooks hand each layer its own view of it."""
+    def rounded(x: Tensor) -> Rounded:
+        nonlocal last
         key = (x.data_ptr(), x.shape, x.stride(), x.dtype, x._version)
-        if key != self.key or self.result is None:
-            self.key, self.tensor, self.result = key, x, round_to_fp8(x)
-        return self.result
+        if last is None or last[0] != key:
+            last = key, x, round_to_fp8(x)
+        return last[2]
+
+    return rounded
