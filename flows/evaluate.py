@@ -15,7 +15,7 @@ from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
-from tokenweight.tasks.models import chosen_benchmarks, find_models, lacks_anything, plan_models
+from tokenweight.tasks.models import plan_models
 
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi"]
 Length = Annotated[int, Field(gt=1)]
@@ -42,9 +42,7 @@ def evaluate(
 ) -> dict[str, str]:
     """Run the paper's evaluation on any causal language models and write one table; what is in the store is reused."""
     place = open_store(options.store)
-    chosen = chosen_benchmarks(",".join(benchmarks) if benchmarks else None, how.backend)
-    lengths = tuple(sorted(set(lengths_tokens or ())))
-    planned = plan_models(find_models(models, how), how, inputs, place, benchmarks=chosen, lengths_tokens=lengths)
-    runs = lacks_anything(planned, place)
+    lengths = ",".join(map(str, lengths_tokens or ())) or None
+    planned, runs = plan_models(models, how, inputs, place, ",".join(benchmarks or ()) or None, lengths)
     execution = evaluation_execution(how) if runs else default_execution(how.scale)
     return paths_of(run_experiments([planned], place, execution, options))[planned.name]

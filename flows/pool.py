@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Cancelling
 
-from tokenweight.errors import StageError, UserError
+from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment
 from tokenweight.reports.targets import TARGETS
@@ -49,12 +50,9 @@ class Pool(NamedTuple):
 def _reason(state: State[Any] | None) -> str:
     """The state's message without what Prefect puts before an error's own."""
     if state is None:
-        return "no state"
+        return "its flow run was deleted"
     message = " ".join((state.message or f"ended as {state.name}").split())
-    message = message.removeprefix("Flow run encountered an exception: ")
-    for kind in (StageError, UserError):
-        message = message.removeprefix(f"{kind.__name__}: ")
-    return message
+    return re.sub(r"^Flow run encountered an exception: ((Stage|User)Error: )?", "", message)
 
 
 def run_in_pool(planned: PlannedExperiment, store: Store, pool: Pool) -> dict[str, str]:
@@ -112,17 +110,17 @@ def _run(client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], pool:
             running[begun.get(label) or _submit(deployment, label, pool.parameters)] = label
         time.sleep(POLL_SECONDS)
         chosen = FlowRunFilter.model_validate({"id": {"any_": list(running)}})
-        seen = {run.id: run for run in client.read_flow_runs(flow_run_filter=chosen)}
+        seen = {run.id: run.state for run in client.read_flow_runs(flow_run_filter=chosen)}
         for run_id, label in list(running.items()):
-            run = seen.get(run_id)
-            if run is not None and not _is_over(run):
+            state = seen.get(run_id)
+            if run_id in seen and not _is_over(state):
                 continue
             del running[run_id]
-            if run is None or run.state is None or not run.state.is_completed():
-                failed[label] = _reason(run.state) if run else "its flow run was deleted"
-                logger.error("%s failed: %s", label, failed[label])
-            else:
+            if state and state.is_completed():
                 logger.info("%s: finished, %d to go", label, len(waiting) + len(running))
+            else:
+                failed[label] = _reason(state)
+                logger.error("%s failed: %s", label, failed[label])
     return failed
 
 
@@ -139,8 +137,7 @@ def _submit(deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
     return run.id
 
 
-def _is_over(run: FlowRun) -> bool:
-    state = run.state
+def _is_over(state: State[Any] | None) -> bool:
     if state is None or not state.is_final():
         return False
     return not state.is_crashed() or (datetime.now(UTC) - state.timestamp).total_seconds() > CRASH_SECONDS

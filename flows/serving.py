@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 
 class Schedule(BaseModel):
-    """A schedule of the file; `active`: of a new one, which `{{ schedule.active }}` leaves paused (flows/schedules.py)."""
+    """A schedule of the file; `active`: of a new one, which `{{ schedule.active }}` leaves paused (:func:`paused_at_first`)."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -207,3 +207,18 @@ def settle(client: SyncPrefectClient, deployments: set[UUID], say: Say) -> None:
             kind, more = (Cancelled, "") if run.state and run.state.is_cancelling() else (Crashed, again)
             client.set_flow_run_state(run.id, kind(message=f"its process has ended{more}"), force=True)
             say(f"run {run.name}: {kind.__name__.lower()}, its process has ended{more}")
+
+
+async def paused_at_first(deployment: str) -> dict[str, bool]:
+    """A build step of prefect.yaml for `prefect deploy`: schedules that cost compute start paused, and stay as people set them.
+
+    A schedule without `active` would be active at once; `active: false` would pause again, at each deploy, what somebody has
+    resumed. So `active: "{{ schedule.active }}"` is filled in by this step: false where the server has no such
+    FLOW/DEPLOYMENT yet, left out afterwards.
+    """
+    async with get_client() as client:
+        try:
+            await client.read_deployment_by_name(deployment)
+        except ObjectNotFound:
+            return {"active": False}
+    return {}

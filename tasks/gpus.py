@@ -19,8 +19,8 @@ from typing import IO
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.forking import start
 from tokenweight.tasks.pieces import LONG, ON_GPUS
+from tokenweight.tasks.worker import start
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOCKS = "TOKENWEIGHT_GPU_LOCKS"  # another directory for the lock files

@@ -19,20 +19,16 @@ from tokenweight.recipes.schema import Backend
 from tokenweight.reports.targets.find import find_experiments
 from tokenweight.reports.targets.typed import models_experiment
 
-OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")
-DEFAULT = OFFERED[:-1]  # pmi reads whole documents twice, for no table: on request
-
 
 def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
     """Comma-separated names in the benchmarks' own order, the same for all runs. UserError for others.
 
-    None: all but pmi, as far as the backend runs them.
+    None: all as far as the backend runs them, but pmi, which reads whole documents twice, for no table.
     """
-    if text is None:
-        return tuple(
-            name for name in BENCHMARKS if name in DEFAULT and (backend == "hf" or not BENCHMARKS[name].one_pass)
-        )
-    return chosen_names("--benchmarks", text, [name for name in BENCHMARKS if name in OFFERED])
+    offered = [name for name in BENCHMARKS if name in ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")]
+    if text is not None:
+        return chosen_names("--benchmarks", text, offered)
+    return tuple(name for name in offered if name != "pmi" and (backend == "hf" or not BENCHMARKS[name].one_pass))
 
 
 def chosen_lengths(text: str | None) -> tuple[int, ...]:
@@ -45,55 +41,34 @@ def chosen_lengths(text: str | None) -> tuple[int, ...]:
     return tuple(sorted({int(piece) for piece in pieces}))
 
 
-def find_models(names: Sequence[str], how: ModelOptions) -> list[ModelSpec]:
-    """The models by name. Raises UserError for one that cannot be evaluated."""
+def plan_models(
+    names: Sequence[str], how: ModelOptions, inputs: Inputs, store: Store, benchmarks: str | None, lengths: str | None
+) -> tuple[PlannedExperiment, bool]:
+    """The evaluation of models by name, planned, and whether anything of it is to be made.
+
+    Raises:
+        UserError: a model cannot be evaluated or is given twice, it cannot read the lengths, or the backend or data are
+        missing; all data that is missing is named.
+    """
+    chosen, lengths_tokens = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
-    return [find(name, how.revision or None, how.context_tokens) for name in names]
-
-
-def plan_models(
-    models: Sequence[ModelSpec],
-    how: ModelOptions,
-    inputs: Inputs,
-    store: Store,
-    *,
-    benchmarks: Sequence[str],
-    lengths_tokens: tuple[int, ...] = (),
-) -> PlannedExperiment:
-    """Their evaluation, planned.
-
-    Raises:
-        UserError: a model is given twice, or lengths that one cannot read.
-    """
+    models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])
     if how.tensor_parallel > 1 and how.backend == "hf":
         raise UserError(f"--tensor-parallel {how.tensor_parallel}: belongs to --backend vllm; leave it out")
-    labelled = _labelled(models)
-    user = models_experiment(
-        {label: model.name for label, model in labelled.items()}, benchmarks, lengths_tokens=lengths_tokens,
-        limit=how.limit, backend=how.backend,
-    )  # fmt: skip
-    bases = {model.name: model.base for model in models}
-    (resolved,), _ = find_experiments([user], how.scale, inputs, bases=bases)
-    return plan_experiment(resolved, store)
-
-
-def lacks_anything(planned: PlannedExperiment, store: Store) -> bool:
-    """Whether something is to be evaluated.
-
-    Raises:
-        UserError: it cannot be, for the backend or data is missing; all data that is missing is named.
-    """
+    by_label = {label: model.name for label, model in models.items()}
+    spec = models_experiment(by_label, chosen, lengths_tokens=lengths_tokens, limit=how.limit, backend=how.backend)
+    bases = {model.name: model.base for model in models.values()}
+    (resolved,), _ = find_experiments([spec], how.scale, inputs, bases=bases)
+    planned = plan_experiment(resolved, store)
     stages = [entry.artifact.stage for entry in schedule(planned.graph, store) if entry.action != "reuse"]
-    if not stages:
-        return False
-    evaluation = planned.resolved.loaded[0].recipe.evaluation
-    check_backend(evaluation.backend)
-    benchmarks = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
-    missing = [*shortened(planned.graph.missing), *unreachable(benchmarks, evaluation)]
-    if missing:
-        raise UserError("missing: " + "; ".join(missing))
-    return True
+    if stages:
+        check_backend(how.backend)
+        asked = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
+        missing = [*shortened(planned.graph.missing), *unreachable(asked, resolved.loaded[0].recipe.evaluation)]
+        if missing:
+            raise UserError("missing: " + "; ".join(missing))
+    return planned, bool(stages)
 
 
 def _labelled(models: Sequence[ModelSpec]) -> dict[str, ModelSpec]:

@@ -1,4 +1,4 @@
-"""Imported by the process that all workers are forked from, which has loaded what is heavy before (tasks/forking.py)."""
+"""Imported by the process that all workers are forked from, which has loaded what is heavy before (tasks/worker.py)."""
 
 from __future__ import annotations
 

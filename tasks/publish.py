@@ -1,17 +1,29 @@
-"""Tables and figures as Prefect artifacts: copies for people who look at a server. The files and records are the truth."""
+"""What people see who look at a server: the progress of long stages, tables and figures, as Prefect artifacts.
+
+They are copies: the files and records are the truth.
+"""
 
 from __future__ import annotations
 
+import contextvars
+import logging
 import re
+import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
-from prefect.artifacts import create_markdown_artifact
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.logging import get_run_logger
 from prefect.settings import get_current_settings
 
 from tokenweight.pipeline import Identity, Store
+from tokenweight.progress import Progress
 
+INTERVAL_SECONDS = 10.0
 LARGEST_PICTURE_BYTES = 500_000  # it is kept in the server's database; a larger one is only linked
 
 
@@ -53,3 +65,69 @@ def _picture(path: Path) -> list[str]:
     if len(content) > LARGEST_PICTURE_BYTES:
         return head
     return [*head, f"![{path.stem}](data:image/png;base64,{b64encode(content).decode()})", ""]
+
+
+@contextmanager
+def progress_of(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
+    """A Progress for the current task run: at most a line and an update every 10 s, nothing of what ends before.
+
+    The embedded server of a run without one gets no artifact: it ends with the run, and nobody looks at it.
+    """
+    bar, logger, last = _Bar(label, shown=has_server()), get_run_logger(), clock()
+    began: dict[str, tuple[float, float]] = {}  # when each count first came, and what it was: not 0 in a resumed stage
+
+    def report(done: float, total: int, what: str) -> None:
+        nonlocal last
+        now = clock()
+        start, before = began.setdefault(what.partition(":")[0], (now, done))
+        if now - last < INTERVAL_SECONDS or total <= 0:
+            return
+        last = now
+        text = f"{int(done)} of {total} {what}"
+        if not what.endswith(" left") and before < done < total:
+            seconds = (now - start) / (done - before) * (total - done)
+            text += f", about {seconds:.0f} s left" if seconds < 600 else f", about {seconds / 60:.0f} min left"
+        logger.info("%s", text)
+        bar.show(100.0 * min(done, total) / total, text)
+
+    try:
+        yield report
+        bar.fill()
+    finally:
+        bar.sender.shutdown(wait=False)
+
+
+class _Bar:
+    """A progress artifact, written by a thread of its own: a server that is away neither stops nor ends a stage.
+
+    What comes while an update is on its way is dropped; the next one tells more.
+    """
+
+    def __init__(self, label: str, *, shown: bool) -> None:
+        self.sender = ThreadPoolExecutor(1, thread_name_prefix="progress")
+        self._label, self._shown = label, shown
+        self._artifact: UUID | None = None
+        self._sent: Future[None] | None = None
+
+    def show(self, percent: float, text: str) -> None:
+        """Create or update it, unless the last update is still on its way."""
+        if self._shown and (self._sent is None or self._sent.done()):
+            # Prefect takes the run that an artifact belongs to from its context
+            self._sent = self.sender.submit(contextvars.copy_context().run, self._write, percent, text)
+
+    def fill(self) -> None:
+        """Full, where it was shown at all."""
+        if self._sent is not None:
+            wait([self._sent], INTERVAL_SECONDS)
+            self.show(100.0, "done")
+            wait([self._sent], INTERVAL_SECONDS)
+
+    def _write(self, percent: float, text: str) -> None:
+        description = f"{self._label}: {text}"
+        try:
+            if self._artifact:
+                update_progress_artifact(self._artifact, percent, description=description)
+            else:
+                self._artifact = create_progress_artifact(percent, description=description)  # type: ignore[assignment]
+        except Exception as error:  # whatever a server or its proxy answers, a stage goes on
+            logging.getLogger(__name__).debug("no progress shown: %s", error)

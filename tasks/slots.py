@@ -20,10 +20,9 @@ from tokenweight.pipeline.store import Note
 from tokenweight.processes import kill
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.forking import start
 from tokenweight.tasks.gpus import VISIBLE
 from tokenweight.tasks.pieces import ModelKey, Piece
-from tokenweight.tasks.worker import OutOfMemory, work
+from tokenweight.tasks.worker import OutOfMemory, start, work
 from tokenweight.training.stopping import GRACE_SECONDS
 
 _LATE_SECONDS = 60.0  # behind a stage's own deadline, at which a launched one saves its step

@@ -16,7 +16,7 @@ from prefect.states import Cancelled, Completed
 
 from tokenweight.pipeline.store import Note
 from tokenweight.progress import Progress
-from tokenweight.tasks.progress import progress_of
+from tokenweight.tasks.publish import progress_of
 from tokenweight.tasks.slots import Interrupted
 from tokenweight.tasks.worker import OutOfMemory
 from tokenweight.training.stopping import VARIABLE, Stopped

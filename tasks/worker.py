@@ -1,18 +1,26 @@
-"""The process behind a slot: it makes one piece after the other, and keeps the last model that it evaluated."""
+"""The process behind a slot: it makes one piece after the other, and keeps the last model that it evaluated.
+
+It is forked from one that has imported torch and our stages, so that it is there at once and shares its memory. Importing
+must start no thread that works, no CUDA and no OpenMP team: these do not survive a fork.
+"""
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -22,14 +30,51 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.processes import call_at_signals, end_with_parent, kill
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.pieces import ModelKey, model_key
+from tokenweight.tasks.pieces import ModelKey, make_piece, model_key
 from tokenweight.training.stopping import stop_all
 
 PROGRESS_SECONDS = 0.5
+_PRELOADED = [  # what is not installed is left out: whoever needs it reports it
+    "tokenweight.tasks.preload",
+    "torch",
+    "transformers.models.llama.modeling_llama",
+    "tokenweight.corpus.chunking",
+    "tokenweight.evaluation.hf_model",
+    "tokenweight.evaluation.run",
+    "tokenweight.training.run",
+    "tokenweight.training.scoring",
+    "tokenweight.tasks.worker",
+]
+_starting = threading.Lock()
 
 
 class OutOfMemory(StageError):
     """A GPU's memory was full: it may go well in a new worker, when others have ended."""
+
+
+def warm_up() -> None:
+    """Let the imports begin, beside whatever comes next. Set the environment that torch reads at its import before."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
+    multiprocessing.forkserver.ensure_running()
+
+
+def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Connection]:
+    """Start `target(connection, *arguments)` in a process of its own; the process and our end of the connection."""
+    context = multiprocessing.get_context("forkserver")
+    with _starting:
+        warm_up()
+        ours, theirs = context.Pipe()
+        process = context.Process(target=target, args=(theirs, *arguments))
+        main = sys.modules["__main__"]
+        # multiprocessing would import the main module again in each process: a script without a guard would run again,
+        # and Prefect's own takes seconds.
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
+        theirs.close()
+    return process, ours
 
 
 def work(
@@ -97,8 +142,6 @@ class _Worker:
     def answer(self, artifacts: list[Artifact]) -> tuple[Any, ...]:
         """Make a piece's artifacts; what to answer."""
         import torch
-
-        from tokenweight.tasks.make import make_piece
 
         if artifacts[0].stage.name != "evaluate":
             self._model = None

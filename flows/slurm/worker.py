@@ -17,8 +17,7 @@ from prefect.exceptions import InfrastructureError, InfrastructureNotFound, Obje
 from prefect.states import Cancelled, Crashed, Pending
 from prefect.workers.base import BaseWorker, BaseWorkerResult
 
-from tokenweight.flows.slurm import commands
-from tokenweight.flows.slurm.job import SlurmConfiguration, SlurmVariables
+from tokenweight.flows.slurm.job import Job, SlurmConfiguration, SlurmVariables, cancel, show, submit
 
 # A running flow run ends itself when it is cancelled; one that has not done so by then is ended through its job.
 CANCEL_SECONDS = 90.0
@@ -61,7 +60,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
     ) -> BaseWorkerResult:
         """Submit the flow run's job and watch it to its end; the flow run's state then says how it ended."""
         configuration.log_path().mkdir(parents=True, exist_ok=True)
-        job = await commands.submit(configuration.script())
+        job = await submit(configuration.script())
         self.get_flow_run_logger(flow_run).info("Submitted as Slurm job %s", job)
         if task_status is not None:
             task_status.started(job)
@@ -72,9 +71,9 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
         self, infrastructure_pid: str, configuration: SlurmConfiguration, grace_seconds: int = 30
     ) -> None:
         """Cancel a job; raises InfrastructureNotFound where it is over. Slurm's KillWait is the grace."""
-        if (await commands.show(infrastructure_pid)).over:
+        if (await show(infrastructure_pid)).over:
             raise InfrastructureNotFound(f"Slurm job {infrastructure_pid} is over")
-        await commands.cancel(infrastructure_pid)
+        await cancel(infrastructure_pid)
 
     async def _watch(self, flow_run: FlowRun, number: str, poll_seconds: float) -> None:
         """Follow a job to its end: cancel it where the flow run is, and say where Slurm does what the run cannot say."""
@@ -82,7 +81,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
         restarts, last, cancelling_since = 0, "", None
         while True:
             try:
-                job = await commands.show(number)
+                job = await show(number)
                 if job.over:
                     break
                 state = await self._state_of(flow_run.id)
@@ -92,7 +91,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
                 if state is None or state.is_cancelling() or state.is_cancelled():
                     cancelling_since = cancelling_since or time.monotonic()
                     if job.waits or state is None or time.monotonic() - cancelling_since > CANCEL_SECONDS:
-                        await commands.cancel(number)
+                        await cancel(number)
                         await self._set_state(flow_run.id, Cancelled(message=f"Slurm job {number} was cancelled"))
                 elif job.waits and job.restarts > restarts and may_run_again(state):
                     restarts = job.restarts
@@ -103,7 +102,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
             await anyio.sleep(poll_seconds)
         await self._settle(flow_run.id, number, job)
 
-    async def _settle(self, flow_run_id: UUID, number: str, job: commands.Job) -> None:
+    async def _settle(self, flow_run_id: UUID, number: str, job: Job) -> None:
         """Give a flow run whose job is over a final state, unless it has one."""
         state = await self._state_of(flow_run_id)
         if state is None or state.is_final():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tokenweight.flows.schedules import paused_at_first
+from tokenweight.flows.serving import paused_at_first
 from tokenweight.reports.targets import ALL, TARGETS
 
 ROOT = Path(__file__).parents[2]

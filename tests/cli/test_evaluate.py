@@ -26,7 +26,7 @@ from tokenweight.planning.plan import schedule
 from tokenweight.recipes.options import RunOptions
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import write_tables
-from tokenweight.tasks.make import run_in_order
+from tokenweight.tasks.pieces import run_in_order
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")

@@ -15,8 +15,7 @@ from prefect.states import Cancelled, Completed, Crashed, Pending, Running
 from pydantic import ValidationError
 
 from tokenweight.flows.slurm import SlurmWorker
-from tokenweight.flows.slurm.commands import GONE, Job, parse
-from tokenweight.flows.slurm.job import SlurmConfiguration
+from tokenweight.flows.slurm.job import GONE, Job, SlurmConfiguration, parse
 from tokenweight.flows.slurm.worker import may_run_again
 
 LINE = (

@@ -25,7 +25,7 @@ from tokenweight.recipes import Inputs
 from tokenweight.recipes.schema import Execution, LocalBase
 from tokenweight.reports.targets.find import find_experiments
 from tokenweight.reports.targets.typed import models_experiment
-from tokenweight.tasks.make import run_in_order
+from tokenweight.tasks.pieces import run_in_order
 
 UNITS = ("ruler/niah_single_1/512", "longbench/trec", "longbench/qasper", "mmlu/anatomy", "bbh/snarks")
 PREDICTED = " Person\n\nAnd the answer is (A). "  # of the first line, and of all of it, scores differ

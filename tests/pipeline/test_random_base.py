@@ -12,7 +12,7 @@ from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for
-from tokenweight.tasks.make import make_piece
+from tokenweight.tasks.pieces import make_piece
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 5000, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 6,

@@ -151,13 +151,10 @@ def test_a_crashed_run_has_time_to_be_set_going_again() -> None:
     now = datetime.now(UTC)
     late = now - timedelta(seconds=2 * pools.CRASH_SECONDS)
 
-    def is_over(state: State[Any]) -> bool:
-        return pools._is_over(SimpleNamespace(state=state))  # type: ignore[arg-type]
-
-    assert not is_over(Crashed(timestamp=now))
-    assert is_over(Crashed(timestamp=late))
-    assert is_over(Failed(timestamp=now))
-    assert not is_over(Scheduled(timestamp=late))
+    assert not pools._is_over(Crashed(timestamp=now))
+    assert pools._is_over(Crashed(timestamp=late))
+    assert pools._is_over(Failed(timestamp=now))
+    assert not pools._is_over(Scheduled(timestamp=late))
 
 
 def test_pools_in_which_members_cannot_run(in_pool: Run, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,12 +46,10 @@ def evaluate(
 ) -> None:
     """The paper's evaluation of any models as they are."""
     from tokenweight.evaluation.backends import evaluation_execution
-    from tokenweight.tasks.models import chosen_benchmarks, chosen_lengths, find_models, lacks_anything, plan_models
+    from tokenweight.tasks.models import plan_models
 
-    chosen, wanted = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)
-    place, found = open_store(options.store), find_models(models, how)
-    planned = plan_models(found, how, inputs, place, benchmarks=chosen, lengths_tokens=wanted)
-    lacks_anything(planned, place)  # can it be had?
+    place = open_store(options.store)
+    planned, _ = plan_models(models, how, inputs, place, benchmarks, lengths)
     make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
 
 

@@ -187,12 +187,12 @@ def make_and_show(
 def run_flow(**parameters: Any) -> None:
     """Run the flow of planned experiments in this process; its errors are left to the command line."""
     embedded.prepare()
-    from tokenweight.tasks.forking import warm_up
+    from tokenweight.tasks.worker import warm_up
 
     warm_up()  # the workers' imports, beside Prefect's and its server's start
-    from tokenweight.flows.console import leave_errors_to_caller
+    from tokenweight.flows import one_line
     from tokenweight.flows.reproduce import run_planned
 
-    leave_errors_to_caller()
+    one_line.left_to_caller = True
     with embedded.ended_together():
         run_planned(**parameters)

@@ -64,7 +64,7 @@ class Prepare(UnitStage):
 class Evaluate(UnitStage):
     """Samples of one unit. Inputs: checkpoint; prepared, or chunks and scores (planted), or scorer (PMI, phrase).
 
-    Units of one checkpoint and benchmark run together, by tasks.make.
+    Units of one checkpoint and benchmark run together, by tasks.pieces.
     """
 
     name = "evaluate"
