@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from prefect import flow, runtime
 from prefect.logging import get_run_logger
-from pydantic import Field
 
 from tokenweight.errors import StageError
 from tokenweight.flat import flat
@@ -21,7 +20,7 @@ from tokenweight.planning.experiments import PlannedExperiment, failures
 from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import Choices, ExecutionOption, ExperimentOption, RunOptions, ScaleOption, SeedsOption
+from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import Written, plan_texts, write_tables
 from tokenweight.tasks.publish import publish
@@ -40,17 +39,15 @@ def _run_name() -> str:
 @flow(name="reproduce", flow_run_name=_run_name, persist_result=False, on_cancellation=[cancel_runs])
 @flat
 def reproduce(
-    experiment: ExperimentOption,
+    experiment: str,
     *,
-    scale: ScaleOption = "smoke",
-    seeds: SeedsOption = None,
-    run: Annotated[
-        str | None, Field(description="One model of the experiment, which a run with a pool starts so. Default: all")
-    ] = None,
+    scale: str = "smoke",
+    seeds: Seeds | None = None,
+    run: str | None = None,
     inputs: Inputs,
     options: RunOptions,
     choices: Choices,
-    execution: ExecutionOption = (),
+    execution: tuple[str, ...] = (),
 ) -> dict[str, dict[str, str]]:
     """Reproduce experiments: chunk, score, extend, train, evaluate, write tables; finished stages are reused.
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tokenweight.errors import UserError
 from tokenweight.flat import flat
-from tokenweight.recipes.options import RESULTS, OutOption
+from tokenweight.recipes.options import RESULTS
 from tokenweight.reports.runtimes import read_runtimes, runtime_report
 from tokenweight.reports.writing import write_report
 from tokenweight.tasks.publish import publish
@@ -26,7 +26,7 @@ def reproduce_table_6(
         list[str],
         Field(description="Files of benchmarks/training_cost.py and zero3.py, or patterns; default: the repository's"),
     ] = [f"benchmarks/results/*{name}.json" for name in MEASURED_HERE],  # noqa: B006
-    out: OutOption = RESULTS,
+    out: Path = RESULTS,
 ) -> dict[str, str]:
     """Render Table 6 of the paper (run time of each weighting) from measurements; measures nothing itself."""
     paths: list[str] = []

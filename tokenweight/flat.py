@@ -1,4 +1,4 @@
-"""A user's choices as flat parameters: what is described once, by pydantic models, for the command line and for flows.
+"""A user's choices as flat parameters: what is described once, by pydantic models and options.toml, for commands and flows.
 
 A nested object in a deployment's form would reset its other fields where one of them is changed, so forms are flat.
 """
@@ -6,14 +6,17 @@ A nested object in a deployment's form would reset its other fields where one of
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, get_args
 
 from pydantic import BaseModel, Field
 from pydantic.fields import FieldInfo
 
 T = TypeVar("T")
+_TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
 
 
 class Part:
@@ -51,7 +54,7 @@ def flat(function: Callable[..., T]) -> Callable[..., T]:
     """
     own = inspect.signature(function, eval_str=True).parameters
     parts = {name: part for name, parameter in own.items() if (part := _part(parameter.annotation))}
-    every = [parameter for name, parameter in own.items() if name not in parts]
+    every = [_described(function, parameter) for name, parameter in own.items() if name not in parts]
     every += [parameter for part in parts.values() for parameter in part.parameters()]
 
     @wraps(function)
@@ -61,7 +64,7 @@ def flat(function: Callable[..., T]) -> Callable[..., T]:
         return function(*arguments, **given)
 
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    lines = [f"    {parameter.name}: {_description(function, parameter)}" for parameter in every]
+    lines = [f"    {parameter.name}: {_description(parameter)}" for parameter in every]
     run.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n" + "\n".join(lines) + "\n"
     return run
 
@@ -72,8 +75,16 @@ def _part(annotation: Any) -> Part | None:
     return next((item for item in get_args(annotation) if isinstance(item, Part)), None)
 
 
-def _description(function: Callable[..., Any], parameter: inspect.Parameter) -> str:
-    texts = [item.description for item in get_args(parameter.annotation)[1:] if isinstance(item, FieldInfo)]
-    if not texts or not texts[-1]:
+def _described(function: Callable[..., Any], parameter: inspect.Parameter) -> inspect.Parameter:
+    """With its description as part of its annotation: its own, or that of options.toml."""
+    if _description(parameter):
+        return parameter
+    text = {**_TEXTS["shared"], **_TEXTS.get(function.__name__, {})}.get(parameter.name)
+    if text is None:
         raise TypeError(f"{function.__name__}: parameter {parameter.name} has no description")
-    return texts[-1]
+    return parameter.replace(annotation=Annotated[parameter.annotation, Field(description=text)])
+
+
+def _description(parameter: inspect.Parameter) -> str | None:
+    texts = [item.description for item in get_args(parameter.annotation)[1:] if isinstance(item, FieldInfo)]
+    return texts[-1] if texts else None

@@ -59,10 +59,10 @@ def test_every_field_of_a_users_choices_is_described(model: type[BaseModel]) -> 
 
 
 def test_a_parameter_without_a_description_is_refused() -> None:
-    def undescribed(scale: str) -> None:
+    def undescribed(colour: str) -> None:
         """Run."""
 
-    with pytest.raises(TypeError, match="scale has no description"):
+    with pytest.raises(TypeError, match="colour has no description"):
         flat(undescribed)
 
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from tokenweight.commands.command import command, print_json, print_table
 from tokenweight.embedded import answers, nobody_answers
-from tokenweight.recipes.options import STORE, JsonOption, StoreOption
+from tokenweight.recipes.options import STORE
 
 Status = Literal["ok", "absent", "missing"]
 _COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "missing": "red"}
@@ -38,7 +38,7 @@ class Finding(NamedTuple):
 
 
 @command
-def doctor(*, store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+def doctor(*, store: Path = STORE, as_json: bool = False) -> None:
     """What is here and what is missing."""
     findings = list(examine(store.expanduser().resolve()))
     if as_json:

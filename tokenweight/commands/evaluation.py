@@ -9,8 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from tokenweight.commands.command import command, print_json
 from tokenweight.commands.reproduce import make_and_show
 from tokenweight.errors import UserError
@@ -20,29 +18,20 @@ from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.files import check_writable, write_files
 from tokenweight.flat import Part
 from tokenweight.pipeline.store import open_store
-from tokenweight.recipes.options import EvaluationInputs, JsonOption, ModelOptions, RunOptions
+from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
+from tokenweight.recipes.schema import AtLeastOne, Seed
 
 
 @command
 def evaluate(
     *,
-    models: Annotated[list[str], Field(description="Checkpoint directory or hub id; repeat for more rows")],
-    benchmarks: Annotated[
-        str | None,
-        Field(
-            description="Comma-separated benchmarks of ruler,longbench,mmlu,bbh,perplexity,pmi. Default: all but pmi"
-        ),
-    ] = None,
-    lengths: Annotated[
-        str | None,
-        Field(
-            description="Comma-separated lengths of RULER and perplexity in tokens, for example 4096,8192. Default: what fits"
-        ),
-    ] = None,
+    models: list[str],
+    benchmarks: str | None = None,
+    lengths: str | None = None,
     inputs: EvaluationInputs,
     how: ModelOptions,
     options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """The paper's evaluation of any models as they are."""
     from tokenweight.evaluation.backends import evaluation_execution
@@ -56,25 +45,16 @@ def evaluate(
 @command
 def ruler_generate(
     *,
-    tokenizer: Annotated[Path, Field(description="Directory that transformers can load, or that has a tokenizer.json")],
-    task: Annotated[str, Field(description="One of the 13 tasks, for example niah_single_1, vt, cwe, fwe, qa_1")],
-    length: Annotated[
-        int, Field(description="Length in tokens: BOS, input, answer prefix and generation; at least 512")
-    ],
-    out: Annotated[Path, Field(description="JSON Lines file to write")],
-    samples: Annotated[int, Field(ge=1, description="Number of samples")] = 500,
-    seed: Annotated[int, Field(ge=0, le=2**32 - 1, description="Seed; the same arguments give the same bytes")] = 42,
-    profile: Annotated[
-        Profile,
-        Field(description="paper: the program of 2024, never longer than the length; official-2024: its bytes"),
-    ] = "paper",
-    haystack: Annotated[
-        Path | None, Field(description="Directory of .txt files, or JSON with `text`. Default: the shipped text")
-    ] = None,
-    squad: Annotated[Path | None, Field(description="SQuAD's dev-v2.0 JSON. Default: the shipped questions")] = None,
-    hotpotqa: Annotated[
-        Path | None, Field(description="HotpotQA's dev-distractor JSON. Default: the shipped questions")
-    ] = None,
+    tokenizer: Path,
+    task: str,
+    length: int,
+    out: Path,
+    samples: AtLeastOne = 500,
+    seed: Seed = 42,
+    profile: Profile = "paper",
+    haystack: Path | None = None,
+    squad: Path | None = None,
+    hotpotqa: Path | None = None,
 ) -> None:
     """Samples of one task."""
     from tokenweight.evaluation.ruler.generator import generate
@@ -101,12 +81,10 @@ def ruler_generate(
 
 @command
 def data_fetch(
-    name: Annotated[
-        Literal["all", "squad", "hotpotqa", "essays"], Field(description="Which of RULER's sources to fetch")
-    ] = "all",
+    name: Literal["all", "squad", "hotpotqa", "essays"] = "all",
     /,
     *,
-    to: Annotated[Path, Field(description="Directory to write to; scale paper reads the default")] = DIRECTORY,
+    to: Path = DIRECTORY,
 ) -> None:
     """RULER's sources."""
     check_packages()
@@ -123,14 +101,11 @@ def data_fetch(
 
 @command
 def rescore_longbench(
-    directory: Annotated[Path, Field(description="Folder of <task>.jsonl with pred, answers, all_classes")],
+    directory: Path,
     /,
     *,
-    first_line: Annotated[
-        FirstLine,
-        Field(description="Whose tasks score the first line alone: LCEG's, as in the paper, or LongBench's own"),
-    ] = "lceg",
-    as_json: JsonOption = False,
+    first_line: FirstLine = "lceg",
+    as_json: bool = False,
 ) -> None:
     """Predictions of LongBench, scored again."""
     from tokenweight.evaluation.longbench.rescore import summary, table
@@ -141,10 +116,10 @@ def rescore_longbench(
 
 @command
 def rescore_bbh(
-    directory: Annotated[Path, Field(description="Folder of lm-eval's samples_*.jsonl, or a store of per-sample rows")],
+    directory: Path,
     /,
     *,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Outputs of BIG-Bench-Hard, scored again."""
     from tokenweight.evaluation.bbh import as_text, summary

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from tokenweight.commands.command import command
 from tokenweight.inspection.request import Options
-from tokenweight.recipes.options import JsonOption
 
 OUT = Path("inspection")
 
 
 @command
 def inspect_text(
-    checkpoint: Annotated[Path, Field(description="Checkpoint directory of transformers, with its tokenizer")],
-    text: Annotated[Path, Field(description="Text file, UTF-8")],
+    checkpoint: Path,
+    text: Path,
     /,
     *,
-    out: Annotated[Path, Field(description="Directory of the page, the table and the numbers")] = OUT,
+    out: Path = OUT,
     options: Options,
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """Every token's losses and weight."""
     from tokenweight.corpus.token_texts import highest_span

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
 from rich.filesize import decimal
 
 from tokenweight.commands.command import command, print_json, print_table
@@ -21,17 +21,7 @@ from tokenweight.planning.view import plan_rows
 from tokenweight.recipes import load, load_all, names
 from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import (
-    STORE,
-    Choices,
-    ExecutionOption,
-    ExperimentsOption,
-    JsonOption,
-    NamedScaleOption,
-    ScaleOption,
-    SeedsOption,
-    StoreOption,
-)
+from tokenweight.recipes.options import STORE, Choices, Seeds
 from tokenweight.recipes.recipe import resolved
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import ALL, TARGETS, get_target
@@ -50,19 +40,17 @@ TABLE_6 = {
 
 @command
 def plan(
-    experiments: ExperimentsOption,
+    experiments: list[str],
     /,
     *,
     inputs: Inputs,
-    scale: ScaleOption = "smoke",
-    seeds: SeedsOption = None,
-    store: StoreOption = STORE,
-    as_json: JsonOption = False,
+    scale: str = "smoke",
+    seeds: Seeds | None = None,
+    store: Path = STORE,
+    as_json: bool = False,
     choices: Choices,
-    execution: ExecutionOption = (),
-    everything: Annotated[
-        bool, Field(description="List each artifact also where there are several experiments")
-    ] = False,
+    execution: tuple[str, ...] = (),
+    everything: bool = False,
 ) -> None:
     """What a run would do and cost; nothing is run."""
     place = open_store(store)
@@ -80,12 +68,12 @@ def plan(
 
 @command
 def show_config(
-    recipe: Annotated[str, Field(description="A recipe, for example table-3/frozen-sparse")],
+    recipe: str,
     /,
     *,
-    scale: NamedScaleOption = "smoke",
+    scale: Scale = "smoke",
     inputs: Annotated[Inputs, Part(Inputs, "settings")],
-    as_json: JsonOption = False,
+    as_json: bool = False,
 ) -> None:
     """A recipe with the origin of each value."""
     loaded = load(recipe, scale, inputs)
@@ -98,7 +86,7 @@ def show_config(
 
 
 @command
-def targets(*, scale: NamedScaleOption = "smoke", store: StoreOption = STORE, as_json: JsonOption = False) -> None:
+def targets(*, scale: Scale = "smoke", store: Path = STORE, as_json: bool = False) -> None:
     """What each experiment of the paper shows, trains and costs, and what of it is in the store."""
     content = overview(scale, open_store(store))
     if as_json:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field
 
 from tokenweight.commands.command import command, note, print_markdown, show
 from tokenweight.commands.reproduce import results_directory
@@ -15,38 +12,26 @@ from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest
 from tokenweight.pipeline.store import existing_store
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import (
-    RESULTS,
-    STORE,
-    FiguresOption,
-    FormatsOption,
-    JsonOption,
-    OutOption,
-    ScaleOption,
-    SeedsOption,
-    StoreOption,
-    StyleOption,
-)
+from tokenweight.recipes.options import RESULTS, STORE, Seeds
+from tokenweight.reports.model import Style
 from tokenweight.reports.targets import ALL, TARGETS
 
 
 @command
 def report(
-    experiment: Annotated[
-        str, Field(description='A target, for example table-3, a YAML file, or a manifest; with --html also "all"')
-    ],
+    experiment: str,
     /,
     *,
     inputs: Inputs,
-    scale: ScaleOption = "smoke",
-    seeds: SeedsOption = None,
-    store: StoreOption = STORE,
-    out: OutOption = RESULTS,
-    formats: FormatsOption = None,
-    style: StyleOption = "both",
-    html: Annotated[Path | None, Field(description="Write one page instead, with what is behind each number")] = None,
-    as_json: JsonOption = False,
-    figures: FiguresOption = True,
+    scale: str = "smoke",
+    seeds: Seeds | None = None,
+    store: Path = STORE,
+    out: Path = RESULTS,
+    formats: str | None = None,
+    style: Style = "both",
+    html: Path | None = None,
+    as_json: bool = False,
+    figures: bool = True,
 ) -> None:
     """Tables and figures from the records in the store."""
     from tokenweight.reports.paper.numbers import paper_tables
@@ -120,13 +105,13 @@ def _manifests(
 
 @command
 def runtimes(
-    files: Annotated[list[Path], Field(description="JSON files of benchmarks/training_cost.py and zero3.py")],
+    files: list[Path],
     /,
     *,
-    out: OutOption = RESULTS,
-    formats: FormatsOption = None,
-    style: StyleOption = "both",
-    as_json: JsonOption = False,
+    out: Path = RESULTS,
+    formats: str | None = None,
+    style: Style = "both",
+    as_json: bool = False,
 ) -> None:
     """Table 6 from measurements."""
     from tokenweight.reports.runtimes import read_runtimes, runtime_report
@@ -138,7 +123,7 @@ def runtimes(
 
 
 @command
-def audit(*, as_json: JsonOption = False) -> None:
+def audit(*, as_json: bool = False) -> None:
     """The paper's own numbers, recomputed."""
     from tokenweight.reports.audit import audit as audit_cells
     from tokenweight.reports.audit import render

@@ -7,9 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from tokenweight import embedded
 from tokenweight.commands.command import command, note, show
@@ -17,14 +15,8 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import (
-    Choices,
-    ExecutionOption,
-    ExperimentsOption,
-    RunOptions,
-    ScaleOption,
-    SeedsOption,
-)
+from tokenweight.recipes.options import Choices, RunOptions, Seeds
+from tokenweight.recipes.schema import AtLeastOne
 
 if TYPE_CHECKING:
     from tokenweight.flows.pool import Pool
@@ -38,15 +30,15 @@ MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
 
 @command
 def reproduce(
-    experiments: ExperimentsOption,
+    experiments: list[str],
     /,
     *,
     inputs: Inputs,
-    scale: ScaleOption = "smoke",
-    seeds: SeedsOption = None,
+    scale: str = "smoke",
+    seeds: Seeds | None = None,
     options: RunOptions,
     choices: Choices,
-    execution: ExecutionOption = (),
+    execution: tuple[str, ...] = (),
 ) -> None:
     """Run what is missing and write the tables."""
     from tokenweight.tasks.experiments import plan_texts
@@ -67,34 +59,20 @@ def reproduce(
 
 @command
 def sweep(
-    recipes: Annotated[list[str], Field(description="Recipes, for example table-3/frozen-sparse")],
+    recipes: list[str],
     /,
     *,
     inputs: Inputs,
-    over: Annotated[
-        tuple[str, ...],
-        Field(
-            description="field=value,value, for example weighting.kappa=0.2,0.4; repeat for more fields: rows are the product"
-        ),
-    ] = (),
-    members: Annotated[
-        tuple[str, ...],
-        Field(description="In place of --over: 'field=value field=value' for each row; repeat for more rows"),
-    ] = (),
-    measures: Annotated[
-        str | None, Field(description=f"Comma-separated benchmarks of {','.join(MEASURES)}. Default: the first three")
-    ] = None,
-    name: Annotated[
-        str | None, Field(description="Name of the files and runs. Default: made of the recipe and the fields")
-    ] = None,
-    scale: ScaleOption = "smoke",
-    dry_run: Annotated[bool, Field(description="Show what would run and why; run nothing")] = False,
-    report_only: Annotated[
-        bool, Field(description="Write the table and figure from what is in the store; run nothing")
-    ] = False,
+    over: tuple[str, ...] = (),
+    members: tuple[str, ...] = (),
+    measures: str | None = None,
+    name: str | None = None,
+    scale: str = "smoke",
+    dry_run: bool = False,
+    report_only: bool = False,
     options: RunOptions,
     choices: Choices,
-    execution: ExecutionOption = (),
+    execution: tuple[str, ...] = (),
 ) -> None:
     """A user's experiment that is written on the command line: its text is what `plan`, `report` and `reproduce` take."""
     from tokenweight.commands.plan import plan
@@ -122,10 +100,8 @@ def sweep(
 @command
 def serve(
     *,
-    runs: Annotated[int, Field(ge=1, description="Flow runs at the same time")] = 2,
-    take_over: Annotated[
-        bool, Field(description="Take over deployments that another directory or a work pool has")
-    ] = False,
+    runs: AtLeastOne = 2,
+    take_over: bool = False,
 ) -> None:
     """Register the deployments of prefect.yaml on the Prefect server in use and run them until Ctrl-C."""
     if find_spec("prefect") is None:

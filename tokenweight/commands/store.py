@@ -21,7 +21,7 @@ from tokenweight.pipeline.locks import exclusive_lock
 from tokenweight.pipeline.store import Kind, existing_store
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import STORE, JsonOption, ScaleOption, StoreOption
+from tokenweight.recipes.options import STORE
 from tokenweight.tasks.experiments import plan_texts
 
 _NEEDLESS: dict[str, list[str]] = {"targets": [], "recipes": []}
@@ -31,14 +31,12 @@ StageOption = Annotated[str | None, Field(description="Only artifacts of this st
 @command
 def ls(
     *,
-    store: StoreOption = STORE,
-    stage: StageOption = None,
-    state: Annotated[
-        str | None, Field(description='Only artifacts in this state, for example damaged or "set aside"')
-    ] = None,
-    target: Annotated[str | None, Field(description="Only what this experiment needs at --scale")] = None,
-    scale: ScaleOption = "smoke",
-    as_json: JsonOption = False,
+    store: Path = STORE,
+    stage: str | None = None,
+    state: str | None = None,
+    target: str | None = None,
+    scale: str = "smoke",
+    as_json: bool = False,
 ) -> None:
     """What the store holds."""
     place = existing_store(store)
@@ -72,10 +70,10 @@ def ls(
 @command
 def verify(
     *,
-    store: StoreOption = STORE,
-    stage: StageOption = None,
-    digests: Annotated[bool, Field(description="Also read all files and compare their SHA-256")] = False,
-    as_json: JsonOption = False,
+    store: Path = STORE,
+    stage: str | None = None,
+    digests: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Records and sizes against the files."""
     entries = _filtered(inventory(existing_store(store).root, digests=digests), stage, None)
@@ -98,12 +96,10 @@ def verify(
 
 @command
 def pack(
-    file: Annotated[
-        Path, Field(description="Archive to write, .tar.xz; unpacked into a store, it is enough for tables")
-    ],
+    file: Path,
     /,
     *,
-    store: StoreOption = STORE,
+    store: Path = STORE,
 ) -> None:
     """Records, samples and metrics in one archive."""
     root, place = existing_store(store).root, file.expanduser()
@@ -117,20 +113,14 @@ def pack(
 def gc(
     *,
     inputs: Inputs,
-    store: StoreOption = STORE,
-    keep_targets: Annotated[
-        str | None,
-        Field(description="Also remove artifacts that none of these experiments needs, for example table-3,table-9"),
-    ] = None,
-    scale: ScaleOption = "smoke",
-    weights: Annotated[bool, Field(description="Also remove weights of models that were used; records stay")] = False,
-    unfinished: Annotated[
-        bool,
-        Field(description="Also remove what interrupted runs left; the next run starts these stages anew"),
-    ] = False,
-    older_than: Annotated[float | None, Field(ge=0, description="Only what is older than this number of days")] = None,
-    yes: Annotated[bool, Field(description="Remove what is listed")] = False,
-    as_json: JsonOption = False,
+    store: Path = STORE,
+    keep_targets: str | None = None,
+    scale: str = "smoke",
+    weights: bool = False,
+    unfinished: bool = False,
+    older_than: Annotated[float | None, Field(ge=0)] = None,
+    yes: bool = False,
+    as_json: bool = False,
 ) -> None:
     """What could be removed; `--yes` removes it."""
     place = existing_store(store)

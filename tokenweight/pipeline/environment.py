@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import re
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -22,10 +24,8 @@ def package_versions() -> dict[str, str]:
     """Installed versions of the packages that results depend on; absent ones are left out."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -38,12 +38,10 @@ def git_state() -> dict[str, Any]:
         command = ["git", "-C", str(source), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
 
-    try:
+    with suppress(OSError, subprocess.SubprocessError):
         if (source / ".git").exists():
             commit = git("rev-parse", "HEAD")
             return {"commit": commit, "dirty": bool(git("status", "--porcelain", "--untracked-files=no"))}
-    except (OSError, subprocess.SubprocessError):
-        pass
     return {"commit": None, "dirty": None}
 
 
@@ -70,6 +68,5 @@ def _cuda() -> Any:
 @cache
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, None) or platform.processor() or platform.machine()
+    name = re.search(r"^model name\s*: *(\S.*)", cpuinfo.read_text() if cpuinfo.exists() else "", re.MULTILINE)
+    return name[1].strip() if name else platform.processor() or platform.machine()

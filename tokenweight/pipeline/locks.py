@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from filelock import SoftFileLease, Timeout
 
@@ -84,13 +85,9 @@ def shared_lock(root: Path, note: Callable[[str], None] = lambda message: None) 
     """
     root.mkdir(parents=True, exist_ok=True)
     with (root / _RUNS).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _flock(file, fcntl.LOCK_SH):
             note("waiting for a clean-up of the store")
             fcntl.flock(file, fcntl.LOCK_SH)
-        except OSError:  # no flock here: a clean-up still sees the leases
-            pass
         yield
 
 
@@ -98,16 +95,18 @@ def shared_lock(root: Path, note: Callable[[str], None] = lambda message: None) 
 def exclusive_lock(root: Path) -> Iterator[None]:
     """Held by a clean-up that takes complete artifacts. UserError where a run is at work in the store."""
     with (root / _RUNS).open("a+") as file:
-        busy = False
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            busy = True
-        except OSError:  # no flock here: by the leases alone
-            pass
-        if busy or held_in(root):
+        if not _flock(file, fcntl.LOCK_EX) or held_in(root):
             raise UserError(
                 f"store {root}: a run is at work in it and may need what would go; wait for its end, "
                 "or leave out --keep-targets and --weights"
             )
         yield
+
+
+def _flock(file: IO[str], how: int) -> bool:
+    """False where another has it; where there is no flock the leases alone count."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
+    return True
