@@ -67,7 +67,7 @@ def test_limits_are_in_the_form() -> None:
     from tokenweight.flows.reproduce import reproduce
 
     shown = parameter_schema(reproduce).model_dump_for_openapi()["properties"]
-    assert shown["seeds"]["anyOf"][0] == {"type": "integer", "minimum": 1}
+    assert shown["seeds"]["anyOf"][0] == {"type": "integer", "minimum": 1, "maximum": 100}
     shown = parameter_schema(evaluate).model_dump_for_openapi()
     assert shown["required"] == ["models"]
     assert shown["properties"]["models"]["minItems"] == 1
