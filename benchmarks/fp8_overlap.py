@@ -30,7 +30,7 @@ from tokenweight.corpus.chunking import chunk
 from tokenweight.fp8 import MINIMUM_OVERLAP, check_fp8, fp8_linears, top_kappa_overlap
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Extension, NovelCorpus, Weighting
-from tokenweight.training.activations import attention_kernels
+from tokenweight.training.kernels import attention_kernels
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.weighting import model_nll, plan_windows, score_windows

@@ -82,20 +82,12 @@ def score(folder: Path, sequences: int) -> None:
 
 
 def read(folder: Path, sequences: int) -> None:
-    """Every row, as training reads it: token ids and scores, checked against each other."""
+    """Every row, as training reads it: token ids and scores."""
     import numpy as np
 
-    from tokenweight.assets import smoke_base_dir
-    from tokenweight.training.models import load_tokenizer, vocabulary_sha256
-    from tokenweight.training.score_store import open_scores
-    from tokenweight.training.sequences import TrainingRows, open_tokens
-    from tokenweight.weighting import plan_windows
+    from tokenweight.training.sequences import Scores, TrainingRows, open_tokens
 
-    tokens = open_tokens(folder / "chunks")
-    vocabulary = vocabulary_sha256(load_tokenizer(smoke_base_dir()))
-    plan = plan_windows(LONG_TOKENS, SHORT_TOKENS, STRIDE_TOKENS)
-    scores = open_scores(folder / "scores", tokens, plan, sequences=sequences, vocabulary_sha256=vocabulary)
-    rows = TrainingRows(tokens, sequences, 4096, scores)
+    rows = TrainingRows(open_tokens(folder / "chunks"), sequences, 4096, Scores(folder / "scores", sequences))
     total = sum(float(np.asarray(rows[i]["short_nll"]).sum(dtype=np.float64)) for i in range(sequences))
     assert total / (sequences * (LONG_TOKENS - 1)) < 9, "nats a token, worse than chance"
 

@@ -38,12 +38,11 @@ from transformers import TrainerCallback
 from tokenweight.assets import smoke_base_dir
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training, Weighting
-from tokenweight.training.activations import attention_kernels, checkpoint_activations
-from tokenweight.training.fit import training_arguments
 from tokenweight.training.flops import train_flops
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import attention_kernels, checkpoint_activations, fused_elementwise
+from tokenweight.training.metrics import StepReports
 from tokenweight.training.models import load_model, write_random_base
-from tokenweight.training.reporting import StepReports
+from tokenweight.training.run import training_arguments
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train

@@ -26,8 +26,7 @@ from shapes import SHAPES, tiny
 from training_cost import VARIANTS, Bench
 
 from tokenweight.recipes.schema import Checkpointing
-from tokenweight.training.activations import attention_kernels
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import attention_kernels, fused_elementwise
 
 KINDS = {  # of a kernel, by what its name contains; the first that fits
     "attention": ("sdpa", "flash", "fmha", "attention"),

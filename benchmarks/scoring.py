@@ -32,8 +32,7 @@ from training_cost import Bench, cell, extrapolate, measure
 
 from tokenweight.errors import UserError
 from tokenweight.fp8 import check_fp8, fp8_linears
-from tokenweight.training.activations import attention_kernels
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import attention_kernels, fused_elementwise
 
 Context = Callable[[Any], AbstractContextManager[Any]]
 STRAIGHTFORWARD = "straightforward"

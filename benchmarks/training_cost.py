@@ -36,9 +36,8 @@ from shapes import tiny as tiny_shape
 from tokenweight.errors import UserError
 from tokenweight.fp8 import check_fp8, fp8_linears
 from tokenweight.recipes.schema import Checkpointing, Weighting
-from tokenweight.training.activations import checkpoint_activations
 from tokenweight.training.flops import peak_flops
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import checkpoint_activations, fused_elementwise
 from tokenweight.weighting import install_head, plan_windows, score_windows, token_weights
 from tokenweight.weighting.step import weighted_step
 

@@ -40,13 +40,11 @@ from tokenweight.errors import UserError
 from tokenweight.fp8 import check_fp8
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
-from tokenweight.training.activations import attention_kernels, checkpoint_activations
-from tokenweight.training.fit import training_arguments
 from tokenweight.training.flops import peak_flops
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import attention_kernels, checkpoint_activations, fused_elementwise
+from tokenweight.training.metrics import StepReports, read_metrics
 from tokenweight.training.models import load_model, write_random_base
-from tokenweight.training.reporting import StepReports, read_metrics
-from tokenweight.training.score_store import Scores
+from tokenweight.training.run import training_arguments
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
@@ -119,7 +117,7 @@ def main() -> None:
             0, shape.config["vocab_size"], (training.sequences_per_step, shape.long_tokens), np.uint32
         )
         ready = 5 * draw.random((len(tokens), shape.long_tokens - 1), np.float32)
-        rows = TrainingRows(tokens, stage.sequences, shape.config["vocab_size"], Scores((ready,), (0,)))
+        rows = TrainingRows(tokens, stage.sequences, shape.config["vocab_size"], None)
         rows.scores = _Repeated(ready)  # type: ignore[assignment]
         trainer = TokenWeightingTrainer(
             model, arguments, rows, stage,

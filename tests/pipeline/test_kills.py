@@ -30,7 +30,7 @@ def named(processes: list[psutil.Process], part: str) -> list[psutil.Process]:
 
 
 def rank(flow: int, home: Path) -> psutil.Process:
-    launched = named(running_in(home), "-m tokenweight.training.worker")
+    launched = named(running_in(home), "-m tokenweight.training.launch")
     return next(process for process in launched if not any("nproc" in part for part in process.cmdline()))
 
 

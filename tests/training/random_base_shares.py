@@ -12,8 +12,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from tokenweight.recipes.schema import Execution, Training
-from tokenweight.training.fit import training_arguments
 from tokenweight.training.models import load_model
+from tokenweight.training.run import training_arguments
 from tokenweight.training.stages import Train
 
 

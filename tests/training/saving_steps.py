@@ -13,7 +13,7 @@ from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training import saving
-from tokenweight.training.fit import fit
+from tokenweight.training.run import fit
 
 validate = saving.validate_checkpoint
 NORM = "model.layers.0.input_layernorm.weight"

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training.activations import checkpoint_activations
+from tokenweight.training.kernels import checkpoint_activations
 from tokenweight.training.models import load_model
 from tokenweight.training.sequence_parallel import share_sequences
 from tokenweight.weighting import plan_windows, score_windows, weighted_step

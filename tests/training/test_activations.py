@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tokenweight.training.activations import attention_kernels, checkpoint_activations
+from tokenweight.training.kernels import attention_kernels, checkpoint_activations
 from tokenweight.weighting import install_head, model_nll
 
 LAYERS = 3

@@ -4,7 +4,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama import modeling_llama
 
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import fused_elementwise
 from tokenweight.weighting import install_head, model_nll
 
 

@@ -122,8 +122,13 @@ def test_nothing_outside_the_node_can_reach_a_rendezvous():
         "import os, psutil; addresses = {c.laddr.ip for c in psutil.Process(os.getppid()).net_connections() "
         "if c.status == psutil.CONN_LISTEN}; print('listens on', addresses, flush=True)"
     )
-    command = [sys.executable, "-m", "tokenweight.training.loopback", "--nproc_per_node", "1", "--no_python"]
-    _, tail = run_guarded([*command, sys.executable, "-c", script], dict(os.environ), no_progress)
+    torchrun = (
+        "import sys; from torch.distributed import run; from tokenweight.training.torchrun import bind_rendezvous;"
+        "host, port = bind_rendezvous();"
+        "run.main(['--nproc_per_node', '1', '--master_addr', host, '--master_port', str(port), '--no_python', *sys.argv[1:]])"
+    )
+    command = [sys.executable, "-c", torchrun, sys.executable, "-c", script]
+    _, tail = run_guarded(command, dict(os.environ), no_progress)
     assert "listens on {'127.0.0.1'}" in tail
 
 

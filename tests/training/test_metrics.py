@@ -110,7 +110,7 @@ import tokenweight.training.trainer as trainer
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training.fit import fit
+from tokenweight.training.run import fit
 from training_calls import TrainRequest
 
 torch.set_num_threads(1)

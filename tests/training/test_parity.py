@@ -15,8 +15,8 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Training, Weighting
 from tokenweight.training import scoring
 from tokenweight.training.deepspeed_config import deepspeed_config
-from tokenweight.training.models import load_model, load_tokenizer, vocabulary_sha256
-from tokenweight.training.score_store import open_scores
+from tokenweight.training.models import load_model
+from tokenweight.training.sequences import Scores
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, weighted_nll
 from tokenweight.weighting.scores import token_scores
@@ -63,8 +63,7 @@ def scored(chunk_dir, frozen, inline, tmp_path):
             progress=no_progress,
             parity=parity,
         )
-        vocabulary = vocabulary_sha256(load_tokenizer(model_dir))
-        scores = open_scores(out, np.load(chunk_dir / "tokens.npy"), PLAN, sequences=3, vocabulary_sha256=vocabulary)
+        scores = Scores(out, 3)
         return torch.from_numpy(np.stack([scores.row(i) for i in range(3)]))
 
     return run

@@ -120,7 +120,7 @@ def test_all_launched_trainings_are_asked_and_waited_for(tmp_path, monkeypatch):
 RANK = """
 import sys, time
 from pathlib import Path
-from tokenweight.training.stopping import stop_softly_at_term
+from tokenweight.training.launch import stop_softly_at_term
 stop_softly_at_term(Path(sys.argv[1]))
 print('ready', flush=True)
 time.sleep(60)
@@ -143,7 +143,7 @@ def test_term_asks_a_rank_and_ends_one_whose_run_has_failed(rank, tmp_path):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert rank.poll() is None
-    (tmp_path / "error.json").write_text("{}")
+    (tmp_path / "error.pickle").touch()
     rank.send_signal(signal.SIGTERM)
     assert rank.wait(30) == 128 + signal.SIGTERM
 

@@ -9,7 +9,6 @@ import torch
 from safetensors.numpy import load_file
 from training_calls import score, train
 
-from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.models import load_model
@@ -57,20 +56,6 @@ def test_a_smaller_scorer_scores_and_the_model_trains_with_it(
     weights = token_weights(long_nll, short_nll, DENSE, sequence_ids=[0, 1, 2, 3], seed=0)
     assert first["weighted_nll"] == pytest.approx(weighted_nll(long_nll, weights).item(), rel=1e-5)
     assert first["weight_std"] == pytest.approx(weights.std(correction=0).item(), rel=1e-4)
-
-
-def test_scores_of_another_vocabulary_are_refused_by_training_in_one_line(
-    other_vocabulary_dir, make_request, chunk_dir, frozen, tmp_path
-):
-    scores = score_with(other_vocabulary_dir, chunk_dir, tmp_path / "scores", frozen)
-    with pytest.raises(StageError, match="made for another vocabulary_sha256") as caught:
-        train(
-            make_request(weighting=DENSE, scorer=frozen, score_dir=scores),
-            tmp_path / "run",
-            Execution(device="cpu"),
-            no_progress,
-        )
-    assert "\n" not in str(caught.value)
 
 
 def llama3_inv_freq(dimension):

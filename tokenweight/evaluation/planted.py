@@ -48,17 +48,12 @@ class Planted(Benchmark):
         """A row of each sequence for each unit that the sequence has tokens for."""
         import torch
 
-        from tokenweight.training.models import vocabulary_sha256
-        from tokenweight.training.score_store import open_scores
-        from tokenweight.training.sequences import open_tokens
-        from tokenweight.weighting import plan_windows
+        from tokenweight.training.sequences import Scores, open_tokens
 
         planted, (chunk_dir, score_dir) = evaluation.planted, runs[0].prepared_dirs
         tokens = open_tokens(chunk_dir)
         kinds, distances = (np.load(chunk_dir / f"{name}.npy", mmap_mode="r") for name in ("kinds", "distances"))
-        plan = plan_windows(tokens.shape[1], planted.short_tokens, planted.stride_tokens)
-        vocabulary = vocabulary_sha256(model.lm.tokenizer)
-        scores = open_scores(score_dir, tokens, plan, sequences=planted.sequences, vocabulary_sha256=vocabulary)
+        scores = Scores(score_dir, planted.sequences)
         nll_model = model.with_nll_head(self.name)
         known = set.intersection(*map(set, rows.values()))
         for done, sequence in enumerate(sorted(set(range(planted.sequences)) - known), start=len(known) + 1):

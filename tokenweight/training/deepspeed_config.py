@@ -1,14 +1,9 @@
-"""The DeepSpeed configuration that a recipe and an execution imply (Appendix B: ZeRO level 3)."""
+"""DeepSpeed as a recipe and an execution imply it (Appendix B: ZeRO level 3): its configuration, its start on a CPU."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
-from tokenweight.errors import UserError
-from tokenweight.recipes.execution import check_deepspeed_version
-from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import Execution, Training
 
 # Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.
@@ -53,35 +48,12 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
     }
 
 
-def check_deepspeed(training: Training, execution: Execution) -> dict[str, Any] | None:
-    """The configuration that a run will use, seen by DeepSpeed's own classes; None without DeepSpeed.
+def start_deepspeed_on_cpu() -> None:
+    """Start DeepSpeed over gloo and tell accelerate, which by itself takes it up on accelerators only."""
+    import deepspeed
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
 
-    Raises UserError for what DeepSpeed would refuse once all processes had loaded the model.
-    """
-    if not execution.deepspeed_stage:
-        return None
-    check_deepspeed_version()
-    config = deepspeed_config(training, execution)
-    validate_deepspeed_config(config, execution.processes)
-    return config
-
-
-def validate_deepspeed_config(config: dict[str, Any], processes: int) -> None:
-    """Raise UserError unless batch sizes agree for `processes` and DeepSpeed's classes take every value."""
-    batch, micro = config["train_batch_size"], config["train_micro_batch_size_per_gpu"]
-    accumulation = config["gradient_accumulation_steps"]
-    if batch != micro * accumulation * processes:
-        raise UserError(
-            f"deepspeed: train_batch_size {batch} is not {micro} (micro-batch) x {accumulation} (accumulation) x "
-            f"{processes} (processes); change training.sequences_per_step, execution.micro_batch_sequences or processes"
-        )
-    try:
-        from deepspeed.runtime.config import DeepSpeedConfig
-    except ImportError as error:
-        raise UserError(f"deepspeed: installed, but cannot be imported ({error}); install it again") from error
-    of_one_process = {**config, "train_batch_size": micro * accumulation}  # DeepSpeed counts processes that run
-    try:
-        DeepSpeedConfig(of_one_process)
-    except (AssertionError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        reason = one_line(error) if isinstance(error, ValidationError) else error
-        raise UserError(f"deepspeed: refuses its configuration ({reason}); change the execution's settings") from error
+    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState(cpu=True, backend="gloo").distributed_type = DistributedType.DEEPSPEED

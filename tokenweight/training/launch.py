@@ -1,14 +1,18 @@
-"""Training and scoring in several processes: torchrun or srun as a child that never outlives us."""
+"""Training and scoring in several processes: torchrun or srun as a child that never outlives us.
+
+`torchrun ... -m tokenweight.training.launch LAUNCH_FOLDER` is one rank of a launched call.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
@@ -16,15 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.processes import LEAVE_SIGNAL, stop_tree
-from tokenweight.progress import Progress
+from tokenweight.processes import LEAVE_SIGNAL, call_at_signals, end_with_parent, stop_tree
+from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.srun import cancel_left_over, srun_command
 from tokenweight.training.stopping import GRACE_SECONDS as STOP_SECONDS
-from tokenweight.training.stopping import VARIABLE, Stopped, ask_to_stop, stoppable
+from tokenweight.training.stopping import STOP_FILE, VARIABLE, ask_to_stop, stoppable
+from tokenweight.training.torchrun import cancel_left_over, launch_command
 
 LAUNCH_FOLDER = "launch"  # in the artifact's directory, while processes run
-CALL, ERROR = "call.pickle", "error.json"  # in the launch folder
+CALL, ERROR = "call.pickle", "error.pickle"  # in the launch folder
 PROGRESS_PREFIX = "tokenweight-progress "
 GRACE_SECONDS = 20.0  # more than the guard below us takes
 
@@ -32,7 +36,7 @@ GRACE_SECONDS = 20.0  # more than the guard below us takes
 def launch(
     call: partial[Any], out_dir: Path, execution: Execution, progress: Progress, *, stops_softly: bool = False
 ) -> None:
-    """Make `call` in execution.processes processes (tokenweight.training.worker), each with its `progress`, and wait.
+    """Make `call` in execution.processes processes each with its `progress`, and wait.
 
     The call and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
     removed at the end. `stops_softly`: the call ends by itself soon after it is asked to (tokenweight.training.stopping).
@@ -60,23 +64,13 @@ def launch(
                 deadline_seconds=execution.deadline_seconds,
             )
         if (folder / ERROR).is_file():
-            kind, message = json.loads((folder / ERROR).read_text())
-            kinds: dict[str, type[Exception]] = {"UserError": UserError, "Stopped": Stopped}
-            raise kinds.get(kind, StageError)(message)
+            raise pickle.loads((folder / ERROR).read_bytes())
         if status != 0:
             raise StageError(f"{execution.launcher} ended with status {status}: " + " | ".join(tail[-5:]))
     finally:
         if execution.launcher == "srun":
             cancel_left_over(folder)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def launch_command(execution: Execution, folder: Path) -> list[str]:
-    """The command that starts a launch folder's processes, on one node or several."""
-    if execution.launcher == "srun":
-        return srun_command(execution, folder)
-    torchrun = [sys.executable, "-m", "tokenweight.training.loopback", "--nproc_per_node", str(execution.processes)]
-    return [*torchrun, "-m", "tokenweight.training.worker", str(folder)]
 
 
 def run_guarded(
@@ -149,3 +143,63 @@ def run_guarded(
     if late:
         raise StageError(f"ended after {deadline_seconds} s (execution.deadline_seconds); run again to resume")
     return status, list(tail)
+
+
+# --- One rank ---
+
+
+def make_call(folder: Path) -> int:
+    """Make a rank's call; a clear error goes to the launch folder."""
+    end_with_parent(os.getppid(), signal.SIGKILL)
+    rank = os.environ["RANK"]
+    with (folder / CALL).open("rb") as file:
+        stops_softly, stop_file = pickle.load(file)
+        if stops_softly:
+            stop_softly_at_term(folder)
+        if stop_file is not None:
+            os.environ[VARIABLE] = stop_file  # launchers do not carry the whole environment to other nodes
+        try:
+            call = pickle.load(file)
+            call(progress=_report if rank == "0" else no_progress)
+        except (UserError, StageError) as error:
+            _leave_error(folder, error)
+            return 1
+        except Exception as error:
+            _leave_error(folder, StageError(f"rank {rank}: {type(error).__name__}: {error}"))
+            raise
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.barrier()
+        distributed.destroy_process_group()
+    return 0
+
+
+def stop_softly_at_term(folder: Path) -> None:
+    """Let SIGTERM ask this rank's training to stop, unless the run has failed or was asked before: then it ends us.
+
+    A scheduler sends TERM to every process of a job; a launcher sends it to the ranks that a failed one leaves behind.
+    """
+    file = folder / STOP_FILE
+
+    def stop(number: int) -> None:
+        asked_before = file.exists() and time.time() - file.stat().st_mtime > STOP_SECONDS / 2
+        if asked_before or (folder / ERROR).exists():
+            os._exit(128 + number)
+        ask_to_stop(file)
+
+    call_at_signals(stop, signal.SIGTERM)
+
+
+def _leave_error(folder: Path, error: Exception) -> None:
+    """Leave the error where the launcher looks for it; the first rank to fail has the cause."""
+    with suppress(FileExistsError), (folder / ERROR).open("xb") as file:
+        pickle.dump(error, file)
+
+
+def _report(done: float, total: int, what: str) -> None:
+    print(f"{PROGRESS_PREFIX}{done} {total} {what}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(make_call(Path(sys.argv[1])))

@@ -1,29 +1,40 @@
-"""Continued pre-training with token weights: the stage `train`, inline or launched."""
+"""Continued pre-training with token weights: the stage `train`, inline or launched, and one process's work in it."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import closing, nullcontext
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
-from tokenweight.optional import optional_room
+from tokenweight.optional import by_parity, optional_room
 from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_batch, check_launch
 from tokenweight.recipes.schema import Execution
 from tokenweight.training import checkpoints
-from tokenweight.training.deepspeed_config import check_deepspeed
-from tokenweight.training.fit import fit, window_plan
+from tokenweight.training.deepspeed_config import deepspeed_config, start_deepspeed_on_cpu
+from tokenweight.training.kernels import checkpoint_activations, fast_kernels
 from tokenweight.training.launch import LAUNCH_FOLDER, launch
-from tokenweight.training.models import resolve_device
-from tokenweight.training.reporting import read_metrics
-from tokenweight.training.sequence_parallel import check_sequence_parallel
-from tokenweight.training.sequences import open_tokens
+from tokenweight.training.metrics import StepReports, read_metrics
+from tokenweight.training.models import bos_token_id, head_rounding, load_model, load_tokenizer, resolve_device
+from tokenweight.training.quiet import quiet_transformers
+from tokenweight.training.saving import save_checkpoint
+from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
+from tokenweight.training.sequences import Scores, TokenRows, TrainingRows, open_tokens
 from tokenweight.training.stages import Train
+from tokenweight.training.stopping import Stopped, stop_files
+from tokenweight.weighting.windows import WindowPlan, plan_windows
+
+PROBE_TOKENS = 128
 
 
 def train(
@@ -44,7 +55,7 @@ def train(
     run cannot end well (the last complete checkpoint stays).
     """
     # 1. What would fail later fails now.
-    config = check(stage, inputs, execution, repeat_sequences)
+    check(stage, inputs, execution, repeat_sequences)
     out_dir.mkdir(parents=True, exist_ok=True)
     work_dir = out_dir / checkpoints.FOLDER
     resume_from, broken = checkpoints.last_complete(work_dir)
@@ -70,13 +81,13 @@ def train(
         "skipped_checkpoints": [checkpoint.name for checkpoint in broken],
         "converted_from": converted_from,
         "execution": execution.model_dump(mode="json", exclude={"srun_options"}),  # no hosts, no paths
-        "deepspeed_config": config,
+        "deepspeed_config": deepspeed_config(stage.training, execution) if execution.deepspeed_stage else None,
         "trained_with": {name: metadata.version(name) for name in versions},
     }
 
 
-def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> dict[str, Any] | None:
-    """Raise UserError for anything that would fail later; DeepSpeed's configuration if it is used."""
+def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> None:
+    """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
     model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
     tokens = open_tokens(chunk_dir)
@@ -95,7 +106,6 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     check_launch(execution)
     check_sequence_parallel(execution, config, tokens.shape[1])
     check_batch(training, execution)
-    deepspeed_config = check_deepspeed(training, execution)
     if (scorer is not None and scorer.kind == "frozen" and weighting.needs_short_nll) != ("scores" in inputs):
         raise UserError("scores: belong to a frozen scorer and only to it; give them exactly there")
     if weighting.needs_short_nll and scorer is None:
@@ -108,7 +118,137 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
         window_plan(stage, tokens)
     except ValueError as error:
         raise UserError(f"scorer: {error}; change it in the recipe") from error
-    return deepspeed_config
+
+
+def fit(
+    stage: Train,
+    inputs: Inputs,
+    out_dir: Path,
+    execution: Execution,
+    resume_from: Path | None,
+    progress: Progress,
+) -> None:
+    """Train, from `resume_from` where given, and leave out_dir/model, out_dir/metrics.jsonl and reports.
+
+    Precision bf16 means bf16 arithmetic on fp32 parameters, as in the paper's DeepSpeed setup: by DeepSpeed's
+    master weights, or without DeepSpeed by autocast (AdamW on bf16 parameters would lose steps of 2e-5). The
+    finished checkpoint is saved in bf16 then. Called in every process of a run. Raises Stopped where it was asked to
+    stop (tokenweight.training.stopping).
+    """
+    from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer, which takes a second
+
+    model_dir = inputs["model"].path
+    dtype = torch.bfloat16 if stage.training.precision == "bf16" else torch.float32
+    with quiet_transformers():
+        # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
+        resharded = resume_from is not None and checkpoints.needs_resharding(resume_from, execution)
+        arguments = training_arguments(stage, out_dir / checkpoints.FOLDER, execution, resharded=resharded)
+
+        # 2. The model, with our head.
+        model = load_model(
+            model_dir,
+            dtype if execution.deepspeed_stage else torch.float32,
+            rounding=by_parity(stage.parity, head_rounding)(frozen=False),
+            check_rope=execution.deepspeed_stage == 0,
+        )
+        checkpoint_activations(model, execution.checkpointing)
+        tokenizer = load_tokenizer(model_dir)
+
+        # 3. The data, with frozen scores if there are any.
+        tokens = open_tokens(inputs["chunks"].path)
+        plan = window_plan(stage, tokens)
+        scores = Scores(inputs["scores"].path, stage.sequences) if "scores" in inputs else None
+        rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores)
+
+        # 4. Train.
+        reports = None
+        if arguments.process_index == 0:
+            reports = StepReports(
+                out_dir, execution.report_to, checkpoints.checkpoint_step(resume_from) if resume_from else 0
+            )
+        trainer = TokenWeightingTrainer(
+            model,
+            arguments,
+            rows,
+            stage,
+            plan=plan,
+            bos_token_id=bos_token_id(tokenizer, model.config),
+            reports=reports,
+            progress=progress,
+            execution=execution,
+            shard=share_sequences(model, execution, tokens.shape[1]),
+            stop_files=stop_files(out_dir / LAUNCH_FOLDER),
+        )
+        with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
+            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        if trainer.stopped_after is not None:
+            raise Stopped(
+                f"training stopped as asked after step {trainer.stopped_after} of {stage.training.steps}, "
+                "with a checkpoint; run again to resume"
+            )
+
+        # 5. Save and validate.
+        probe = torch.from_numpy(np.asarray(tokens[:1, :PROBE_TOKENS], dtype=np.int64))
+        save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
+
+
+def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
+    """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own.
+
+    (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.) `resharded`: the run
+    resumes from a checkpoint whose parts were joined.
+    """
+    from transformers import TrainingArguments
+
+    training = stage.training
+    device = resolve_device(execution.device, int(os.environ.get("LOCAL_RANK", "0")))
+    on_cpu = device.type == "cpu"
+    if on_cpu and execution.deepspeed_stage:
+        start_deepspeed_on_cpu()
+    deepspeed = deepspeed_config(training, execution) if execution.deepspeed_stage else None
+    if deepspeed is not None and resharded:
+        deepspeed["checkpoint"] = {"load_universal": True}
+    arguments = TrainingArguments(
+        output_dir=str(work_dir),
+        max_steps=training.steps,
+        per_device_train_batch_size=execution.micro_batch_sequences,
+        gradient_accumulation_steps=training.sequences_per_step // execution.sequences_per_pass,
+        learning_rate=training.learning_rate,
+        adam_beta1=training.beta1,
+        adam_beta2=training.beta2,
+        adam_epsilon=training.epsilon,
+        weight_decay=training.weight_decay,
+        max_grad_norm=training.gradient_clip,
+        bf16=training.precision == "bf16",
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_strategy="steps",
+        save_steps=min(execution.save_every_steps, training.steps),
+        save_total_limit=2,
+        seed=stage.seed,
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and execution.processes > 1 else None,
+        ddp_find_unused_parameters=False,
+        dataloader_drop_last=True,
+        dataloader_pin_memory=not on_cpu,
+        remove_unused_columns=False,
+        label_names=[],
+        disable_tqdm=True,
+        report_to=[],
+        deepspeed=deepspeed,
+        accelerator_config={"use_configured_state": on_cpu and execution.deepspeed_stage > 0},
+    )
+    if execution.launcher == "inline":
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # never DataParallel over whatever GPUs are visible
+    return arguments
+
+
+def window_plan(stage: Train, tokens: TokenRows) -> WindowPlan | None:
+    """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
+    if not stage.weighting.needs_short_nll or stage.scorer is None:
+        return None
+    make_plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
+    return make_plan(tokens.shape[1], stage.scorer.short_tokens, stage.scorer.stride_tokens)
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

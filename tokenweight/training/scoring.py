@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_launch
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.activations import attention_kernels
-from tokenweight.training.fused import fused_elementwise
+from tokenweight.training.kernels import fast_kernels
 from tokenweight.training.launch import launch
 from tokenweight.training.models import (
     bos_token_id,
@@ -32,8 +30,7 @@ from tokenweight.training.models import (
     scorer_config,
     vocabulary_sha256,
 )
-from tokenweight.training.score_store import ShardHeader, digest_rows, open_shard, shard_path, write_shard
-from tokenweight.training.sequences import open_tokens
+from tokenweight.training.sequences import open_shard, open_tokens, shard_path, write_shard
 from tokenweight.training.stages import Score
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
@@ -44,10 +41,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
     """Score the first sequences of a chunk artifact with a frozen model on short windows.
 
-    The model runs with its own, un-extended configuration. Writes shards of float32 NLL with headers
-    (score_store) and skips those that an earlier attempt left complete. `parity` decides about its RoPE and the
-    rounding of its logits. Returns counts and seconds. Raises UserError for bad input before the model is loaded, a
-    scorer of another vocabulary than the tokenizer's included.
+    The model runs with its own, un-extended configuration. Writes shards of float32 NLL (training.sequences) and skips
+    those that an earlier attempt left complete. `parity` decides about its RoPE and the rounding of its logits. Returns
+    counts and seconds. Raises UserError for bad input before the model is loaded, a scorer of another vocabulary than the
+    tokenizer's included.
     """
     started = time.perf_counter()
     check_launch(execution)
@@ -67,32 +64,22 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
         plan = plan_windows(tokens.shape[1], stage.short_tokens, stage.stride_tokens)
     except ValueError as error:
         raise UserError(f"scorer: {error}; change it in the recipe") from error
-    vocabulary = vocabulary_sha256(load_tokenizer(model_dir))
-    if vocabulary_sha256(load_tokenizer(inputs["tokenizer"].path)) != vocabulary:
+    of_model, of_tokenizer = (vocabulary_sha256(load_tokenizer(inputs[role].path)) for role in ("model", "tokenizer"))
+    if of_model != of_tokenizer:
         raise UserError(
             f"scorer.model: {model_dir.name} has another vocabulary than the model; take one that shares it"
         )
-    headers = [
-        ShardHeader(
-            first_sequence=first,
-            last_sequence=(last := min(first + SHARD_SEQUENCES, stage.sequences) - 1),
-            token_ids_sha256=digest_rows(tokens, first, last),
-            vocabulary_sha256=vocabulary,
-            scorer_fingerprint=inputs["model"].fingerprint,
-            dtype=stage.precision,
-            windows=plan,
-        )
-        for first in range(0, stage.sequences, SHARD_SEQUENCES)
-    ]
+    starts = range(0, stage.sequences, SHARD_SEQUENCES)
+    shards = [range(first, min(first + SHARD_SEQUENCES, stage.sequences)) for first in starts]
     out_dir.mkdir(parents=True, exist_ok=True)
-    score_own_shards = partial(_score_own_shards, stage, model_dir, chunk_dir, out_dir, headers, execution)
+    score_own_shards = partial(_score_own_shards, stage, model_dir, chunk_dir, out_dir, shards, plan, execution)
     if execution.launcher == "inline":
         score_own_shards(progress=progress)
     else:
         launch(score_own_shards, out_dir, execution, progress)
     return {
         "sequences": stage.sequences,
-        "shards": len(headers),
+        "shards": len(shards),
         "windows": len(plan.starts),
         "scored_tokens": stage.sequences * plan.predictions,
         "seconds": round(time.perf_counter() - started, 3),
@@ -104,31 +91,31 @@ def _score_own_shards(
     model_dir: Path,
     chunk_dir: Path,
     out_dir: Path,
-    headers: list[ShardHeader],
+    shards: list[range],
+    plan: WindowPlan,
     execution: Execution,
     progress: Progress,
 ) -> None:
     """This process's shards (every world-size-th); needs no word with the others."""
     names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     rank, world, local = (int(os.environ.get(name, default)) for name, default in names.items())
-    paths = {shard_path(out_dir, index): header for index, header in enumerate(headers) if index % world == rank}
-    missing = {path: header for path, header in paths.items() if not _is_complete(path, header)}
+    own = {shard_path(out_dir, index): rows for index, rows in enumerate(shards) if index % world == rank}
+    missing = {path: rows for path, rows in own.items() if not _is_complete(path, [len(rows), plan.predictions])}
     if not missing:
         progress(stage.sequences, stage.sequences, "sequences")
         return
-    tokens, plan = open_tokens(chunk_dir), headers[0].windows
+    tokens = open_tokens(chunk_dir)
     device = resolve_device(execution.device, local)
     config = by_parity(stage.parity, scorer_config)(model_dir, stage.short_tokens)
     rounding = by_parity(stage.parity, head_rounding)(frozen=True)
     model = load_model(model_dir, DTYPES[stage.precision], config=config, rounding=rounding).to(device).eval()
     bos = bos_token_id(load_tokenizer(model_dir), model.config)
-    done = stage.sequences - world * sum(header.sequences for header in missing.values())
-    with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
-        for path, header in missing.items():
+    done = stage.sequences - world * sum(map(len, missing.values()))
+    with fast_kernels(model, execution):
+        for path, rows in missing.items():
             parts = []
-            end = header.last_sequence + 1
-            for first in range(header.first_sequence, end, execution.micro_batch_sequences):
-                ids = np.asarray(tokens[first : min(first + execution.micro_batch_sequences, end)], dtype=np.int64)
+            for first in rows[:: execution.micro_batch_sequences]:
+                ids = np.asarray(tokens[first : min(first + execution.micro_batch_sequences, rows.stop)], np.int64)
                 if ids.max() >= model.config.vocab_size:
                     raise UserError(
                         f"scorer.model: knows {model.config.vocab_size} tokens, the corpus has token {ids.max()}"
@@ -145,13 +132,13 @@ def _score_own_shards(
                     raise StageError(f"the scorer's NLL of sequence {first} or a neighbour is not finite")
                 done += world * len(ids)
                 progress(min(max(done, 0), stage.sequences), stage.sequences, "sequences")
-            write_shard(path, np.concatenate(parts), header)
+            write_shard(path, np.concatenate(parts))
 
 
-def _is_complete(path: Path, header: ShardHeader) -> bool:
-    """Whether an earlier attempt has left exactly this shard."""
+def _is_complete(path: Path, shape: list[int]) -> bool:
+    """Whether an earlier attempt has left this shard."""
     try:
-        return open_shard(path)[0] == header
+        return bool(open_shard(path).get_shape() == shape)
     except StageError:
         return False
 

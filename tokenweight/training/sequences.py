@@ -1,19 +1,24 @@
-"""Training sequences: the rows of a chunk artifact, in their order, each with its frozen scores if there are any."""
+"""What training reads: the rows of a chunk artifact, in their order, each with its frozen scores if there are any."""
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_right
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.training.score_store import Scores
 
 TokenRows = npt.NDArray[np.uint32]
+NLL = "nll"  # the tensor of a shard of scores
 
 
 def open_tokens(chunk_dir: Path) -> TokenRows:
@@ -25,6 +30,55 @@ def open_tokens(chunk_dir: Path) -> TokenRows:
     if tokens.ndim != 2 or tokens.shape[1] < 2:
         raise UserError(f"{path}: shape {tokens.shape}, expected [sequences, tokens]; write it with the chunk stage")
     return tokens
+
+
+class Scores:
+    """Short-context NLL of the first `sequences` sequences, mapped from the shards of a score artifact.
+
+    Whose and of which tokens they are, the artifact's identity says. StageError names a shard that is missing or damaged.
+    """
+
+    def __init__(self, score_dir: Path, sequences: int) -> None:
+        self.shards: list[Any] = []
+        self.first_sequences: list[int] = []
+        covered = 0
+        while covered < sequences:
+            self.shards.append(open_shard(shard_path(score_dir, len(self.shards))))
+            self.first_sequences.append(covered)
+            covered += self.shards[-1].get_shape()[0]
+
+    def row(self, sequence: int) -> npt.NDArray[np.float32]:
+        """NLL of each prediction of one sequence, float32 [M]."""
+        shard = bisect_right(self.first_sequences, sequence) - 1
+        values: npt.NDArray[np.float32] = self.shards[shard][sequence - self.first_sequences[shard]]
+        return values
+
+
+def shard_path(score_dir: Path, index: int) -> Path:
+    """Where a shard lies."""
+    return score_dir / f"shard-{index:05d}.safetensors"
+
+
+def write_shard(path: Path, nll: npt.NDArray[np.float32]) -> None:
+    """Write scores, float32 [sequences, M], so that the shard exists complete or not at all."""
+    partial = path.with_suffix(".partial")
+    save_file({NLL: nll}, partial)
+    os.replace(partial, path)
+
+
+def open_shard(path: Path) -> Any:
+    """The rows of a shard (a slice of safetensors); StageError names what is wrong."""
+    way_out = f"delete {path.parent.name} and score again"
+    if not path.is_file():
+        raise StageError(f"{path}: missing; {way_out}")
+    try:
+        rows = safe_open(path, framework="np").get_slice(NLL)
+    except SafetensorError as error:
+        reason = str(error).splitlines()[0]
+        raise StageError(f"{path}: not a shard of scores, or truncated ({reason}); {way_out}") from error
+    if len(rows.get_shape()) != 2:
+        raise StageError(f"{path}: not a shard of scores (its shape is {rows.get_shape()}); {way_out}")
+    return rows
 
 
 class TrainingRows(Dataset[dict[str, Tensor | int]]):

@@ -8,14 +8,12 @@ and is made by whoever knows that the time is nearly over, such as a Slurm job's
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tokenweight.errors import StageError
-from tokenweight.processes import call_at_signals
 
 VARIABLE = "TOKENWEIGHT_STOP_FILE"
 STOP_FILE = "stop"  # in the launch folder
@@ -58,25 +56,3 @@ def stop_all() -> None:
     deadline = time.monotonic() + GRACE_SECONDS
     while _active and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def stop_softly_at_term(launch_folder: Path) -> None:
-    """Let SIGTERM ask this rank's training to stop, unless the run has failed or was asked before: then it ends us.
-
-    A scheduler sends TERM to every process of a job; a launcher sends it to the ranks that a failed one leaves behind.
-    """
-    file = launch_folder / STOP_FILE
-
-    def stop(number: int) -> None:
-        if (launch_folder / "error.json").exists() or _age_seconds(file) > GRACE_SECONDS / 2:
-            os._exit(128 + number)
-        ask_to_stop(file)
-
-    call_at_signals(stop, signal.SIGTERM)
-
-
-def _age_seconds(file: Path) -> float:
-    try:
-        return time.time() - file.stat().st_mtime
-    except OSError:
-        return 0.0

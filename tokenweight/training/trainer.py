@@ -24,8 +24,7 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.metrics import Row, StepMetrics, describe, eta_seconds, same_on_all_ranks
-from tokenweight.training.reporting import StepReports
+from tokenweight.training.metrics import Row, StepMetrics, StepReports, describe, eta_seconds, same_on_all_ranks
 from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequence_parallel import SharedRows
 from tokenweight.training.sequences import TrainingRows

@@ -1,22 +1,26 @@
-"""What a long sequence's step keeps and what it computes again, and by which attention kernels.
+"""How a long sequence's step is computed on a device: what it keeps for backward, by which kernels attention and norms run.
 
 Measured on one H200, Llama-3 8B shapes, 32k tokens (benchmarks/training_cost.py): cuDNN's attention with kept attention
-outputs takes 0.72 of the time of flash attention with full recomputation, for 0.1 GiB more a layer.
+outputs takes 0.72 of the time of flash attention with full recomputation, for 0.1 GiB more a layer. Fused elementwise
+parts, in ZeRO-3 on two H200 (benchmarks/zero3.py): 0.90 of the time of a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
+from types import MethodType
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from tokenweight.recipes.schema import Checkpointing
+from tokenweight.recipes.schema import Checkpointing, Execution
 
 HOPPER = (9, 0)
 _ATTENTION = tuple(
@@ -64,7 +68,7 @@ class _Only(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled parts (tokenweight.training.fused) stay compiled under this mode."""
+        """Compiled parts stay compiled under this mode."""
         return True
 
     def __torch_dispatch__(
@@ -101,3 +105,74 @@ def attention_kernels() -> AbstractContextManager[Any]:
         return nullcontext()
     order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
+
+
+@contextmanager
+def fast_kernels(model: nn.Module, execution: Execution) -> Iterator[None]:
+    """Attention and elementwise parts of a model as fast as the execution and the device allow."""
+    with attention_kernels(), fused_elementwise(model) if execution.fused else nullcontext():
+        yield
+
+
+# --- Elementwise parts of a Llama layer as one kernel each ---
+# Their time is memory traffic: eager torch reads and writes the same tensors several times over. Only these small pure
+# functions are compiled, so that ZeRO-3 can gather and free the parameters of each module as it does in eager code.
+
+
+@contextmanager
+def fused_elementwise(model: nn.Module) -> Iterator[list[str]]:
+    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled; gives the names of these.
+
+    Everything is as it was afterwards. Values change by the rounding that fused kernels leave out.
+    """
+    room: Any = sys.modules[type(model).__module__]
+    rotary = getattr(room, "apply_rotary_pos_emb", None)
+    changed = [(module, forward) for module in model.modules() if (forward := _fused_forward(module)) is not None]
+    names = sorted({forward.__name__.strip("_").removesuffix("_forward") for _, forward in changed})
+    try:
+        for module, forward in changed:
+            module.forward = MethodType(forward, module)  # type: ignore[method-assign]
+        if rotary is not None:
+            room.apply_rotary_pos_emb = torch.compile(rotary, dynamic=False)
+            names.append("rotary")
+        yield names
+    finally:
+        for module, _ in changed:
+            del module.forward
+        if rotary is not None:
+            room.apply_rotary_pos_emb = rotary
+
+
+def _fused_forward(module: nn.Module) -> Callable[..., Tensor] | None:
+    if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+        return _rms_norm_forward
+    projections = ("gate_proj", "up_proj", "down_proj")
+    activation = type(getattr(module, "act_fn", None)).__name__
+    if all(hasattr(module, name) for name in projections) and activation in ("SiLU", "SiLUActivation"):
+        return _gated_mlp_forward
+    return None
+
+
+def _rms_norm_forward(self: Any, hidden_states: Tensor) -> Tensor:
+    return _compiled(_rms_norm)(hidden_states, self.weight, self.variance_epsilon)
+
+
+def _gated_mlp_forward(self: Any, x: Tensor) -> Tensor:
+    output: Tensor = self.down_proj(_compiled(_silu_product)(self.gate_proj(x), self.up_proj(x)))
+    return output
+
+
+@cache
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The compiler's import alone takes seconds: for those who ask for it."""
+    return torch.compile(function, dynamic=False)
+
+
+def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    wide = x.float()
+    normalised = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
+    return weight * normalised.to(x.dtype)
+
+
+def _silu_product(gate: Tensor, up: Tensor) -> Tensor:
+    return nn.functional.silu(gate) * up
