@@ -99,10 +99,20 @@ class HarnessBenchmark(AskedBenchmark):
 
 
 @cache
+def _compiled(template: str) -> Any:
+    from lm_eval.utils import env
+
+    return type(env).from_string(env, template)
+
+
+@cache
 def _manager(folder: str) -> Any:
     import lm_eval
     from lm_eval.tasks import TaskManager
+    from lm_eval.utils import env
 
+    # Each question and each of its examples is a template compiled anew: most of MMLU's time before the model is asked.
+    env.from_string = _compiled
     return TaskManager(include_defaults=False, include_path=str(Path(lm_eval.__file__).parent / "tasks" / folder))
 
 

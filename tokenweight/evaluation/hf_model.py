@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from cachetools import LRUCache
 from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig, StaticCache
@@ -25,6 +26,7 @@ from tokenweight.training.models import causal_lm, resolve_device
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
 CACHE_SHARE = 0.4  # of a GPU's free memory: attention repeats a layer's keys and values beside the cache
+ENCODED_TOKENS = 2**21  # token ids kept beside the model: some 75 MB
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
 
 
@@ -33,7 +35,28 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
 
     A padded prefill needs a [batch, tokens, tokens] mask and loses the causal attention kernel; reading each prompt
     alone costs neither, gives the same outputs, and keeps the memory of the prefill at one prompt.
+
+    Each prompt is encoded when it is checked, when lm-eval sorts a batch, and when it pads it: token ids are kept between.
     """
+
+    def __init__(self, **arguments: Any) -> None:
+        self._encoded: LRUCache[Any, list[int]] = LRUCache(ENCODED_TOKENS, getsizeof=len)
+        super().__init__(**arguments)
+
+    def tok_encode(self, string: str, *arguments: Any, **keywords: Any) -> list[int]:
+        key = (string, arguments, *sorted(keywords.items()))
+        if (ids := self._encoded.get(key)) is None:
+            ids = super().tok_encode(string, *arguments, **keywords)
+            with contextlib.suppress(ValueError):  # longer than all that is kept
+                self._encoded[key] = ids
+        return list(ids)  # it is the caller's
+
+    def tok_batch_encode(
+        self, strings: list[str], padding_side: str = "left", left_truncate_len: int | None = None, **_: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = [self.tok_encode(string)[-(left_truncate_len or 0) :] for string in strings]
+        padded = self.tokenizer.pad({"input_ids": ids}, padding_side=padding_side, return_tensors="pt")
+        return padded["input_ids"], padded["attention_mask"]
 
     def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
         mask = arguments["attention_mask"]
@@ -59,9 +82,10 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
             return None
         prompts = []
         for ids, present in zip(context, mask, strict=True):
-            cache = DynamicCache(config=self.model.config)
+            cache = _PromptCache(config=self.model.config)
             ids = ids[padded_tokens - int(present.sum()) : -1]
-            self.model(ids[None], use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
+            with contextlib.suppress(_PromptRead):
+                self.model(ids[None], use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
             prompts.append(cache)
         for index in range(len(joint.layers)):
             layers: list[Any] = [prompt.layers[index] for prompt in prompts]
@@ -71,6 +95,24 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
             for layer in layers:
                 layer.keys = layer.values = None
         return joint
+
+
+class _PromptRead(Exception):
+    """The keys and values of a prompt are complete: what the model would still compute of it is not needed."""
+
+
+class _PromptCache(DynamicCache):
+    """Keys and values of one prompt; ends the pass where the last layer's are there.
+
+    That layer's attention over the whole prompt serves its last token alone, which is read again with the answer: half of
+    the attention of a model of two layers.
+    """
+
+    def update(self, *arguments: Any, **keywords: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        states = super().update(*arguments, **keywords)
+        if all(getattr(layer, "is_initialized", False) for layer in self.layers):
+            raise _PromptRead
+        return states
 
 
 def _left_padded(states: torch.Tensor, tokens: int) -> torch.Tensor:
