@@ -6,16 +6,15 @@ give some such value of it; that a value follows does not say that it is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
 from tokenweight.pipeline.experiment import Emphasis
-from tokenweight.reports.audit.claims import check_claim
-from tokenweight.reports.audit.rules import MARKS, SENTENCE, Audit, Cells, Check, rules
-from tokenweight.reports.audit.values import check_values
+from tokenweight.reports.audit.checks import check_claim, check_values
+from tokenweight.reports.audit.rules import Audit, Cells, Check, rules
 from tokenweight.reports.emphasis import emphasise
 from tokenweight.reports.markdown import escape, line
 from tokenweight.reports.paper.numbers import paper_cells, place_name
@@ -46,7 +45,8 @@ def check_emphasis(cells: Cells) -> Iterator[Check]:
             place = f"{table}/{row}/{column}"
             printed, recomputed = cells[place].emphasis, marks.get(row, ())
             yield Check(
-                kind=MARKS,
+                of="mark",
+                kind="bold, italic, underline",
                 about=place,
                 tables=(table,),
                 printed=" ".join(printed) or "none",
@@ -82,26 +82,14 @@ def render(found: Audit) -> str:
     environment.filters |= {"line": line, "text": escape}
     return environment.get_template("audit.md.jinja").render(
         found=found,
-        **_by_kind(found.checks),
         kinds=[(kind, str(n), str(follow), str(n - follow)) for kind, n, follow in counts.itertuples()],
-        readings=dict.fromkeys(f"{_scope(c)}: {c.reading}" for c in found.checks if c.reading and c.kind != SENTENCE),
+        readings=dict.fromkeys(f"{_scope(c)}: {c.reading}" for c in found.checks if c.reading and c.of == "value"),
     )
 
 
-def findings_about(target: str) -> dict[str, list[Check]] | None:
-    """The checks of a target by what they are of (:func:`_by_kind`); None where nothing of it was checked."""
-    checks = [check for check in _audit_of_the_paper().checks if target in check.tables]
-    return _by_kind(checks) if checks else None
-
-
-def _by_kind(checks: Sequence[Check]) -> dict[str, list[Check]]:
-    sentences = [check for check in checks if check.kind == SENTENCE]
-    marks = [check for check in checks if check.kind == MARKS]
-    return {
-        "values": [check for check in checks if check.kind not in (SENTENCE, MARKS)],
-        "marks": marks,
-        "sentences": sentences,
-    }
+def findings_about(target: str) -> list[Check]:
+    """The checks of a target."""
+    return [check for check in _audit_of_the_paper().checks if target in check.tables]
 
 
 @cache

@@ -15,11 +15,10 @@ from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import place_name
 
 Cells = Mapping[str, PaperNumber]
-MARKS, SENTENCE = "bold, italic, underline", "sentence"  # kinds of checks that are no formulas
 
 
 class Derivation(Frozen):
-    """A rule: the value at `cell` follows from `sources` by `kind`, a formula of values.py.
+    """A rule: the value at `cell` follows from `sources` by `kind`, a formula of checks.py.
 
     Both may hold `{row}`, `{other}` and `{column}`; the rule is then one for each row (with its partner, where
     `rows` gives one) and column.
@@ -86,7 +85,8 @@ class Check(Frozen):
     marks those of the caption's rule; of a sentence the comparisons that do not hold.
     """
 
-    kind: str
+    of: Literal["value", "mark", "sentence"]
+    kind: str  # a formula, for one
     about: str  # the cell, or the words of a sentence
     tables: tuple[str, ...]
     place: str = ""  # in the paper
@@ -99,10 +99,10 @@ class Check(Frozen):
     @property
     def words(self) -> tuple[str, ...]:
         """Its row in a table: of a sentence place, words, how it is read, exceptions, what they mean; else the cell."""
-        if self.kind == SENTENCE:
+        if self.of == "sentence":
             return self.place, f"“{self.about}”", self.reading, self.recomputed, self.meaning
         row = (place_name(self.about), self.printed, self.recomputed)
-        return row if self.kind == MARKS else (*row, self.meaning)
+        return row if self.of == "mark" else (*row, self.meaning)
 
 
 class Audit(Frozen):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,10 +31,10 @@ _BESIDE = 40  # characters of all categories that have room side by side
 _BARS = 0.8  # of the room between two categories
 
 
-def points(report: Report, columns: Iterable[str], rows: Iterable[str] | None = None) -> pd.DataFrame:
-    """A line for each complete cell of some columns (by key) and each of the paper's numbers, which have neither interval
-    nor n; rows (by key): all unless given."""
-    wanted, kept = set(columns), {row.key for row in report.rows} if rows is None else set(rows)
+def points(report: Report, columns: Iterable[str], rows: Iterable[str]) -> pd.DataFrame:
+    """A line for each complete cell of some columns and rows (by key) and each of the paper's numbers, which have neither
+    interval nor n."""
+    wanted, kept = set(columns), set(rows)
     made: list[tuple[Any, ...]] = []
     for row, column, cell in report.places:
         if column.key in wanted and row.key in kept:
@@ -61,12 +63,8 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
         values = {row: {report.stub[0]: float(row.rpartition("-")[2])} for row in ablated}
     columns = {column.key: column for column in report.columns}
     keys = list(described.columns or columns)
-    fields = {field: [row[field] for row in values.values()] for field in next(iter(values.values()))}
-    numeric = [
-        field
-        for field, found in fields.items()
-        if len(set(map(str, found))) > 1 and all(isinstance(x, int | float) and not isinstance(x, bool) for x in found)
-    ]
+    fields = pd.DataFrame.from_dict(values, orient="index")
+    numeric = [field for field in fields.select_dtypes("number") if fields[field].nunique() > 1]
     axis = next(iter([*numeric, *fields]))
     places = {row: held[axis] for row, held in values.items()}
     series: dict[str, list[str]] = {}  # rows that differ in the axis alone, by what they share
@@ -89,8 +87,9 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
         panels[0].set_ylabel("difference to uniform (points)")
     if len(handles) > 1:
         style.legend_above(figure, handles, is_reversed=is_ablation)
-    about = f"{report.title}. Scale {report.scale}. Bars: 95 % intervals, {'paired ' if is_ablation else ''}bootstrap over samples."
-    return _drawing(figure, report, keys, plotted, about)
+    return _drawing(
+        figure, report, keys, plotted, f"{report.title}.", "paired bootstrap" if is_ablation else "bootstrap"
+    )
 
 
 def draw_lengths(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None) -> Drawing:
@@ -98,7 +97,7 @@ def draw_lengths(report: Report, lengths_tokens: Mapping[str, int], baseline: st
 
     `lengths_tokens`: length of each RULER column by its key; `baseline`: key of the row shown in every panel.
     """
-    plotted = points(report, lengths_tokens)
+    plotted = points(report, lengths_tokens, [row.key for row in report.rows])
     figure, panels = style.grid(len(report.rows), _COLUMNS, lambda rows: 0.95 + 1.25 * rows, sharex=True, sharey=True)
     names = {row.key: style.plain(row.name) for row in report.rows}
     columns = [column for column in report.columns if column.key in lengths_tokens]
@@ -122,8 +121,7 @@ def draw_lengths(report: Report, lengths_tokens: Mapping[str, int], baseline: st
     figure.supylabel("RULER, mean recall of 13 tasks", fontsize=7)
     style.legend_above(figure, handles)
     scaled = any(column.has_paper_label for column in columns)
-    about = f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}. "
-    about += f"Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples."
+    about = f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}."
     return _drawing(figure, report, lengths_tokens, plotted, about)
 
 
@@ -132,14 +130,13 @@ def draw_categories(report: Report, columns: Sequence[str], baseline: str | None
 
     `columns`: keys of LongBench's columns, a panel each; `baseline`: key of the row whose value is a dotted line.
     """
-    plotted = points(report, columns)
-    height = 0.55 + 0.15 * len(report.rows)
+    names = {row.key: row.name for row in report.rows}
+    plotted, height = points(report, columns, names), 0.55 + 0.15 * len(names)
     # One place more than columns: the legend's.
     figure, panels = style.grid(
         len(columns) + 1, _COLUMNS, lambda rows: 0.4 + rows * height, width=_COLUMNS, sharey=True
     )
-    places = {row.key: float(number) for number, row in enumerate(report.rows)}
-    names = {row.key: row.name for row in report.rows}
+    places = {row: float(number) for number, row in enumerate(names)}
     labels = {column.key: column.label for column in report.columns}
     dots = {"linestyle": "none"}
     handles: Handles = {}
@@ -152,13 +149,11 @@ def draw_categories(report: Report, columns: Sequence[str], baseline: str | None
             handles[style.wrapped(f"{names[baseline]}, this run")] = line
         axes.set_title(style.plain(labels[key]), loc="left")
         axes.margins(x=0.08)
-    panels[0].set_yticks(range(len(report.rows)), [style.wrapped(name, 40) for name in names.values()])
-    panels[0].set_ylim(len(report.rows) - 0.4, -0.6)
+    panels[0].set_yticks(range(len(names)), [style.wrapped(name, 40) for name in names.values()])
+    panels[0].set_ylim(len(names) - 0.4, -0.6)
     panels[len(columns)].set_axis_off()
     panels[len(columns)].legend(list(handles.values())[::-1], list(handles)[::-1], loc="center left")
-    about = "LongBench, mean over the tasks of each category. "
-    about += f"Scale {report.scale}. Bars: 95 % intervals, bootstrap over samples."
-    return _drawing(figure, report, columns, plotted, about)
+    return _drawing(figure, report, columns, plotted, "LongBench, mean over the tasks of each category.")
 
 
 def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> Handles:
@@ -187,8 +182,7 @@ def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], plac
         handles[name] = axes.bar(left, held["value"].to_numpy(), width * 0.9, color=colour, alpha=0.75)
         _intervals(axes.vlines, left, held, "black")
     axes.set_xticks(range(len(categories)), [style.wrapped(category, 14) for category in categories])
-    if sum(map(len, categories)) > _BESIDE:
-        axes.tick_params(axis="x", labelrotation=90)
+    axes.tick_params(axis="x", labelrotation=90 if sum(map(len, categories)) > _BESIDE else 0)
     axes.set_xlim(-0.6, len(categories) - 0.4)
     return handles
 
@@ -227,20 +221,23 @@ def _intervals(draw: Callable[..., Any], at: Sequence[float], held: pd.DataFrame
     draw(bounds["at"], bounds["ci_low"], bounds["ci_high"], color=colour, linewidth=0.9)
 
 
-def _drawing(figure: Figure, report: Report, columns: Iterable[str], plotted: pd.DataFrame, about: str) -> Drawing:
+def _drawing(
+    figure: Figure,
+    report: Report,
+    columns: Iterable[str],
+    plotted: pd.DataFrame,
+    about: str,
+    interval: str = "bootstrap",
+) -> Drawing:
     """The figure with its lines below: what it is, and which cells have no value."""
-    wanted = set(columns)
-    lacking = []
-    for row in report.rows:
-        cells = [
-            (column.name, cell.status)
-            for column, cell in zip(report.columns, row.cells, strict=True)
-            if column.key in wanted and cell.status != "not_in_paper"
-        ]
+    wanted, lacking = set(columns), []
+    for row, held in groupby(report.places, key=itemgetter(0)):
+        cells = [(c.name, cell.status) for _, c, cell in held if c.key in wanted and cell.status != "not_in_paper"]
         for status in ("missing", "partial", "refused"):
             if labels := [label for label, found in cells if found == status]:
                 of_all = "" if len(labels) == len(cells) else f"{', '.join(labels)} of "
                 lacking.append((of_all, row.name, status))
+    about += f" Scale {report.scale}. Bars: 95 % intervals, {interval} over samples."
     nothing = "" if (plotted["source"] == "this run").any() else "Nothing of this run is complete."
     style.footnote(figure, [about, nothing, style.left_out(lacking, len(report.rows))])
     return Drawing(figure, plotted)

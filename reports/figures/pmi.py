@@ -61,24 +61,17 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
 
 
 def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tuple[dict[str, Distribution], list[str]]:
-    """Distributions by label, the first seed's, and a line for each row that has none or that the table refuses."""
+    """Distributions by label, the first seed's, and a line for each row that the table has no complete value of."""
     found: dict[str, Distribution] = {}
     absent = []
     for row in report.rows:
-        entries = [entry for entry in manifest.rows if entry.row == row.key]
-        units = [
-            read_unit(unit, store_root) for entry in entries[:1] for unit in entry.units if unit.benchmark == "pmi"
-        ]
-        if any(cell.status == "refused" for cell in row.cells):
-            absent.append(f"{row.label}: refused, the table's notes say why")
-        elif not units:
-            absent.append(f"{row.label}: not in this run")
-        elif units[0].status != "complete":
-            absent.append(f"{row.label}: {units[0].status}, {units[0].reason}")
-        elif (distribution := pmi.read_distribution(units[0])).total("tokens", "far"):
-            found[row.label] = distribution
+        if lacking := {cell.status: None for cell in row.cells if cell.status != "complete"}:
+            absent.append(f"{row.label}: {', '.join(lacking)}, the table's notes say why")
         else:
-            absent.append(f"{row.label}: no document is long enough for a far context")
+            units = (unit for entry in manifest.rows if entry.row == row.key for unit in entry.units)
+            found[row.label] = pmi.read_distribution(
+                read_unit(next(unit for unit in units if unit.benchmark == "pmi"), store_root)
+            )
     return found, absent
 
 

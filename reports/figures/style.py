@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,18 +26,8 @@ COLUMN_INCHES, TEXT_INCHES = 3.03, 6.3  # a column and both columns of the ACL's
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-OURS: dict[str, Any] = {"color": "#0072B2", "marker": "o", "markersize": 3.5, "linestyle": "-", "linewidth": 1.2}
-PAPER: dict[str, Any] = {
-    "color": "#8C8C8C",
-    "marker": "D",
-    "markersize": 3.2,
-    "markerfacecolor": "white",
-    "markeredgewidth": 0.8,
-    "linestyle": "--",
-    "linewidth": 0.8,
-    "zorder": 1.5,
-}
-BASELINE: dict[str, Any] = {"color": "black", "linestyle": ":", "linewidth": 0.9, "zorder": 1}
+# Of this run's values, of the paper's, and of a baseline's.
+OURS, PAPER, BASELINE = json.loads(Path(__file__).with_name("looks.json").read_text(encoding="utf-8")).values()
 SMALLEST = 6  # points; figures.mplstyle has all other sizes
 # No dates: the same records give the same files.
 _FORMATS: dict[str, dict[str, Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -14,35 +14,34 @@ from tokenweight.reports.figures import style
 from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
 
-QUANTITIES = {
+DIFFERENCE = "nll_less_baseline"
+_TITLES = {  # of the panels; the sixth place is the legend's
     "nll": "NLL (nats)",
     "weighted_nll": "weighted NLL, the loss (nats)",
+    DIFFERENCE: "NLL less the baseline's (nats)",
     "learning_rate": "learning rate",
     "grad_norm": "gradient norm before clipping",
 }
-DIFFERENCE = "nll_less_baseline"
-_TITLES = QUANTITIES | {DIFFERENCE: "NLL less the baseline's (nats)"}
-_PLACES = ("nll", "weighted_nll", DIFFERENCE, "learning_rate", "grad_norm")  # the sixth place is the legend's
+QUANTITIES = [name for name in _TITLES if name != DIFFERENCE]
 _MARKS = 6  # markers on a line, to tell it from others in grey
 
 
 @dataclass(frozen=True)
 class Steps:
-    """One training: a line for each step with all quantities. `problem`: why there are none."""
+    """One training: a line for each step with all quantities, and what its steps read."""
 
-    table: pd.DataFrame = field(default_factory=pd.DataFrame)
-    batches: tuple[str, int, int] | None = None  # fingerprint of the chunks, seed, sequences a step: what a step reads
-    problem: str = ""
+    table: pd.DataFrame
+    batches: tuple[str, int, int]  # fingerprint of the chunks, seed, sequences a step
 
 
-def read_steps(entry: StageEntry, store_root: Path) -> Steps:
-    """The steps of a complete training. Never raises for what is wrong with an artifact: the result says it."""
+def read_steps(entry: StageEntry, store_root: Path) -> Steps | str:
+    """The steps of a complete training, or why there are none."""
     directory = store_root / entry.address
     record = read_record(directory)
     if record is None:
-        return Steps(problem="refused, its record cannot be read" if directory.exists() else "not trained yet")
+        return "refused, its record cannot be read" if directory.exists() else "not trained yet"
     if record.get("fingerprint") != entry.fingerprint:
-        return Steps(problem="refused, stale: its record has another fingerprint than the recipe")
+        return "refused, stale: its record has another fingerprint than the recipe"
     try:
         lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text("utf-8").splitlines()]
         table = pd.DataFrame(lines)[["step", *QUANTITIES]].astype(dict.fromkeys(QUANTITIES, float) | {"step": int})
@@ -50,9 +49,9 @@ def read_steps(entry: StageEntry, store_root: Path) -> Steps:
         batches = (str(record["inputs"]["chunks"]), seed, int(training["sequences_per_step"]))
         expected = int(training["steps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return Steps(problem=f"refused, unreadable ({type(error).__name__})")
+        return f"refused, unreadable ({type(error).__name__})"
     if list(table["step"]) != list(range(1, expected + 1)):
-        return Steps(problem=f"refused, {len(table)} steps written where {expected} were trained")
+        return f"refused, {len(table)} steps written where {expected} were trained"
     return Steps(table, batches)
 
 
@@ -65,16 +64,18 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     read = {run: read_steps(entry.train, store_root) for run, entry in trainings.items() if entry.train}
     names = {row.key: style.plain(row.name) for row in report.rows}
     rows, seeds = list(dict.fromkeys(row for row, _ in read)), {seed for _, seed in read}
-    figure, panels = style.grid(len(_PLACES) + 1, 3, lambda _: 3.5, sharex=True)
-    axes_of = dict(zip(_PLACES, panels, strict=False))
-    handles, tables = {}, []
+    figure, panels = style.grid(len(_TITLES) + 1, 3, lambda _: 3.5, sharex=True)
+    axes_of = dict(zip(_TITLES, panels, strict=False))
+    handles, tables, problems = {}, [], []
     for (row, seed), steps in read.items():
-        if steps.problem:
+        if isinstance(steps, str):
+            problems.append((f"seed {seed} of " if len(seeds) > 1 else "", names[row], steps))
             continue
-        reference = read.get((baseline or "", seed), Steps())
+        reference = read.get((baseline or "", seed))
         table = steps.table.assign(row=row, row_label=names[row], recipe=trainings[row, seed].recipe, seed=seed)
-        is_compared = row != baseline and steps.batches == reference.batches and len(table) == len(reference.table)
-        table[DIFFERENCE] = table["nll"] - reference.table["nll"] if is_compared else float("nan")
+        table[DIFFERENCE] = float("nan")
+        if is_compared := isinstance(reference, Steps) and row != baseline and steps.batches == reference.batches:
+            table[DIFFERENCE] = table["nll"] - reference.table["nll"]
         tables.append(table)
         every = max(1, len(table) // _MARKS)
         for name in _TITLES:
@@ -99,13 +100,8 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."
     if baseline in names:
         what += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
-    problems = (
-        (f"seed {seed} of " if len(seeds) > 1 else "", names[row], steps.problem)
-        for (row, seed), steps in read.items()
-        if steps.problem
-    )
     style.footnote(figure, [what, style.left_out(problems, len(rows))])
-    header = ["row", "row_label", "recipe", "seed", "step", *_TITLES]
+    header = ["row", "row_label", "recipe", "seed", "step", *QUANTITIES, DIFFERENCE]
     return Drawing(figure, pd.concat(tables)[header] if tables else pd.DataFrame(columns=header))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +16,7 @@ from tokenweight.reports.display import (
     n_text,
     value_text,
 )
-from tokenweight.reports.html.records import Records
-from tokenweight.reports.html.samples import choose_samples
+from tokenweight.reports.html.behind import Records, choose_samples
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
 # The command that prints a recipe, and its settings as (name, value, origin).
@@ -33,18 +31,7 @@ class Section:
     report: Report
     command: str  # that makes what the report shows
     recipes: Mapping[str, Recipe] = field(default_factory=dict)  # by name
-    divergences: tuple[str, ...] = ()  # those of the report's notes that say where it departs from the paper
     figures: Sequence[str] = ()  # SVG
-
-    @property
-    def anchor(self) -> str:
-        """Its id on the page."""
-        return re.sub(r"[^A-Za-z0-9-]", "-", self.report.target)
-
-    @property
-    def about(self) -> list[str]:
-        """The report's notes about the whole table, without its divergences."""
-        return [note.text for note in self.report.notes if note.mark is None and note.text not in self.divergences]
 
 
 def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:

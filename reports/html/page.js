@@ -131,14 +131,14 @@ function samplesOf(units) {
 function sampleView(sample, name) {
   const kind = sample.score === 1 ? "Right" : sample.score === 0 ? "Wrong" : name;
   const parts = [
-    make("h4", {}, `${kind}: sample ${sample.doc}, ${sample.metric} ${rounded(sample.score)}`),
+    make("h4", {}, `${kind}: sample ${sample.doc_id}, ${sample.metric} ${rounded(sample.score)}`),
     quoted("Reference", sample.reference),
     quoted(sample.metric === "acc" ? "Output: log-likelihood of each choice" : "Output", sample.output),
   ];
   if (sample.filtered.join() !== sample.output.join()) parts.push(quoted("Compared", sample.filtered));
-  const length = `${grouped(sample.tokens)} tokens${sample.truncated ? ", cut to fit" : ""}`;
+  const length = `${grouped(sample.n_prompt_tokens)} tokens${sample.truncated ? ", cut to fit" : ""}`;
   if ("prompt" in sample) parts.push(quoted(`Prompt (${length})`, data.prompts[sample.prompt]));
-  parts.push(make("p", { class: "hint" }, ("prompt" in sample ? "" : `Prompt of ${length}, not stored. `) + `SHA-256 of the prompt: ${sample.sha256}`));
+  parts.push(make("p", { class: "hint" }, ("prompt" in sample ? "" : `Prompt of ${length}, not stored. `) + `SHA-256 of the prompt: ${sample.prompt_sha256}`));
   return make("div", { class: "sample" }, ...parts);
 }
 

@@ -22,8 +22,8 @@ from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports import display
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import drawn
+from tokenweight.reports.html.behind import Records
 from tokenweight.reports.html.data import EMPTY, Section, page_data
-from tokenweight.reports.html.records import Records
 from tokenweight.reports.model import Report
 from tokenweight.reports.writing import holds_anything, styled
 from tokenweight.webpage import page_environment, script_json
@@ -57,8 +57,7 @@ def write_html(
         if len(manifests) == 1 or holds_anything(report):
             svg = [files["svg"].decode() for _, files, _ in drawn(report, manifest, store_root)] if figures else []
             recipes = {name: (show_config_command(manifest, name), held) for name, held in manifest.recipes.items()}
-            divergences = (*manifest.experiment.divergences, *manifest.divergences)
-            sections.append(Section(report, manifest.full_command, recipes, divergences, svg))
+            sections.append(Section(report, manifest.full_command, recipes, svg))
         else:
             not_run[f"{report.paper_place or report.target}: {report.title}"] = manifest.full_command
     if written is not None:
@@ -100,6 +99,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Mapping[str, 
     environment = page_environment(Path(__file__).parent, finalize=plain)
     environment.globals |= {"d": display, "audit_of": _audit_of, "choices": choices, "column_groups": _column_groups}
     environment.filters["base64"] = lambda svg: b64encode(svg.encode()).decode()
+    environment.filters["anchor"] = partial(re.sub, r"[^A-Za-z0-9-]", "-")  # of a target: its id on the page
     return environment.get_template("page.html.jinja").render(
         title=alone or "Token weighting: tables and figures from records",
         sections=sections,

@@ -69,7 +69,7 @@ def test_again_gives_the_same_bytes(run, base_dir, novel_file, tmp_path) -> None
         (["--span", "50:61"], "--span 50:61: the text has tokens 0 to 59"),
         (["--span", "0:500"], "--span 0:500: 500 tokens"),
         (["--find", "nowhere in it"], "--find 'nowhere in it': not in the first 60 tokens"),
-        (["--find", ""], "--find ''"),
+        (["--find", ""], "--find"),
         (["--find", "a", "--span", "1:3"], "--span and --find"),
         (["--out", "/dev/null"], "--out /dev/null"),
         (["--scorer", "nowhere"], "nowhere: no config.json here"),

@@ -171,9 +171,9 @@ def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifes
 @pytest.mark.parametrize(("file", "content"), [("metrics.jsonl", "[]\n"), ("record.json", '{"outputs": {}}')])
 def test_a_broken_training_is_refused(file: str, content: str, tmp_path: Path) -> None:
     entry = train(tmp_path, "uniform")
-    assert read_steps(entry, tmp_path).problem == ""
+    assert not isinstance(read_steps(entry, tmp_path), str)
     (tmp_path / entry.address / file).write_text(content)
-    assert read_steps(entry, tmp_path).problem.startswith("refused, ")
+    assert str(read_steps(entry, tmp_path)).startswith("refused, ")
 
 
 def test_files_are_vectors_with_fonts_and_the_same_bytes_in_another_process(

@@ -17,7 +17,7 @@ from tokenweight.errors import UserError
 from tokenweight.recipes import load
 from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
-from tokenweight.reports.html import samples as samples_module
+from tokenweight.reports.html import behind
 from tokenweight.reports.html.data import Section
 from tokenweight.reports.html.page import choices, render, write_html
 from tokenweight.reports.model import Report
@@ -204,7 +204,7 @@ def test_what_is_missing_shows_a_dash_its_note_and_sorts_last(one_row: FakeStore
 
 def test_the_first_lowest_and_highest_samples_are_chosen(one_row: FakeStore) -> None:
     data = outline(one_row).data
-    assert [(s["doc"], s["score"]) for s in unit(data, "ruler/task_00/1024")["samples"]] == [(1, 0.0), (2, 1.0)]
+    assert [(s["doc_id"], s["score"]) for s in unit(data, "ruler/task_00/1024")["samples"]] == [(1, 0.0), (2, 1.0)]
 
 
 def test_samples_of_equal_scores_are_one_and_perplexity_has_none(store: FakeStore) -> None:
@@ -212,7 +212,7 @@ def test_samples_of_equal_scores_are_one_and_perplexity_has_none(store: FakeStor
         directory = store.add("uniform", f"ruler/{task}/1024", [1.0, 1.0], n_expected=2)
     change_rows(directory, output=["{}", "{}"], filtered=["", ""], reference=["[]", "[]"])
     data = outline(store).data
-    assert [s["doc"] for s in unit(data, "ruler/task_00/1024")["samples"]] == [0]
+    assert [s["doc_id"] for s in unit(data, "ruler/task_00/1024")["samples"]] == [0]
     assert unit(data, f"ruler/{RULER_TASKS[-1]}/1024")["samples"] == []
 
 
@@ -281,7 +281,7 @@ def test_hostile_text_is_shown_and_does_nothing(one_row: FakeStore) -> None:
         "baseline": HOSTILE,
     }
     hostile = report.model_copy(update=changes)
-    text = render([Section(hostile, HOSTILE, divergences=(HOSTILE,))], one_row.root, {HOSTILE: HOSTILE})
+    text = render([Section(hostile, HOSTILE)], one_row.root, {HOSTILE: HOSTILE})
     text.encode()  # no lone surrogate is left
     page = Outline(text)
     assert len(page.scripts) == text.count("</script") == 2
@@ -300,7 +300,7 @@ def test_a_long_output_is_cut_and_a_full_page_says_what_it_leaves_out(one_row: F
     data = outline(one_row).data
     assert unit(data, "ruler/task_00/1024")["samples"][0]["output"] == ["y" * 400, 10_000_000 - 600, "y" * 200]
     assert data["samplesLeftOut"] == 0
-    monkeypatch.setattr(samples_module, "PAGE_CHARACTERS", 1300)
+    monkeypatch.setattr(behind, "PAGE_CHARACTERS", 1300)
     data = outline(one_row).data
     assert data["samplesLeftOut"] > 0
     assert [len(unit(data, f"ruler/task_0{i}/1024")["samples"]) for i in (0, 1)] == [1, 1]

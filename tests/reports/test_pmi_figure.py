@@ -212,7 +212,7 @@ def test_what_is_not_measured_is_said_in_the_figure_and_the_table(tmp_path: Path
     drawing = figures_of(described)[""](report, described, tmp_path / "store")
     assert drawing.data_csv.splitlines() == ["model,bandwidth_nats,pmi_nats,density_per_nat"]
     (axes,) = drawing.figure.axes
-    assert [text.get_text() for text in axes.texts] == ["Uniform: missing, not evaluated yet"]
+    assert [text.get_text() for text in axes.texts] == ["Uniform: missing, the table's notes say why"]
     assert not axes.lines
 
 

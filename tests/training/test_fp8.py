@@ -9,11 +9,10 @@ from torch import nn
 from training_calls import train
 from transformers import LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
 
+import tokenweight.fp8 as fp8
 from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
-from tokenweight.fp8 import linears as fp8
-from tokenweight.fp8 import top_kappa_overlap
-from tokenweight.fp8.linears import E4M3, check_fp8, fp8_linears, round_to_fp8
+from tokenweight.fp8 import E4M3, check_fp8, fp8_linears, round_to_fp8, top_kappa_overlap
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Scorer, Weighting
 from tokenweight.training.models import load_model

@@ -15,19 +15,12 @@ RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose 
 WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
 
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
-_READ_WITH_WEIGHTS = (
-    "config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "vocab.json", "merges.txt", "tokenizer.model",
-)  # fmt: skip
 
 
 def checkpoint_sha256(model_dir: Path) -> str:
     """SHA-256 of what a checkpoint computes with: weights, config, tokenizer; the same wherever the directory lies."""
-    files = [
-        file
-        for file in _files(model_dir)
-        if file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json") or file.name in _READ_WITH_WEIGHTS
-    ]
+    read_with_weights = ("config.json", *_TOKENIZER_FILES)
+    files = [file for file in _files(model_dir) if _is_weight(file) or any(map(file.match, read_with_weights))]
     digests = {file.name: file_sha256(file) for file in files}
     return hashlib.sha256(canonical_json(digests).encode()).hexdigest()
 
@@ -50,8 +43,7 @@ def link_weights(model_dir: Path, target_dir: Path) -> None:
 def copy_companions(model_dir: Path, target_dir: Path) -> None:
     """Copy tokenizer, generation settings and other small files of a checkpoint, byte for byte."""
     for file in _files(model_dir):
-        is_weight = file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json")
-        if not is_weight and file.name not in WRITTEN_ANEW:
+        if not _is_weight(file) and file.name not in WRITTEN_ANEW:
             shutil.copyfile(file, target_dir / file.name)
 
 
@@ -60,6 +52,10 @@ def copy_tokenizer(source_dir: Path, target_dir: Path) -> None:
     for pattern in _TOKENIZER_FILES:
         for file in source_dir.glob(pattern):
             shutil.copyfile(file, target_dir / file.name)
+
+
+def _is_weight(file: Path) -> bool:
+    return file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json")
 
 
 def _files(directory: Path) -> list[Path]:

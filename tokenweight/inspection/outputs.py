@@ -128,30 +128,15 @@ def in_words(content: dict[str, Any]) -> dict[str, str]:
 
 
 def page(content: dict[str, Any]) -> str:
-    """The page of an inspection's report: no network, no other file.
-
-    Its script reads one array per quantity, rounded to what it shows.
-    """
-    tokens, versions = content["tokens"], content["versions"]
-    data = {
-        "text": tokens["text"],
-        "added": tokens["added"],
-        "long": [None if value is None else round(value, 4) for value in tokens["long_nll"]],
-        "short": [None if value is None else round(value, 4) for value in tokens["short_nll"]],
-        "weight": [None if value is None else float(f"{value:.4g}") for value in tokens["weight"]],
-        "context": tokens["short_context_tokens"],
-        "bounds": PALETTE["bounds"],
-    }
-    return (
-        page_environment(Path(__file__).parent)
-        .get_template("page.html.jinja")
-        .render(
-            content=content,
-            data=script_json(data),
-            palette=PALETTE,
-            versions=", ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions),
-            **in_words(content),
-        )
+    """The page of an inspection's report: no network, no other file; its script reads one array per quantity."""
+    versions = content["versions"]
+    template = page_environment(Path(__file__).parent).get_template("page.html.jinja")
+    return template.render(
+        content=content,
+        data=script_json(content["tokens"] | {"bounds": PALETTE["bounds"]}),
+        palette=PALETTE,
+        versions=", ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions),
+        **in_words(content),
     )
 
 

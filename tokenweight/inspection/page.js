@@ -4,12 +4,12 @@ addEventListener("error", (event) => { document.documentElement.dataset.error = 
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const count = data.text.length;
-const difference = data.long.map((long, i) => (long === null ? null : long - data.short[i]));
+const difference = data.difference;
 const measures = {
   weight: { values: data.weight, bounds: data.bounds.weight, key: "weight" },
   difference: { values: difference.map((d) => (d === null ? null : Math.abs(d))), bounds: data.bounds.difference, key: "difference" },
-  long: { values: data.long, bounds: data.bounds.nll, key: "nll" },
-  short: { values: data.short, bounds: data.bounds.nll, key: "nll" },
+  long: { values: data.long_nll, bounds: data.bounds.nll, key: "nll" },
+  short: { values: data.short_nll, bounds: data.bounds.nll, key: "nll" },
 };
 
 // --- Text ---
@@ -123,11 +123,11 @@ function show(i) {
   const d = difference[i];
   shown.index.textContent = i.toLocaleString("en");
   shown.weight.textContent = fixed(data.weight[i], false);
-  shown.long.textContent = fixed(data.long[i], false);
-  shown.short.textContent = fixed(data.short[i], false);
+  shown.long.textContent = fixed(data.long_nll[i], false);
+  shown.short.textContent = fixed(data.short_nll[i], false);
   shown.difference.textContent = fixed(d, true);
   shown.pmi.textContent = fixed(d === null ? null : -d, true);
-  shown.context.textContent = data.context[i] === null ? "\u2013" : data.context[i].toLocaleString("en") + " tokens";
+  shown.context.textContent = data.short_context_tokens[i] === null ? "\u2013" : data.short_context_tokens[i].toLocaleString("en") + " tokens";
   shown.before.textContent = i.toLocaleString("en") + " tokens";
 }
 

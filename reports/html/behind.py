@@ -1,4 +1,4 @@
-"""A few samples of each unit: what was asked, what the model said, what it got for it."""
+"""What is behind numbers: records, those of what their artifacts were made from, and a few samples of each unit."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tokenweight.pipeline.store import files_fault
-from tokenweight.reports.html.records import Records
+from tokenweight.pipeline.store import files_fault, read_record
 from tokenweight.reports.samples import read_rows
 
 PAGE_CHARACTERS = 2_000_000  # of samples on a page; a unit's second sample is the first to be left out
@@ -26,6 +25,44 @@ _COLUMNS = [
 ]  # fmt: skip
 
 Excerpt = list[str | int]
+
+
+class Records:
+    """Records of a store by address, each read once; config, inputs and outputs are mappings even in a damaged one."""
+
+    def __init__(self, store_root: Path) -> None:
+        self.root = store_root
+        self.known: dict[str, dict[str, Any]] = {}
+        self._without: set[str] = set()
+        # All but evaluations (nothing is made from those), by the digits of the fingerprint that end their name.
+        self._by_prefix: dict[str, list[str]] = {}
+        for path in sorted(store_root.glob("*/*-*")):
+            if path.parent.name != "evaluate" and path.is_dir() and not path.name.startswith("."):
+                address = f"{path.parent.name}/{path.name}"
+                self._by_prefix.setdefault(path.name.rpartition("-")[2], []).append(address)
+
+    def add(self, address: str) -> bool:
+        """Read an artifact's record and those of all that it was made from; False where it has none."""
+        if address in self.known:
+            return True
+        place = PurePosixPath(address)
+        outside = place.is_absolute() or ".." in place.parts
+        record = None if outside or address in self._without else read_record(self.root / address)
+        if record is None:
+            self._without.add(address)
+            return False
+        fields = {name: record.get(name) for name in ("config", "inputs", "outputs")}
+        self.known[address] = record | {name: held if isinstance(held, dict) else {} for name, held in fields.items()}
+        for fingerprint in self.known[address]["inputs"].values():
+            self.address_of(fingerprint)
+        return True
+
+    def address_of(self, fingerprint: Any) -> str | None:
+        """Address of what an artifact was made from; None where no artifact in the store has that fingerprint."""
+        for address in self._by_prefix.get(str(fingerprint)[:8], ()):
+            if self.add(address) and self.known[address].get("fingerprint") == fingerprint:
+                return address
+        return None
 
 
 def choose_samples(
@@ -43,10 +80,10 @@ def choose_samples(
     left_out = spent = 0
     ranked = [(address, row) for rank in range(2) for address, held in rows.items() for row in held[rank : rank + 1]]
     for address, row in ranked:
-        digest, source = row["sha256"], prepared[address]
+        digest, source = row["prompt_sha256"], prepared[address]
         new: Excerpt = []
         if source and digest not in prompts:
-            found, asked = prompt_of(records.root / source / "prompts.jsonl", row["doc"])
+            found, asked = prompt_of(records.root / source / "prompts.jsonl", row["doc_id"])
             new = asked if found == digest else []
         cost = sum(len(str(part)) for text in (new, row["output"], row["filtered"], row["reference"]) for part in text)
         if spent + cost > PAGE_CHARACTERS:
@@ -69,18 +106,9 @@ def _extremes(directory: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
         if not np.all(np.isfinite(scores)):
             return []
         rows = table.take(list(dict.fromkeys((int(np.argmin(scores)), int(np.argmax(scores)))))).to_pylist()
+        cut = {"output": _OUTPUT, "filtered": _SHORT, "reference": _SHORT}
         return [
-            {
-                "doc": int(row["doc_id"]),
-                "score": float(row["score"]),
-                "metric": str(row["metric"]),
-                "tokens": row["n_prompt_tokens"],
-                "truncated": bool(row["truncated"]),
-                "sha256": str(row["prompt_sha256"]),
-                "output": excerpt(str(row["output"]), *_OUTPUT),
-                "filtered": excerpt(str(row["filtered"]), *_SHORT),
-                "reference": excerpt(str(row["reference"]), *_SHORT),
-            }
+            row | {name: excerpt(row[name], *lengths) for name, lengths in cut.items()}
             for row in rows
             if row["reference"] != "[]"
         ]

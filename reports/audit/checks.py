@@ -1,17 +1,21 @@
-"""What a printed number may have been before it was rounded, as exact fractions, and the paper's formulas over that."""
+"""Derived values and sentences of the paper, recomputed over what printed numbers may have been before they were rounded.
+
+That is in exact fractions. A comparison holds or fails only where rounding cannot turn it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, permutations, product
 from math import prod
 from operator import mul
+from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
 
-from tokenweight.reports.audit.rules import Cells, Check, Derivation, rules
+from tokenweight.reports.audit.rules import Cells, Check, Claim, Derivation, rules
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import place_name
 from tokenweight.reports.statistics import pearson, spearman
@@ -43,10 +47,7 @@ def interval_of(place: str, number: PaperNumber) -> Interval:
     text = number.printed
     if text.startswith("<"):
         return Interval(Fraction(0), Fraction(text[1:]))
-    try:
-        value = Fraction(text)
-    except ValueError:
-        raise ValueError(f"{place}: {text!r} is no number") from None
+    value = Fraction(text)
     half = 0 if place.startswith("counts/") else Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
     return Interval(value - half, value + half)
 
@@ -73,6 +74,7 @@ def check_values(cells: Cells) -> Iterator[Check]:
         meaning = f"{rule.kind.capitalize()} of {_printed(sources, cells)} ({rule.place})."
         meaning += f" It follows with {_printed(other.values(), cells)}." if helps else ""
         yield Check(
+            of="value",
             kind=rule.kind,
             about=cell,
             tables=(cell.split("/")[0],),
@@ -103,7 +105,7 @@ _FORMULAS: dict[str, Callable[..., Fraction]] = {
     _REPEATED: lambda a: a,
     "quotient": lambda a, b: a / b,
     "product": lambda *factors: prod(factors, start=Fraction(1)),
-    "mean": lambda *terms: sum(terms) / len(terms),
+    "mean": lambda *terms: mean(terms),
     "kept share": lambda share: 100 * (1 - share),
     # Windows after the first: what is left of the long context over the stride (Section 4, Datasets).
     "windows": lambda long, short, overlap: (long - short) / (short - overlap),
@@ -147,3 +149,89 @@ def _correlation(kind: str, terms: Sequence[Interval]) -> Interval:
     centre, *moved = (statistic(*np.split(each, 2)) or 0.0 for each in (values, *(values + halves), *(values - halves)))
     slack = np.abs(np.array(moved) - centre).reshape(2, -1).max(axis=0).sum()
     return Interval(Fraction(centre - slack), Fraction(centre + slack))
+
+
+# --- Sentences
+
+
+class _Number(NamedTuple):
+    name: str
+    interval: Interval
+    text: str  # as printed, or as computed from what is printed
+
+    @property
+    def middle(self) -> Fraction:
+        return self.interval.middle
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.text}".strip()
+
+
+def check_claim(claim: Claim, cells: Cells) -> Check:
+    """Compare what a sentence compares; the remark belongs to a sentence that does not hold."""
+    comparisons = list(_same_order(claim, cells) if claim.same_order else _orders(claim, cells))
+    exceptions = []
+    for what, higher, lower in comparisons:
+        if higher.interval.low < lower.interval.high:
+            text, fails = f"{higher} > {lower} in {what}", higher.interval.high <= lower.interval.low
+            exceptions.append(f"not {text}" if fails else f"{text} is within rounding")
+    named = (row.split("/")[0] for order in claim.orders for group in order for row in group.split() if "/" in row)
+    return Check(
+        of="sentence",
+        kind="sentence",
+        about=claim.quote,
+        tables=tuple(dict.fromkeys((claim.table, *named))),
+        place=claim.place,
+        reading=claim.reading,
+        recomputed=f"{len(exceptions)} of {len(comparisons)}: {'; '.join(exceptions)}",
+        follows=not exceptions,
+        meaning=claim.remark if exceptions else "",
+    )
+
+
+def _orders(claim: Claim, cells: Cells) -> Iterator[tuple[str, _Number, _Number]]:
+    """(what is compared, higher, lower): rows of neighbouring groups, in each column or in their mean."""
+    alone = {column: (column,) for column in claim.columns}
+    whats = {f"mean of {', '.join(claim.columns)}": claim.columns} if claim.mean else alone
+    for (what, columns), order in product(whats.items(), claim.orders):
+        named = {row for group in order for row in group.split()}
+        others = [row for row in _rows(claim.table, cells) if row not in named]
+        groups = [_group(group.split(), others, claim.table, columns, cells) for group in order]
+        for pair in pairwise(groups):
+            yield from ((what, *numbers) for numbers in product(*pair))
+
+
+def _rows(table: str, cells: Cells) -> list[str]:
+    return list(dict.fromkeys(place.split("/")[1] for place in cells if place.startswith(f"{table}/")))
+
+
+def _group(words: list[str], others: list[str], table: str, columns: tuple[str, ...], cells: Cells) -> list[_Number]:
+    """The numbers of a group: of each row the cell, or the mean of several, as long as none of them is empty."""
+    numbers = []
+    for row in (row for word in words for row in (others if word == "*" else [word])):
+        places = [f"{row if '/' in row else f'{table}/{row}'}/{column}" for column in columns]
+        if row == "0":
+            numbers.append(_Number("", Interval(Fraction(0), Fraction(0)), "0"))
+        elif row not in ("max", "range") and all(cells[place].printed != "-" for place in places):
+            interval = Interval(*map(mean, zip(*(interval_of(place, cells[place]) for place in places), strict=True)))
+            text = cells[places[0]].printed if len(places) == 1 else f"{float(interval.middle):.3f}"
+            numbers.append(_Number(place_name(row) if "/" in row else row, interval, text))
+    if words[0] == "max":
+        return [max(numbers, key=lambda number: number.middle)]
+    if words[0] == "range":
+        lowest, *_, highest = (number.interval for number in sorted(numbers, key=lambda number: number.middle))
+        spread = Interval(highest.low - lowest.high, highest.high - lowest.low)
+        where = words[1].split("/")[0] if "/" in words[1] else table
+        return [_Number(f"range of {place_name(where)}", spread, f"{float(spread.middle):.2f}")]
+    return numbers
+
+
+def _same_order(claim: Claim, cells: Cells) -> Iterator[tuple[str, _Number, _Number]]:
+    """Columns in which the first row is larger than in others are larger in the second too."""
+    first, second = claim.same_order or ("", "")
+    for pair in permutations(claim.columns, 2):
+        a, b = (interval_of(first, cells[f"{claim.table}/{first}/{column}"]).middle for column in pair)
+        if a > b:
+            places = {column: cells[f"{claim.table}/{second}/{column}"] for column in pair}
+            higher, lower = (_Number(name, interval_of(name, cell), cell.printed) for name, cell in places.items())
+            yield second, higher, lower
