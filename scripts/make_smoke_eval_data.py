@@ -8,7 +8,7 @@ from pathlib import Path
 
 from smoke_eval import bbh, longbench, mmlu, ruler
 
-from tokenweight.evaluation.shipped import smoke_eval_dir
+from tokenweight.evaluation.data import smoke_eval_dir
 
 README = """# Small evaluation data
 

@@ -10,9 +10,8 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.metrics import best_score, first_line_of, score_longbench
+from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, best_score, first_line_of, score_longbench
 from tokenweight.evaluation.longbench.rescore import TaskScore, categories, mean, published
-from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask
 
 OFFICIAL_SAMPLES = {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}  # the other tasks have 200
 SPLIT_WORDS = 8192

@@ -8,8 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.bbh import BBH_TASKS, read_examples, strict_answer, tolerant_score
+from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.evaluation.mmlu import MMLU_SUBJECTS, read_split
-from tokenweight.evaluation.shipped import smoke_eval_dir
 
 FORMS = {
     "with full stop": "So the answer is {}.",

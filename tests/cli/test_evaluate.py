@@ -311,7 +311,7 @@ def with_tokenizer(directory: Path) -> Path:
     [
         ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, True, r"no causal language model \(BertForM"),
         ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, True, "model_type 't5'"),
-        ({}, False, "has no tokenizer"),
+        ({}, False, "holds no tokenizer.json"),
         ({}, True, "holds no weights"),
         ({"max_position_embeddings": None}, True, "give --context"),
     ],
@@ -389,7 +389,7 @@ def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
 def test_a_backend_that_cannot_run_is_one_line(
     run_command: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
 ) -> None:
-    monkeypatch.setattr("tokenweight.evaluation.vllm.check.find_spec", lambda name: None)
+    monkeypatch.setattr("tokenweight.evaluation.vllm.find_spec", lambda name: None)
     code, out, err = run_command(tmp_path, "evaluate", "--model", SHIPPED, *SMOKE, *arguments)
     lines = [line for line in err.splitlines() if line]
     assert (code, out, len(lines)) == (2, "", 1)

@@ -164,7 +164,7 @@ def test_what_a_machine_with_four_gpus_does(
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     chosen = evaluation_execution(ModelOptions(scale=scale, device=device, processes=processes))
     assert (chosen.device, chosen.gpus if device != "cpu" else chosen.slots) == expected
-    with pytest.raises(UserError, match="--processes 5: torch sees 4 GPUs"):
+    with pytest.raises(UserError, match="--processes 5 with --tensor-parallel 1: 5 GPUs are needed, torch sees 4"):
         evaluation_execution(ModelOptions(processes=5))
 
 

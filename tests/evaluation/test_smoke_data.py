@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from tokenweight.evaluation.bbh import BBH_TASKS
+from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
-from tokenweight.evaluation.shipped import smoke_eval_dir
 
 SCRIPT = """
 import sys

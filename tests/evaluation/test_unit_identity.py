@@ -135,7 +135,7 @@ def test_other_data_is_another_unit(
 
 
 def test_other_longbench_data_is_other_prompts(planned: Planned, tmp_path: Path) -> None:
-    from tokenweight.evaluation.shipped import smoke_eval_dir
+    from tokenweight.evaluation.data import smoke_eval_dir
 
     copy = Path(shutil.copytree(smoke_eval_dir() / "longbench", tmp_path / "copy"))
     before = planned(longbench=str(copy))

@@ -19,14 +19,14 @@ import pytest
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation import vllm as vllm_check
 from tokenweight.evaluation.backends import evaluation_execution, load
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import evaluate, evaluate_checkpoint, is_complete
+from tokenweight.evaluation.run import evaluate, is_complete
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import Unit
-from tokenweight.evaluation.vllm import check as vllm_check
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -233,7 +233,7 @@ def test_what_is_wrong_with_vllm_is_one_line(stand_in: None, monkeypatch: pytest
 
 
 def test_what_vllm_cannot_run_is_one_line(
-    stand_in: None, checkpoint: Path, execution: Execution, evaluation: Evaluation, tmp_path: Path
+    stand_in: None, checkpoint: Path, execution: Execution, tmp_path: Path
 ) -> None:
     import shutil
 
@@ -246,11 +246,6 @@ def test_what_vllm_cannot_run_is_one_line(
     (copy / "config.json").write_text(json.dumps(config | {RANDOM_SEED: 1}))
     with pytest.raises(UserError, match="has a seed in place of weights"):
         load("vllm", copy, CONTEXT_TOKENS, execution)
-    job = UnitRun(Unit("mmlu", "anatomy"), (), tmp_path / "out")
-    with pytest.raises(UserError, match="tensor_parallel: belongs to --backend vllm"):
-        list(
-            evaluate_checkpoint(checkpoint, [job], evaluation, 512, execution.model_copy(update={"tensor_parallel": 2}))
-        )
 
 
 def test_gpus_of_processes_that_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +253,7 @@ def test_gpus_of_processes_that_share_a_model(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("torch.cuda.device_count", lambda: 5)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert evaluation_execution(ModelOptions(processes=2, tensor_parallel=2)).tensor_parallel == 2
-    with pytest.raises(UserError, match="--tensor-parallel 2: 6 GPUs are needed, torch sees 5"):
+    with pytest.raises(UserError, match="--processes 3 with --tensor-parallel 2: 6 GPUs are needed, torch sees 5"):
         evaluation_execution(ModelOptions(processes=3, tensor_parallel=2))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tokenweight import cli
 from tokenweight.corpus.files import documents, list_files
 from tokenweight.errors import UserError
-from tokenweight.evaluation.shipped import smoke_eval_dir
+from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.pipeline import Store, file_sha256
 from tokenweight.pipeline.digests import listed_digest, listed_files
 from tokenweight.planning.graph import Planner

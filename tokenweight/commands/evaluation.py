@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from tokenweight.commands.command import command, print_json
 from tokenweight.commands.reproduce import make_and_show
 from tokenweight.errors import UserError
-from tokenweight.evaluation.longbench.tasks import FirstLine
+from tokenweight.evaluation.longbench.metrics import FirstLine
 from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
 from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.files import check_writable, write_files

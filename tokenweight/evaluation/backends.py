@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.loaded_model import LoadedModel
+from tokenweight.optional import optional_room
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Backend, Execution, Precision
-
-if TYPE_CHECKING:
-    from tokenweight.evaluation.loaded_model import LoadedModel
 
 
 def check_backend(backend: Backend) -> None:
     """UserError where the backend cannot run here, in one line, before anything is made."""
     if backend != "hf":
-        _room(backend, "check").check()
+        optional_room(f"evaluation.{backend}", f"backend {backend}").check()
 
 
 def load(
@@ -32,17 +29,9 @@ def load(
         from tokenweight.evaluation.hf_model import HFModel
 
         return HFModel(checkpoint_dir, context_tokens, execution, precision)
-    model: LoadedModel = _room(backend, "model").load(checkpoint_dir, context_tokens, execution, precision)
+    room = optional_room(f"evaluation.{backend}", f"backend {backend}")
+    model: LoadedModel = room.load(checkpoint_dir, context_tokens, execution, precision)
     return model
-
-
-def _room(backend: Backend, module: str) -> Any:
-    try:
-        return import_module(f"tokenweight.evaluation.{backend}.{module}")
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith(f"tokenweight.evaluation.{backend}"):
-            raise
-        raise UserError(f"backend {backend}: this installation leaves it out; use hf") from None
 
 
 def evaluation_execution(how: ModelOptions) -> Execution:
@@ -61,10 +50,9 @@ def evaluation_execution(how: ModelOptions) -> Execution:
         raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
     on_gpus = wanted != "cpu" and gpus > 0
     needed = (processes or 1) * tensor_parallel
-    if tensor_parallel > 1 and needed > gpus:
-        raise UserError(f"--tensor-parallel {tensor_parallel}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
-    if on_gpus and needed > gpus:
-        raise UserError(f"--processes {processes}: torch sees {gpus} GPUs, and each process needs one; give fewer")
+    if (on_gpus or tensor_parallel > 1) and needed > gpus:
+        asked = f"--processes {processes or 1} with --tensor-parallel {tensor_parallel}"
+        raise UserError(f"{asked}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
     return Execution(
         device=wanted,
         eval_batch_sequences=default_execution(how.scale).eval_batch_sequences,

@@ -14,11 +14,10 @@ from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData
+from tokenweight.evaluation.data import check_folder, rows, table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
-from tokenweight.evaluation.jsonl import check_folder, rows
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 from tokenweight.evaluation.samples import Classes, Scored
-from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
 
 BBH_TASKS = tuple(table("harness")["bbh"])
@@ -31,9 +30,6 @@ _NAMES = "|".join(BBH_TASKS)
 # samples_<task>_<date>.jsonl, as lm-eval names them: bbh_cot_fewshot_navigate, leaderboard_bbh_navigate and so on.
 _LOG = re.compile(r"samples_(?:\w*?bbh\w*?_)?(?P<task>" + _NAMES + r")(?:_\d{4}-[^/]*)?\.jsonl")
 _ARTIFACT = re.compile(r"(?P<label>.+)--bbh-(?P<task>" + _NAMES + r")-[0-9a-f]+")  # a store's evaluate/<name>
-
-
-Output = tuple[str, str]  # of a sample, and its target
 
 
 class Bbh(HarnessBenchmark):
@@ -101,19 +97,25 @@ def summary(directory: Path) -> dict[str, Any]:
     """Exact match in percent by lm-eval's strict pattern and by the tolerant one, of every run below `directory`.
 
     A run is a directory of lm-eval logs, or in a store of this project the checkpoint that rows are of: its tasks, its
-    micro-average (a task weighs as much as it has samples), and the tasks that are missing. A log with several filters
-    holds a sample once for each: it counts once. UserError: no such directory, no output of a task, two files of one
-    run and task, or a line that cannot be scored (named).
+    micro-average (a task weighs as much as it has samples), and the tasks that are missing. UserError: no such
+    directory, no output of a task, two files of one run and task, or a line that cannot be scored (named).
     """
     check_folder(directory, f"samples_*.jsonl or {ROWS_NAME}")
     found: dict[str, dict[str, Path]] = {}
     for path in sorted([*directory.rglob("samples_*.jsonl"), *directory.rglob(ROWS_NAME)]):
-        if (place := _place(path, directory)) is None:
+        if path.name == ROWS_NAME:
+            match = _ARTIFACT.fullmatch(path.parent.name)
+            run = match["label"] if match else ""
+        else:
+            match, run = _LOG.fullmatch(path.name), path.parent.relative_to(directory).as_posix()
+        if not match:
             continue
-        run, task = place
-        other = found.setdefault(run, {}).setdefault(task, path)
-        if other != path:
-            raise UserError(f"{run}: {other} and {path} both hold {task}; leave the outputs of one evaluation there")
+        files, task = found.setdefault(directory.resolve().name if run == "." else run, {}), match["task"]
+        if task in files:
+            raise UserError(
+                f"{run}: {files[task]} and {path} both hold {task}; leave the outputs of one evaluation there"
+            )
+        files[task] = path
     if not found:
         raise UserError(f"{directory}: holds no samples_*.jsonl or {ROWS_NAME} of a BBH task; give a folder of outputs")
     return {run: _run(files) for run, files in sorted(found.items())}
@@ -141,18 +143,15 @@ def as_text(content: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _place(path: Path, directory: Path) -> tuple[str, str] | None:
-    """Run and task of a file, by its name or its directory's; None: of something else than BBH."""
-    if path.name == ROWS_NAME:
-        match = _ARTIFACT.fullmatch(path.parent.name)
-        return (match["label"], match["task"]) if match else None
-    match = _LOG.fullmatch(path.name)
-    run = path.parent.relative_to(directory).as_posix()
-    return (directory.resolve().name if run == "." else run, match["task"]) if match else None
-
-
 def _score(path: Path) -> dict[str, Any]:
-    outputs = _stored(path) if path.name == ROWS_NAME else _logged(path)
+    try:
+        outputs = (
+            [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
+            if path.name == ROWS_NAME
+            else _logged(path)
+        )
+    except StageError as error:
+        raise UserError(str(error)) from error
     if not outputs:
         raise UserError(f"{path}: holds no sample; remove it or give its outputs")
     strict = fmean(float(strict_answer(output) == target) for output, target in outputs)
@@ -160,15 +159,9 @@ def _score(path: Path) -> dict[str, Any]:
     return {"strict": 100 * strict, "tolerant": 100 * tolerant, "n": len(outputs)}
 
 
-def _stored(path: Path) -> list[Output]:
-    try:
-        return [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
-    except StageError as error:
-        raise UserError(str(error)) from error
-
-
-def _logged(path: Path) -> list[Output]:
-    found: dict[int, Output] = {}
+def _logged(path: Path) -> list[tuple[str, str]]:
+    """Output and target of each sample of a log; one with several filters holds a sample once for each."""
+    found: dict[int, tuple[str, str]] = {}
     seen: set[tuple[int, str]] = set()
     for number, row in rows(path, "doc_id", "target", "resps"):
         where, sample = f"{path} line {number}", row["doc_id"]

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit, UnitRun
+from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.evaluation.loaded_model import LoadedModel, quiet_harness
 from tokenweight.evaluation.samples import AskedBenchmark, Sample
-from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.pipeline.digests import is_there, refuse_listing
 from tokenweight.recipes.schema import Evaluation
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData
+from tokenweight.evaluation.data import table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Classes, Scored
-from tokenweight.evaluation.shipped import table
 from tokenweight.recipes.schema import Evaluation
 
 MMLU_SUBJECTS = tuple(table("harness")["mmlu"])

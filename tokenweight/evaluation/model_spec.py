@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import UserError
-from tokenweight.evaluation.tokens import check_tokenizer, model_tokenizer
+from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.pipeline.store import SMALL_FILES
 from tokenweight.recipes.inputs import longest_input
 from tokenweight.recipes.schema import HubBase, LocalBase
@@ -53,23 +53,18 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
     config = _config(name, directory)
     _check_causal(name, config)
-    try:
-        check_tokenizer(directory)
-    except UserError:
-        raise UserError(
-            f"--model {name}: has no tokenizer (tokenizer.json, tokenizer.model or vocab.json); add its files"
-        ) from None
     model_tokenizer(directory, name)
-    context = context_tokens or _context_tokens(name, config)
     if context_tokens:
         _check_positions(name, directory, context_tokens)
+    elif not (context_tokens := longest_input(config)):
+        raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
     if local:
         if config.get(RANDOM_SEED) is None and not [*directory.glob("*.safetensors"), *directory.glob("*.bin")]:
             raise UserError(f"--model {name}: holds no weights (*.safetensors or *.bin); give a whole checkpoint")
         path = directory.resolve()
-        base: LocalBase | HubBase = LocalBase(path=str(path), context_tokens=context)
+        base: LocalBase | HubBase = LocalBase(path=str(path), context_tokens=context_tokens)
     else:
-        base = HubBase(repo_id=name, revision=directory.name, context_tokens=context)
+        base = HubBase(repo_id=name, revision=directory.name, context_tokens=context_tokens)
     label = re.sub(r"[^A-Za-z0-9._+-]+", "-", path.name if local else name.rpartition("/")[2]).strip("-.")
     return ModelSpec(name, label or "model", base)
 
@@ -97,11 +92,9 @@ def _config(name: str, directory: Path) -> dict[str, Any]:
         way = "it is an adapter: merge it into its base first" if adapter else "give a checkpoint of transformers"
         raise UserError(f"--model {name}: no config.json there; {way}")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        config: dict[str, Any] = {**json.loads(path.read_text(encoding="utf-8"))}
+    except (ValueError, TypeError) as error:
         raise UserError(f"--model {name}: config.json is not JSON ({error}); give a whole checkpoint") from None
-    if not isinstance(config, dict):
-        raise UserError(f"--model {name}: config.json holds no object; give a whole checkpoint")
     return config
 
 
@@ -139,9 +132,3 @@ def _check_positions(name: str, directory: Path, context_tokens: int) -> None:
             raise UserError(
                 f"--context {context_tokens}: {name} has learned positions for {room} tokens; give at most that"
             )
-
-
-def _context_tokens(name: str, config: dict[str, Any]) -> int:
-    if tokens := longest_input(config):
-        return tokens
-    raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")

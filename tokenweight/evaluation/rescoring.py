@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_rows, write_summary
@@ -73,19 +72,11 @@ def rescore_unit(
 def rescore_rows(
     rows: Sequence[Row], unit: Unit, evaluation: Evaluation, prepared_dir: Path | None = None
 ) -> list[Row]:
-    """Rows with filtered, metric and scores computed anew from their outputs.
-
-    `prepared_dir` is the unit's prepare artifact (class names of LongBench's trec are only there). StageError: rows
-    that hold no output (perplexity), or rows of other samples than prepared_dir's.
-    """
+    """Rows with filtered, metric and scores computed anew; LongBench's prompts have the class names of trec."""
     benchmark = benchmark_of(unit)
-    if not isinstance(benchmark, AskedBenchmark):
-        raise StageError(f"{unit.id}: {unit.benchmark} has no outputs to score again")
-    classes: dict[int, list[str] | None] = {}
-    if prepared_dir is not None:
-        classes = {record["doc_id"]: record.get("all_classes") for record in read_prompts(prepared_dir)}
-        if unknown := [row.doc_id for row in rows if row.doc_id not in classes]:
-            raise StageError(f"{unit.id}: samples {unknown[:3]} are not in {prepared_dir}")
+    assert isinstance(benchmark, AskedBenchmark)
+    prompts = read_prompts(prepared_dir) if prepared_dir else ()
+    classes = {record["doc_id"]: record.get("all_classes") for record in prompts}
     found = []
     for row in rows:
         references = json.loads(row.reference)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.backends import check_backend, load
+from tokenweight.errors import StageError
+from tokenweight.evaluation.backends import load
 from tokenweight.evaluation.benchmark import Benchmark, Unit, UnitRun
 from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.loaded_model import LoadedModel
@@ -57,9 +57,6 @@ def evaluate_checkpoint(
             left.append(run)
     if not left:
         return
-    check_backend(evaluation.backend)
-    if execution.tensor_parallel > 1 and evaluation.backend == "hf":
-        raise UserError("tensor_parallel: belongs to --backend vllm; with hf each model must fit one GPU")
     if loaded is None:
         loaded = partial(load, evaluation.backend, checkpoint_dir, context_tokens, execution, evaluation.precision)
     yield from evaluate(loaded(), left, evaluation, progress)

@@ -32,7 +32,7 @@ class TokenCounter:
     def __init__(self, tokenizer_dir: Path) -> None:
         from tokenweight.training.models import load_tokenizer
 
-        self.tokenizer = load_tokenizer(tokenizer_dir)
+        self.tokenizer = load_tokenizer(check_tokenizer(tokenizer_dir).parent)
         self.special_tokens = len(self.encode("", special=True))
         self._counts: dict[str, int] = {}
         self.separable = all(self._count_pieces(probe) == self.count_whole(probe) for probe in _PROBES)
@@ -70,15 +70,11 @@ class TokenCounter:
         if numbers:
             together = range(0, len(numbers), _COUNTED_TOGETHER)
             total += sum(self._counts_of(["".join(numbers[i : i + _COUNTED_TOGETHER]) for i in together]))
-        if words:
-            self._learn(list(words))
-            total += sum(self._counts[piece] * times for piece, times in words.items())
-        return total
-
-    def _learn(self, pieces: list[str]) -> None:
-        if len(self._counts) + len(pieces) > _PIECES_KEPT:
+        learned = dict(zip(words, self._counts_of(list(words)), strict=True))
+        if len(self._counts) + len(learned) > _PIECES_KEPT:
             self._counts.clear()
-        self._counts.update(zip(pieces, self._counts_of(pieces), strict=True))
+        self._counts |= learned
+        return total + sum(learned[piece] * times for piece, times in words.items())
 
     def _counts_of(self, texts: list[str]) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
@@ -105,7 +101,7 @@ def model_tokenizer(directory: Path, name: str = "") -> Any:
     """
     from tokenweight.training.models import load_tokenizer
 
-    tokenizer = load_tokenizer(directory)
+    tokenizer = load_tokenizer(check_tokenizer(directory).parent)
     if tokenizer.eos_token is None:
         known = [token for token in END_OF_TEXT_NAMES if token in tokenizer.get_vocab()]
         if not known:
@@ -115,12 +111,6 @@ def model_tokenizer(directory: Path, name: str = "") -> Any:
 
 
 @lru_cache(maxsize=4)
-def _counter(directory: str, modified_ns: int) -> TokenCounter:
-    return TokenCounter(Path(directory))
-
-
 def token_counter(tokenizer_dir: Path) -> TokenCounter:
     """The counter of a tokenizer directory, one per process (its word counts are worth keeping)."""
-    directory = check_tokenizer(tokenizer_dir).parent.resolve()
-    newest = max(f.stat().st_mtime_ns for f in directory.iterdir() if f.is_file())
-    return _counter(str(directory), newest)
+    return TokenCounter(tokenizer_dir)

@@ -11,9 +11,8 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.metrics import score_longbench
+from tokenweight.evaluation.longbench.metrics import TASKS, score_longbench
 from tokenweight.evaluation.longbench.rescore import rescore
-from tokenweight.evaluation.longbench.tasks import TASKS
 
 
 def test_qa_f1_normalises_case_punctuation_and_articles() -> None:

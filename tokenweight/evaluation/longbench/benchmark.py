@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit
-from tokenweight.evaluation.jsonl import rows
-from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
-from tokenweight.evaluation.longbench.tasks import TASKS, LongBenchTask, longbench_task
+from tokenweight.evaluation.data import rows, smoke_eval_dir
+from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, score_longbench, unscorable
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
-from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import LongBench as Settings
@@ -44,11 +42,11 @@ class LongBench(PromptedBenchmark):
         return {"longbench": evaluation.longbench.model_copy(update=report)}
 
     def metric(self, task: str) -> str:
-        return longbench_task(task).metric
+        return TASKS[task].metric
 
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
         """Its own, whatever the settings cap it to."""
-        return longbench_task(task).max_new_tokens
+        return TASKS[task].max_new_tokens
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))
@@ -57,7 +55,7 @@ class LongBench(PromptedBenchmark):
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
         """Prompts are cut in the middle to ``context_tokens - max_new_tokens`` with BOS, before any backend sees them."""
-        settings, task = evaluation.longbench, longbench_task(unit.task)
+        settings, task = evaluation.longbench, TASKS[unit.task]
         counter = token_counter(tokenizer_dir)
         max_new_tokens = min(task.max_new_tokens, settings.max_new_tokens or task.max_new_tokens)
         budget_tokens = context_tokens - max_new_tokens
@@ -83,7 +81,7 @@ class LongBench(PromptedBenchmark):
 
 def local_file(task: str, longbench: Settings) -> Path | None:
     """Raw local file of a task (its content is identity); none for the hub, whose revision is."""
-    name = f"{longbench_task(task).name}.jsonl"
+    name = f"{task}.jsonl"
     if longbench.data == "hub":
         return None
     path = Path(longbench.data) / name if longbench.data else smoke_eval_dir() / "longbench" / name
@@ -97,7 +95,7 @@ def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, An
 
     UserError: missing file, or a line that lacks a field (names both).
     """
-    spec, path = longbench_task(task), local_file(task, longbench)
+    spec, path = TASKS[task], local_file(task, longbench)
     samples = list(_from_file(spec, path) if path else _from_hub(spec))
     if not samples:
         raise UserError(f"longbench.data: no sample of {task}; give the official test file")

@@ -1,4 +1,4 @@
-"""LongBench's six English metrics in 0..1, what of a prediction counts, and the best over the references."""
+"""The 16 English tasks of LongBench (tasks.yaml) and their metrics in 0..1: what of a prediction counts, by which reference."""
 
 from __future__ import annotations
 
@@ -6,12 +6,46 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.longbench.tasks import FirstLine, LongBenchTask, longbench_task
+from tokenweight.evaluation.data import table
+
+FirstLine = Literal["lceg", "thudm"]
+_FIRST_LINE: dict[FirstLine, tuple[str, ...]] = {  # the categories of which only the prediction's first line is scored
+    "thudm": ("few_shot_learning",),  # LongBench's own code
+    "lceg": (  # the code that the paper follows
+        "few_shot_learning",
+        "single_document_qa",
+        "multi_document_qa",
+        "synthetic_tasks",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class LongBenchTask:
+    """One English task of LongBench with its official constants."""
+
+    name: str
+    category: str
+    template: str
+    max_new_tokens: int
+    metric: str
+
+    def takes_first_line(self, rule: FirstLine) -> bool:
+        """Whether only the prediction's first line is scored; for base models the largest single effect on the score."""
+        return self.category in _FIRST_LINE[rule]
+
+
+_TABLE = table("longbench/tasks")
+TASKS = {
+    name: LongBenchTask(name, **values | {"template": _TABLE["templates"][values["template"]]})
+    for name, values in _TABLE["tasks"].items()
+}
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -105,7 +139,7 @@ def score_longbench(
 
     `first_line`: which tasks keep only the first line (`lceg` as the paper, `thudm` as LongBench's own code).
     """
-    spec = longbench_task(task)
+    spec = TASKS[task]
     filtered = first_line_of(output) if spec.takes_first_line(first_line) else output
     return filtered, best_score(spec, filtered, references, all_classes)
 
@@ -126,7 +160,7 @@ def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_cl
 
 def unscorable(task: str, row: dict[str, Any]) -> str | None:
     """What of a sample's `answers` and `all_classes` the task's metric could not read."""
-    answers, classes, metric = row["answers"], row.get("all_classes"), longbench_task(task).metric
+    answers, classes, metric = row["answers"], row.get("all_classes"), TASKS[task].metric
     if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
         return "answers is no list of texts"
     if metric == "classification" and not (isinstance(classes, list) and classes):

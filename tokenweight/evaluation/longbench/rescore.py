@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.jsonl import check_folder, rows
-from tokenweight.evaluation.longbench.metrics import score_longbench, unscorable
-from tokenweight.evaluation.longbench.tasks import TASKS, FirstLine
+from tokenweight.evaluation.data import check_folder, rows
+from tokenweight.evaluation.longbench.metrics import TASKS, FirstLine, score_longbench, unscorable
 
 
 class TaskScore(NamedTuple):
@@ -53,11 +52,12 @@ def _predictions(path: Path) -> list[tuple[str, list[str], list[str] | None]]:
 
 def categories(scores: dict[str, TaskScore]) -> dict[str, float]:
     """Plain mean of each category whose tasks are all there, in official order."""
-    members: dict[str, list[str]] = {}
-    for task in TASKS.values():
-        members.setdefault(task.category, []).append(task.name)
-    complete = {category: names for category, names in members.items() if scores.keys() >= set(names)}
-    return {category: fmean(scores[name].score for name in names) for category, names in complete.items()}
+    found = {}
+    for category in dict.fromkeys(task.category for task in TASKS.values()):
+        names = [task.name for task in TASKS.values() if task.category == category]
+        if scores.keys() >= set(names):
+            found[category] = fmean(scores[name].score for name in names)
+    return found
 
 
 def mean(scores: dict[str, TaskScore]) -> float | None:

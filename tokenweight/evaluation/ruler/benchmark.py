@@ -10,7 +10,7 @@ from typing import Any
 from tokenweight.evaluation.benchmark import Unit, within
 from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.sources import Sources
-from tokenweight.evaluation.ruler.tasks import TASKS, ruler_task
+from tokenweight.evaluation.ruler.tasks import TASKS
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.recipes.schema import Evaluation
 
@@ -26,29 +26,29 @@ class Ruler(PromptedBenchmark):
         return [Unit(self.name, task, n) for n in lengths for task in TASKS]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        files = Sources.of(evaluation.ruler).files(ruler_task(unit.task))
-        return {f"ruler.{ruler_task(unit.task).source}": files} if files else {}
+        files = Sources.of(evaluation.ruler).files(TASKS[unit.task])
+        return {f"ruler.{TASKS[unit.task].source}": files} if files else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, without other lengths and the texts that the task does not read."""
-        unread = {name: None for name in self.path_fields if name != ruler_task(unit.task).source}
+        unread = {name: None for name in self.path_fields if name != TASKS[unit.task].source}
         return {"ruler": evaluation.ruler.model_copy(update={"lengths_tokens": (unit.length_tokens,), **unread})}
 
     def metric(self, task: str) -> str:
-        return ruler_task(task).metric
+        return TASKS[task].metric
 
     def task_template_version(self, task: str) -> int:
         return 2 if task == "fwe" else self.template_version  # 2: fuller samples
 
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
-        return ruler_task(task).tokens_to_generate
+        return TASKS[task].tokens_to_generate
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot": int(unit.task in ("vt", "cwe"))}
 
     def implausible_mean(self, task: str) -> float | None:
         """Needles are really solved; questions about real text are not."""
-        return 0.95 if ruler_task(task).family == "qa" else None
+        return 0.95 if TASKS[task].family == "qa" else None
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         """Control characters become line breaks, ends are stripped, as RULER matches a prediction."""
@@ -59,7 +59,7 @@ class Ruler(PromptedBenchmark):
     def prepare(
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
-        settings, task, length = evaluation.ruler, ruler_task(unit.task), unit.length_tokens or 0
+        settings, task, length = evaluation.ruler, TASKS[unit.task], unit.length_tokens or 0
         sources = Sources.of(settings)
         samples = generate(unit.task, length, settings.samples, settings.seed, tokenizer_dir, sources, settings.profile)
         rows = [

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.shipped import table
+from tokenweight.evaluation.data import table
 from tokenweight.files import replace_file
 from tokenweight.pipeline.digests import file_sha256
 
@@ -68,24 +68,19 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     except ValueError:
         raise UserError(f"{lock}: is not JSON; remove it") from None
     expected = known.sha256 or locked.get(target.name, {}).get("sha256")
-    by = "published" if known.sha256 else f"recorded in {lock}"
+    by = "as published" if known.sha256 else f"as recorded in {lock}"
     there = target.exists()
     origin = "a copy that was there" if there else _make(name, directory, expected)
     sha256, size = file_sha256(target), target.stat().st_size
-    if there and expected:
-        if sha256 != expected:
-            raise UserError(
-                f"{target}: its SHA-256 is {sha256[:12]}, not the {expected[:12]} {by}; remove it to fetch it again"
-            )
-        say(f"{name}: {target} is there, SHA-256 as {by}")
-        return
+    if there and expected and sha256 != expected:
+        raise UserError(
+            f"{target}: its SHA-256 is {sha256[:12]}, not the {expected[:12]} {by}; remove it to fetch it again"
+        )
     if not expected:
         entry = {"sha256": sha256, "bytes": size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
         replace_file(lock, json.dumps(locked | {target.name: entry}, indent=1) + "\n")
-    checked = f" from {origin}, SHA-256 as published"
-    if not known.sha256:
-        checked = f"; no digest of it is published: {sha256[:12]} is recorded in {lock}, and checked from now on"
-    say(f"{name}: {target}, {size / 1e6:.1f} MB{checked}")
+        by = f"(no digest of it is published) is recorded in {lock}, and checked from now on"
+    say(f"{name}: {target} {'is there' if there else f'{size / 1e6:.1f} MB from {origin}'}, SHA-256 {by}")
 
 
 def _make(name: SourceName, directory: Path, expected: str | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitting, find_size, scan
 from tokenweight.evaluation.ruler.sources import Question, Sources, haystack_words, questions
-from tokenweight.evaluation.ruler.tasks import NEEDLE, NOISE, Profile, ruler_task
+from tokenweight.evaluation.ruler.tasks import NEEDLE, NOISE, TASKS, Profile
 from tokenweight.evaluation.ruler.texts import needle_keys, sentences, single_words
 from tokenweight.evaluation.tokens import check_tokenizer, token_counter
 
@@ -162,7 +162,7 @@ class CommonWords(Family):
         short = self.length_tokens < 4096  # where official sizes are smaller
         # Words of the demonstration; how often common and other words stand in its list, and in the question's.
         self._shown, self._repeats = ((20, 3, 1), (6, 1)) if short else ((40, 10, 3), (30, 3))
-        self._words = self.draws.shuffled(list(single_words()))
+        self._words = self.draws.shuffled(sorted(single_words()))
         self.maximum = len(self._words)
 
     def draw(self, index: int, size: int) -> Draft:
@@ -290,7 +290,9 @@ def generate(
     UserError: unknown task, no tokenizer, a source that is missing or cannot be read, or a length that cannot hold the
     task.
     """
-    sources, spec = sources or Sources(), ruler_task(task)
+    if task not in TASKS:
+        raise UserError(f"ruler task {task!r}: unknown; choose one of {', '.join(TASKS)}")
+    sources, spec = sources or Sources(), TASKS[task]
     if length_tokens < SHORTEST_TOKENS:
         raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
     check_tokenizer(tokenizer_dir)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenweight.errors import UserError
+from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.evaluation.ruler.tasks import RulerTask, Source
-from tokenweight.evaluation.shipped import smoke_eval_dir
 from tokenweight.recipes.schema import Ruler
 
 
@@ -39,25 +39,29 @@ class Sources:
         if task.source is None:
             return []
         path = self.path(task.source)
-        if task.source == "haystack":
-            return _haystack_files(path)
-        if not path.is_file():
-            raise UserError(_absent(f"ruler.{task.source}", path))
-        return [path]
+        return _haystack_files(path) if task.source == "haystack" else [_existing(path, task.source)]
 
 
 def _haystack_files(path: Path) -> list[Path]:
     """The .txt files of a directory in sorted order, or the file itself."""
+    if not path.is_dir():
+        return [_existing(path, "haystack")]
+    if files := sorted(path.glob("*.txt")):
+        return files
+    raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
+
+
+def _existing(path: Path, source: Source) -> Path:
+    """The file of a source. UserError: it is not there."""
+    if path.is_file():
+        return path
+    wanted = "a directory of .txt or a JSON with `text`" if source == "haystack" else "the published JSON file"
     if path.is_dir():
-        if files := sorted(path.glob("*.txt")):
-            return files
-        raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
-    if not path.exists():
-        raise UserError(
-            f"ruler.haystack: {path} does not exist; fetch the essays (`tokenweight data fetch essays`), or give a "
-            "directory of .txt or a JSON with `text`"
-        )
-    return [path]
+        raise UserError(f"ruler.{source}: {path} is a directory; give {wanted}")
+    what, name = ("the essays", "essays") if source == "haystack" else ("it", source)
+    raise UserError(
+        f"ruler.{source}: {path} does not exist; fetch {what} (`tokenweight data fetch {name}`), or give {wanted}"
+    )
 
 
 @lru_cache(maxsize=2)
@@ -74,7 +78,7 @@ def haystack_words(path: Path) -> tuple[str, ...]:
 
 def _text_of(file: Path) -> str:
     if file.suffix == ".json":
-        data = _json(file, "ruler.haystack")
+        data = _json(file, "haystack")
         if not isinstance(data, dict) or not isinstance(data.get("text"), str):
             raise UserError(f"ruler.haystack: {file} has no field `text`; give a JSON object with the essays in `text`")
         return str(data["text"])
@@ -107,7 +111,7 @@ def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
 
     UserError: the file is missing or not in the official schema (names the missing field).
     """
-    data = _json(path, f"ruler.{dataset}")
+    data = _json(_existing(path, dataset), dataset)
     try:
         return _squad(data) if dataset == "squad" else _hotpotqa(data)
     except (KeyError, TypeError, ValueError) as error:
@@ -147,17 +151,8 @@ def _hotpotqa(data: Any) -> Questions:
     return tuple(found), tuple(documents)
 
 
-def _json(path: Path, field: str) -> Any:
+def _json(path: Path, source: Source) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(_absent(field, path)) from None
-    except (ValueError, IsADirectoryError) as error:
-        raise UserError(f"{field}: {path} cannot be read as JSON ({error}); give the published file") from None
-
-
-def _absent(field: str, path: Path) -> str:
-    if path.is_dir():
-        return f"{field}: {path} is a directory; give the published JSON file"
-    command = f"tokenweight data fetch {field.rpartition('.')[2]}"
-    return f"{field}: {path} does not exist; fetch it (`{command}`), or give a local copy of the published JSON"
+    except ValueError as error:
+        raise UserError(f"ruler.{source}: {path} cannot be read as JSON ({error}); give the published file") from None

@@ -1,12 +1,11 @@
-"""The 13 tasks of RULER: templates, needle counts and tokens to generate, as in the 2024 program (tasks.yaml)."""
+"""The 13 tasks of RULER, as in the 2024 program (tasks.yaml): templates, needle counts, tokens to generate."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from tokenweight.errors import UserError
-from tokenweight.evaluation.shipped import table
+from tokenweight.evaluation.data import table
 
 Profile = Literal["paper", "official-2024"]
 Source = Literal["haystack", "squad", "hotpotqa"]
@@ -39,10 +38,3 @@ TASKS = {
     name: RulerTask(name=name, **_TABLE["families"][values["family"]], **values)
     for name, values in _TABLE["tasks"].items()
 }
-
-
-def ruler_task(name: str) -> RulerTask:
-    """The task of that name. UserError: there is none."""
-    if name not in TASKS:
-        raise UserError(f"ruler task {name!r}: unknown; choose one of {', '.join(TASKS)}")
-    return TASKS[name]

@@ -15,17 +15,18 @@ from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate
 
-from tokenweight.evaluation.shipped import table
+from tokenweight.evaluation.data import table
 
 _WORDS = {name: frozenset(words.split()) for name, words in table("ruler/sentences").items()}
 _ABBREVIATIONS = _WORDS["abbreviations"]
 _BEGIN_SENTENCES = _WORDS["starters"] | _WORDS["never_capitalised"]
 _END = re.compile(r"""[.?!](?=[)";}\]*:@'({\[!?]|\s+\S)""")
 _BOUNDARY = re.compile(r"""[\s("`{\[:;&#*@)}\],?!]|--""")
-_CLOSING = re.compile(r"""["')\]}]+?(?:\s+|(?=--)|$)""")
+_CLOSING = re.compile(r"""\s*["')\]}]+?(?:\s+|(?=--)|$)""")
 _NUMBER = re.compile(r"-?[.,]?\d[\d,.\-]*")
 _ELLIPSIS = re.compile(r"\.\.+$")
-_END_INSIDE = re.compile(r"""\S*?[^\s.?!][.?!]+[)";}\]*:@'({\[!?]""")
+# Where the next chunk holds an end of its own, the program cuts before it as well.
+_END_INSIDE = re.compile(r"""\s+\S*?[^\s.?!][.?!]+[)";}\]*:@'({\[!?]""")
 _NEXT = re.compile(r"""\s*(--+|\.\.+|[^\s("`{\[:;&#*@)}\]\-,]+|\S)""")
 
 
@@ -44,23 +45,16 @@ def _cuts(text: str) -> Iterator[int]:
         end = match.end()
         if end <= last or not _ends_sentence(text, end):
             continue
-        closing = _CLOSING.match(text, _after_white_space(text, end))
+        closing = _CLOSING.match(text, end)
         last = closing.end() if closing else end
         yield last
 
 
-def _after_white_space(text: str, position: int) -> int:
-    while position < len(text) and text[position].isspace():
-        position += 1
-    return position
-
-
 def _ends_sentence(text: str, end: int) -> bool:
-    if text[end - 1] != ".":
+    if text[end - 1] != "." or _END_INSIDE.match(text, end):
         return True
-    if _ends_within(text, end):
-        return True
-    word = _word_before(text, end)
+    chunk = text[max(text.rfind(" ", 0, end), text.rfind("\n", 0, end)) + 1 : end - 1]
+    word = _BOUNDARY.split(chunk)[-1].lstrip("-") + "."
     stem = word[:-1].lower()
     following = _NEXT.match(text, end)
     after = following.group(1) if following else ""
@@ -76,18 +70,6 @@ def _ends_sentence(text: str, end: int) -> bool:
     return True
 
 
-def _ends_within(text: str, end: int) -> bool:
-    """Whether the next chunk holds an end of its own: the program then cuts before it as well."""
-    start = _after_white_space(text, end)
-    return start > end and _END_INSIDE.match(text, start) is not None
-
-
-def _word_before(text: str, end: int) -> str:
-    start = max(text.rfind(" ", 0, end), text.rfind("\n", 0, end)) + 1
-    chunk = text[start : end - 1]
-    return _BOUNDARY.split(chunk)[-1].lstrip("-") + "."
-
-
 def _begins_sentence(word: str) -> bool:
     """Whether a word is capitalised only because a sentence begins with it."""
     return word[:1].isupper() and word.lower().rstrip(".") in _BEGIN_SENTENCES
@@ -95,12 +77,7 @@ def _begins_sentence(word: str) -> bool:
 
 def _seen_in_lower_case(word: str) -> bool:
     lower = word.lower().rstrip(".")
-    return lower in _WORDS["small_words"] or lower in _BEGIN_SENTENCES or lower in _common()
-
-
-@cache
-def _common() -> frozenset[str]:
-    return frozenset(single_words())
+    return lower in _WORDS["small_words"] or lower in _BEGIN_SENTENCES or lower in single_words()
 
 
 def _list(name: str) -> list[str]:
@@ -111,9 +88,9 @@ def _list(name: str) -> list[str]:
 
 
 @cache
-def single_words() -> tuple[str, ...]:
-    """All nouns, adjectives and verbs, sorted: the vocabulary of common words extraction."""
-    return tuple(sorted({*_list("nounlist.txt"), *_list("adjectivelist.txt"), *_list("verblist.txt")}))
+def single_words() -> frozenset[str]:
+    """All nouns, adjectives and verbs: the vocabulary of common words extraction."""
+    return frozenset({*_list("nounlist.txt"), *_list("adjectivelist.txt"), *_list("verblist.txt")})
 
 
 class AdjectiveNouns:

@@ -1,1 +1,55 @@
-"""Backend `vllm` and its comparison with backend `hf`: an optional room, found by :mod:`tokenweight.evaluation.backends`."""
+"""Backend `vllm`: an optional room. Whether it can run here is checked before anything is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from tokenweight.errors import UserError
+
+MINIMUM = "0.32"  # the oldest that was run with this project; older ones want a transformers that we do not support
+
+# In this process, so that it ends with us; no telemetry.
+_SETTINGS = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+_HOW = "run the same command, with the same --store, in an environment made for it (docs/evaluate.md, Backend vllm)"
+
+
+def check() -> None:
+    """UserError where vllm is not installed, cannot be imported, or is older than what was tried."""
+    if find_spec("vllm") is None:
+        raise UserError(f"backend vllm: vllm is not installed in this environment; {_HOW}")
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    with importing():
+        import vllm
+
+        version = Version(vllm.__version__)
+    if version < Version(MINIMUM):
+        raise UserError(f"backend vllm: vllm {version} is too old, {MINIMUM} or later is needed; {_HOW}")
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """What goes wrong when vllm, or what it stands on, is imported, as a UserError."""
+    try:
+        yield
+    except (ImportError, OSError, RuntimeError, AttributeError, InvalidVersion) as error:
+        what = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"backend vllm: vllm cannot be imported here ({what}); {_HOW}") from error
+
+
+def load(*given: Any) -> Any:
+    """A checkpoint loaded by vllm: `VllmModel(*given)`."""
+    from tokenweight.evaluation.vllm.model import VllmModel
+
+    return VllmModel(*given)

@@ -20,7 +20,7 @@ from tokenweight.context.checkpoint_files import RANDOM_SEED
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token
 from tokenweight.evaluation.tokens import model_tokenizer
-from tokenweight.evaluation.vllm.check import check, importing
+from tokenweight.evaluation.vllm import check, importing
 from tokenweight.recipes.schema import Execution, Precision
 
 MAX_BATCH_SEQUENCES = 256
@@ -77,9 +77,6 @@ class VllmModel(LoadedModel):
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
         """How many sequences of at most `longest_tokens` go to vLLM together."""
         return max(1, min(MAX_BATCH_SEQUENCES, self._batch_tokens // longest_tokens))
-
-
-load = VllmModel
 
 
 def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:

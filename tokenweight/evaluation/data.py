@@ -1,13 +1,28 @@
-"""JSON Lines that others wrote: a bad line is named by file and number."""
+"""Data of benchmarks: what is shipped, their tables of tasks and prompts, and JSON Lines that others wrote."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
 from tokenweight.errors import UserError
+
+
+def smoke_eval_dir() -> Path:
+    """Directory with ruler/, longbench/, mmlu/ and bbh/, each in its benchmark's official layout."""
+    return Path(__file__).parents[1] / "assets" / "smoke-eval"
+
+
+@cache
+def table(name: str) -> Any:
+    """The content of one of this room's YAML files, e.g. `ruler/tasks`."""
+    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
+    return YAML(typ="safe", pure=True).load(text)
 
 
 def check_folder(directory: Path, wanted: str) -> None:
