@@ -37,6 +37,7 @@ SAMPLE_SECONDS = {
 WHOLE_SAMPLES = {"bbh": 6511 / 27, "longbench": 3750 / 16, "mmlu": 14_042 / 57}  # of a task, where all are asked
 PG19_ID, PG19_SEQUENCES, PG19_TOKENS = "emozilla/pg19", 70_000, 32_768  # Section 4, Datasets
 
+_WINDOWS = {"short_tokens", "stride_tokens"}
 _TOKEN_BYTES = 4  # uint32
 _SCORE_BYTES = 4
 _WEIGHT_BYTES = {"bf16": 2, "fp32": 4}
@@ -86,10 +87,9 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
             return Cost(disk_bytes=float(_WEIGHT_BYTES["bf16"] * size))
         case Score() as stage:
             model, tokens = artifact.inputs["model"], _long_tokens(artifact)
-            scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
-            disk, unknown = float(stage.sequences * (tokens - 1) * _SCORE_BYTES), _untimed(model)
+            scorer, unknown = Scorer(kind="frozen", **stage.model_dump(include=_WINDOWS)), _untimed(model)
             hours = None if unknown else scoring_hours(config_of(model), tokens, stage.sequences, scorer)
-            return Cost(hours, disk, unknown=unknown)
+            return Cost(hours, float(stage.sequences * (tokens - 1) * _SCORE_BYTES), unknown=unknown)
         case Train() as stage:
             return _train(stage, artifact.inputs["model"], _long_tokens(artifact), stage.scorer, execution)
         case Pretrain() as stage:
@@ -110,8 +110,7 @@ def _chunk(stage: Chunk) -> Cost:
 
 def _long_tokens(artifact: Artifact) -> int:
     chunks = artifact.inputs["chunks"].stage
-    if not isinstance(chunks, Chunk):
-        raise TypeError(f"{chunks.name} holds no sequences")
+    assert isinstance(chunks, Chunk)
     return chunks.chunking.long_tokens
 
 
@@ -161,14 +160,14 @@ def _untimed(model: Artifact) -> dict[str, int]:
 def training_hours(config: Any, tokens: int, sequences: int, scorer: Scorer | None) -> float:
     """GPU-hours of training on sequences of `tokens`, with an unfrozen scorer's windows."""
     flops = train_flops(config, tokens) or 0.0
-    if scorer and scorer.kind == "unfrozen":
-        flops += _windows_flops(config, tokens, scorer)
-    return _hours(flops * sequences, TRAINING_MFU[config.model_type])
+    flops += _windows_flops(config, tokens, scorer) if scorer and scorer.kind == "unfrozen" else 0.0
+    return flops * sequences / (PEAK_FLOPS[GPU] * TRAINING_MFU[config.model_type]) / 3600
 
 
 def scoring_hours(config: Any, tokens: int, sequences: int, scorer: Scorer) -> float:
     """GPU-hours of a frozen scorer's windows over sequences of `tokens`."""
-    return _hours(_windows_flops(config, tokens, scorer) * sequences, SCORING_MFU[config.model_type])
+    flops = _windows_flops(config, tokens, scorer) * sequences
+    return flops / (PEAK_FLOPS[GPU] * SCORING_MFU[config.model_type]) / 3600
 
 
 def _windows_flops(config: Any, tokens: int, scorer: Scorer) -> float:
@@ -180,10 +179,6 @@ def _windows_flops(config: Any, tokens: int, scorer: Scorer) -> float:
         return 0.0
     later = -(-(tokens - scorer.short_tokens) // scorer.stride_tokens)
     return (later + first) * window.layers + positions.head
-
-
-def _hours(flops: float, share: float) -> float:
-    return flops / (PEAK_FLOPS[GPU] * share) / 3600
 
 
 def training_memory(config: Any, size: int, tokens: int, execution: Execution) -> float | None:
@@ -200,7 +195,6 @@ def training_memory(config: Any, size: int, tokens: int, execution: Execution) -
         "keep_attention": width + query,
         "keep_projections": width + query + (query + 2 * key + width),
     }[execution.checkpointing]
-    states = _STATE_BYTES * size / execution.processes
     activations = 2 * kept * config.num_hidden_layers * here
     working_set = _WORKING_BYTES * (width + config.intermediate_size) * here
-    return float(states + activations + working_set + _FIXED_BYTES)
+    return float(_STATE_BYTES * size / execution.processes + activations + working_set + _FIXED_BYTES)

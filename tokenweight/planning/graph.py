@@ -32,7 +32,7 @@ from tokenweight.pipeline.stage import (
 )
 from tokenweight.recipes import ResolvedRecipe, schema
 from tokenweight.recipes.recipe import Recipe
-from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity, PretrainBase
+from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
 from tokenweight.training.random_base import config_values
 from tokenweight.training.stages import Initialize, Pretrain, Score, Train
 
@@ -71,12 +71,10 @@ class Graph:
         """What some of the recipes need, by name."""
         names = dict.fromkeys(recipes)
         return Graph(
-            artifacts=[
-                artifact for artifact in self.artifacts if not names.keys().isdisjoint(self.wanted_by(artifact))
-            ],
-            evaluations={name: self.evaluations[name] for name in names},
-            trained={name: self.trained[name] for name in names if name in self.trained},
-            missing=self.missing,
+            [artifact for artifact in self.artifacts if not names.keys().isdisjoint(self.wanted_by(artifact))],
+            {name: self.evaluations[name] for name in names},
+            {name: self.trained[name] for name in names if name in self.trained},
+            self.missing,
         )
 
 
@@ -143,10 +141,8 @@ class Planner:
         base, tokenizer = self._base(recipe.base)
         model = self._made(Extend(extension=recipe.extension), {"model": base}) if recipe.extension else base
         training, scorer = recipe.training, recipe.scorer
-        if not training:
+        if not (training and recipe.corpus and recipe.chunking):  # a recipe that trains has both
             return model
-        if not (recipe.corpus and recipe.chunking):
-            raise ValueError(f"recipe {recipe.name} has nothing to train on")
         chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, recipe.base.context_tokens, recipe.parity)
         inputs = {"model": model, "chunks": chunks}
         if scorer and scorer.kind == "frozen":
@@ -178,7 +174,7 @@ class Planner:
                 return self._directory(smoke_base_dir())
             case schema.LocalBase():
                 return self._directory(Path(base.path))
-            case PretrainBase():
+            case schema.PretrainBase():
                 return self._pretrained(base)
             case schema.RandomBase():
                 _, tokenizer = self._directory(tokenizer_dir(base.tokenizer))
@@ -186,11 +182,10 @@ class Planner:
                 return self._made(stage, {"tokenizer": tokenizer}), tokenizer
 
     def _directory(self, path: Path) -> tuple[Artifact, Artifact]:
-        if not path.is_dir():
-            raise UserError(f"base {path}: no such directory; give a checkpoint directory of transformers")
-        files = sorted(file for file in path.iterdir() if file.is_file() and file.suffix in _MODEL_SUFFIXES)
+        files = sorted(file for file in path.glob("*") if file.is_file() and file.suffix in _MODEL_SUFFIXES)
         if not files:
-            raise UserError(f"base {path}: holds no model files; give a checkpoint directory of transformers")
+            what = "holds no model files" if path.is_dir() else "no such directory"
+            raise UserError(f"base {path}: {what}; give a checkpoint directory of transformers")
         digests = self._digests.digest_all(files)
         of_tokenizer = {name: value for name, value in digests.items() if name in _TOKENIZER_FILES}
         sources = {"sha256": str(path)}
@@ -199,9 +194,8 @@ class Planner:
             Artifact(LocalTokenizer(sha256=content_digest(of_tokenizer)), sources=sources),
         )
 
-    def _pretrained(self, base: PretrainBase) -> tuple[Artifact, Artifact]:
-        _, tokenizer = self._directory(tokenizer_dir(base.tokenizer))
-        training = base.training
+    def _pretrained(self, base: schema.PretrainBase) -> tuple[Artifact, Artifact]:
+        (_, tokenizer), training = self._directory(tokenizer_dir(base.tokenizer)), base.training
         # Of a mixture all that its shares allow, read again where the steps read more.
         reads = None if isinstance(base.corpus, schema.MixtureCorpus) else training.steps * training.sequences_per_step
         chunking = Chunking(long_tokens=base.context_tokens, sequences=reads)
@@ -219,9 +213,7 @@ class Planner:
         stage = Chunk(
             corpus=corpus,
             chunking=chunking,
-            short_tokens=short_tokens
-            if isinstance(corpus, schema.NovelCorpus)
-            else None,  # only token kinds depend on it
+            short_tokens=short_tokens if isinstance(corpus, schema.NovelCorpus) else None,  # of token kinds alone
             parity=parity if chunking.mixture == "per_document" else "paper",  # the authors' code has no mixtures
         )
         return self._made(stage, {"tokenizer": tokenizer}, self._corpus_files("corpus", corpus))
@@ -264,16 +256,9 @@ class Planner:
         planted = recipe.evaluation.planted
         chunking = Chunking(long_tokens=recipe.context_tokens, sequences=planted.sequences)
         chunks = self._chunks(planted.corpus, chunking, tokenizer, planted.short_tokens)
-        stage = Score(
-            short_tokens=planted.short_tokens,
-            stride_tokens=planted.stride_tokens,
-            sequences=planted.sequences,
-            precision=planted.precision,
-        )
-        return {
-            "chunks": chunks,
-            "scores": self._made(stage, {"model": base, "chunks": chunks, "tokenizer": tokenizer}),
-        }
+        stage = Score(**planted.model_dump(exclude={"corpus"}))
+        scores = self._made(stage, {"model": base, "chunks": chunks, "tokenizer": tokenizer})
+        return {"chunks": chunks, "scores": scores}
 
     def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, str]:
         """The digests of the raw files that a unit reads, by the dotted field of the stage that names them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -112,11 +113,9 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
     settings, given = override(replace(settings, cite("given by you", changes)), inputs.assignments())
     if given & set(_STEPS) and "chunking.sequences" in settings.keys() - given:  # go on chunking what the steps read
-        steps, batch = (settings[key].value if key in settings else None for key in _STEPS)
-        if (
-            isinstance(steps, int) and isinstance(batch, int) and min(steps, batch) > 0
-        ):  # else the schema says what is wrong
-            settings = replace(settings, cite("what the steps read", {"chunking.sequences": steps * batch}))
+        counts = [settings[key].value for key in _STEPS if key in settings]
+        if len(counts) == 2 and all(isinstance(n, int) and n > 0 for n in counts):  # else the schema says what is wrong
+            settings = replace(settings, cite("what the steps read", {"chunking.sequences": prod(counts)}))
     return settings, given
 
 
@@ -167,6 +166,7 @@ def _read_from(path: str, known: dict[str, Any]) -> dict[str, Any]:
 def _existing(option: str, path: str) -> str:
     if not Path(path).exists():
         raise UserError(f"{option} {path}: does not exist; give the path of an existing file or directory")
-    return str(
+    absolute = (
         Path(path).absolute() if path.endswith(LISTING_SUFFIX) else Path(path).resolve()
     )  # a link keeps its suffix
+    return str(absolute)

@@ -76,8 +76,9 @@ class Recipe(Frozen):
                 f"({self.chunking.long_tokens})"
             )
         if self.chunking and self.chunking.long_tokens > self.context_tokens:
+            long_tokens = self.chunking.long_tokens
             raise ValueError(
-                f"chunking.long_tokens ({self.chunking.long_tokens}) exceeds the model's context ({self.context_tokens})"
+                f"chunking.long_tokens ({long_tokens}) exceeds the model's context ({self.context_tokens})"
             )
         return self
 
