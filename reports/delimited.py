@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+from io import StringIO
 from typing import Any
-
-import pandas as pd
 
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
@@ -16,25 +16,21 @@ HEADER = (
     *("paper_column", "paper_value", "paper_emphasis", "less_paper"),
     *("note", "addresses"),
 )
-_FLOATS = ("value", "ci_low", "ci_high", "spread", "difference", "difference_low", "difference_high")
-_COUNTS = ("n", "n_expected", "pairs")
-_AS_PRINTED = ("p", "p_corrected", "less_paper", "paper_value")  # texts of numbers
+_AS_PRINTED = ("p", "p_corrected", "less_paper")  # texts of numbers, and of the paper's those that are one
 
 
 def render(report: Report) -> str:
     """Keys and labels, our value with its interval and n, the paper's number as printed; empty where there is none."""
-    notes = {note.mark: note.text for note in report.notes if note.mark is not None}
-    lines = [
-        {"target": report.target, "scale": report.scale, "style": report.style}
-        | _line(*place)
-        | {"note": " ".join(notes[mark] for mark in place[2].marks)}
-        for place in report.places
-    ]
-    frame = pd.DataFrame(lines, columns=list(HEADER)).astype(dict.fromkeys(_COUNTS, "Int64"))
-    frame = frame.astype(dict.fromkeys(_FLOATS, float))
-    texts = [name for name in HEADER if name not in (*_FLOATS, *_COUNTS, *_AS_PRINTED, "decimals")]
-    frame[texts] = frame[texts].map(_text)
-    return frame.to_csv(index=False, float_format="%.6f", lineterminator="\n")
+    notes = {note.mark: note.text for note in report.notes}
+    file = StringIO()
+    writer = csv.DictWriter(file, HEADER, restval="", lineterminator="\n")
+    writer.writeheader()
+    for row, column, cell in report.places:
+        line = {"target": report.target, "scale": report.scale, "style": report.style, **_line(row, column, cell)}
+        line["note"] = " ".join(notes[mark] for mark in cell.marks)
+        printed = (*_AS_PRINTED, "paper_value") if cell.paper and cell.paper.value is not None else _AS_PRINTED
+        writer.writerow({name: value if name in printed else _text(value) for name, value in line.items()})
+    return file.getvalue()
 
 
 def _line(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, Any]:
@@ -51,13 +47,15 @@ def _line(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, Any]:
         line["test"] = difference.test or difference.reason
     if paper := cell.paper:
         line |= {"paper_column": column.paper_column, "paper_emphasis": " ".join(paper.emphasis)}
-        line["paper_value"] = _text(paper.printed) if paper.value is None else paper.printed
-    if cell.paper and cell.less_paper is not None:
+        line["paper_value"] = paper.printed
+    if cell.less_paper is not None:
         line["less_paper"] = f"{cell.less_paper:.{column.decimals}f}"
     return line
 
 
-def _text(text: Any) -> str:
-    """On one line, and never a formula when a spreadsheet opens the file."""
-    flat = " ".join(text.split()) if isinstance(text, str) else ""
+def _text(value: object) -> str:
+    """On one line, and never a formula when a spreadsheet opens the file; numbers with six decimals."""
+    if not isinstance(value, str):
+        return f"{value:.6f}" if isinstance(value, float) else "" if value is None else str(value)
+    flat = " ".join(value.split())
     return f"'{flat}" if flat[:1] in ("=", "+", "-", "@") else flat

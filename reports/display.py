@@ -1,13 +1,16 @@
-"""What all renderers print alike: numbers as text, the two dashes, n of a column, and the sentences of words.jinja."""
+"""What all renderers print alike: numbers as text, the two dashes, n of a column, emphasis, the sentences of words.jinja."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tokenweight.latex import environment
-from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn
+from tokenweight.pipeline.experiment import Emphasis
+from tokenweight.reports.model import Cell, CellDifference, Mark, Report, ReportColumn
 from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
@@ -90,6 +93,36 @@ def column_n_text(report: Report, index: int) -> str:
     """Samples behind a column's cells: one number where all have as many, else the range."""
     sizes = [row.cells[index].n for row in report.rows if row.cells[index].status != "not_in_paper"]
     return "–".join(map(str, dict.fromkeys((min(sizes), max(sizes))))) if sizes else ""
+
+
+def emphasise(
+    rule: Emphasis, paper_column: str | None, values: Mapping[str, float | None], decimals: int
+) -> tuple[dict[str, tuple[Mark, ...]], tuple[str, ...]]:
+    """Bold, italic and underline of one column by row, and the rows for want of whose value it is not judged.
+
+    By the paper's rules, from values as printed: ties share the mark. `values` are the competing rows in order (cells that
+    the table leaves empty are not in it), None where a value is missing. The italics of a value that the caption sets apart
+    say that it is not considered: they compare nothing and stay.
+    """
+    apart = {row for row in values if (row, paper_column) in rule.set_apart}
+    marks: dict[str, tuple[Mark, ...]] = {row: ("italic",) for row in apart if values[row] is not None}
+    printed = {row: round(value, decimals) for row, value in values.items() if value is not None and row not in apart}
+    missing = tuple(row for row, value in values.items() if value is None and row not in apart)
+    if not printed or not (rule.bold or rule.italic or rule.underline_above_row):
+        return marks, ()
+    if missing:
+        return marks, missing
+    best = {"largest": max(printed.values()), "smallest": min(printed.values())}
+    bar = printed.get(rule.underline_above_row or "", math.inf)
+    for row, value in printed.items():
+        holds: dict[Mark, bool] = {
+            "bold": rule.bold is not None and value == best[rule.bold],
+            "italic": rule.italic is not None and value == best[rule.italic],
+            "underline": value > bar,
+        }
+        if any(holds.values()):
+            marks[row] = tuple(mark for mark, held in holds.items() if held)
+    return marks, ()
 
 
 def statistic_texts(report: Report) -> tuple[str, ...]:

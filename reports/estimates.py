@@ -14,7 +14,7 @@ import pandas as pd
 from tokenweight.pipeline.manifest import Run
 from tokenweight.reports.model import Status
 from tokenweight.reports.samples import Floats
-from tokenweight.reports.statistics import DRAWS, bootstrap_means
+from tokenweight.reports.statistics import DRAWS, bootstrap_means, interval_95
 
 _SEVERITY: tuple[Status, ...] = ("complete", "partial", "missing", "refused")
 
@@ -80,6 +80,10 @@ class Measured(Generic[Key]):
         scores = self.of[key] if reference is None else self.of[key] - self.of[reference]
         of_task = pd.Series(scores).groupby(self.scores.index, sort=False)
         return bool((of_task.max() > of_task.min()).any())
+
+    def interval(self, key: Key) -> tuple[float, float] | tuple[None, None]:
+        """Of a value: 95 %. None where all samples of each task have one score: resampling shows no uncertainty then."""
+        return interval_95(None if key in self.of and not self.moves(key) else self.cells[key].draws)
 
     def less(self, one: Key, other: Key) -> Estimate:
         """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""

@@ -27,9 +27,7 @@ RunUnits = Mapping[Run, list[UnitResult]]
 
 def is_filled(row: Row, column: Column) -> bool:
     """Whether the paper has a number there. A difference needs a row to refer to."""
-    if isinstance(column.measure, measures.Difference) and row.reference is None:
-        return False
-    return row.fills is None or column.paper in row.fills
+    return (row.reference or not column.difference_of) and (row.fills is None or column.paper in row.fills)
 
 
 def measure_all(samples: Samples, manifest: Manifest) -> dict[str, Measured[Run]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from tokenweight.recipes.frozen import Frozen
@@ -95,6 +95,12 @@ class Note(Frozen):
 
     mark: int | None
     text: str
+
+
+def notes(of_table: Iterable[str], of_cells: Iterable[str]) -> tuple[Note, ...]:
+    """Notes in the order of printing: on the whole table, then those that cells refer to by number."""
+    numbered = (Note(mark=mark, text=text) for mark, text in enumerate(of_cells, start=1))
+    return (*(Note(mark=None, text=text) for text in of_table), *numbered)
 
 
 class Statistic(Frozen):

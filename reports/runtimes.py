@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.recipe import one_line
-from tokenweight.reports.model import Cell, Note, Report, ReportColumn, ReportRow
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow, notes
 from tokenweight.reports.paper.numbers import paper_number
 
 TARGET = "table-6"
@@ -98,7 +98,6 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
         for row in _TABLE["rows"]
         if paper_number(TARGET, row["key"], PAPER_COLUMN) or measured.issuperset(row["variants"])
     )
-    general = [*_TABLE["notes"], *map(_about, files)]
     return Report(
         target=TARGET,
         title="Run time as a factor of uniform weighting, by setup",
@@ -110,10 +109,7 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
             for setup in setups
         ),
         rows=rows,
-        notes=(
-            *(Note(mark=None, text=text) for text in general),
-            *(Note(mark=mark, text=text) for text, mark in marks.items()),
-        ),
+        notes=notes([*_TABLE["notes"], *map(_about, files)], marks),
     )
 
 

@@ -10,7 +10,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest, write_manifest
 from tokenweight.recipes.recipe import chosen_names
-from tokenweight.reports import delimited, latex, macros, markdown
+from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.model import Cell, Report, ReportColumn, Style
@@ -18,7 +18,7 @@ from tokenweight.reports.model import Cell, Report, ReportColumn, Style
 # What each format writes: end of the file's name -> its text.
 _RENDERERS: dict[str, dict[str, Callable[[Report], str]]] = {
     "md": {".md": markdown.render},
-    "tex": {".tex": latex.render, "-macros.tex": macros.render},
+    "tex": {".tex": latex.render, "-macros.tex": latex.render_macros},
     "csv": {".csv": delimited.render},
     "json": {".json": lambda report: report.model_dump_json(indent=2) + "\n"},
 }

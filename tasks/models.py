@@ -16,8 +16,7 @@ from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.recipes.schema import Backend
-from tokenweight.reports.targets.find import find_experiments
-from tokenweight.reports.targets.typed import models_experiment
+from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 
 def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:

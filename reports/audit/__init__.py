@@ -15,7 +15,7 @@ import pandas as pd
 from tokenweight.pipeline.experiment import Emphasis
 from tokenweight.reports.audit.checks import check_claim, check_values
 from tokenweight.reports.audit.rules import Audit, Cells, Check, rules
-from tokenweight.reports.emphasis import emphasise
+from tokenweight.reports.display import emphasise
 from tokenweight.reports.markdown import escape, line
 from tokenweight.reports.paper.numbers import paper_cells, place_name
 from tokenweight.reports.targets import TARGETS, get_target

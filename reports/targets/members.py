@@ -1,4 +1,4 @@
-"""The rows of an experiment with their recipes: every one is built, so checked, before any runs."""
+"""The rows of an experiment with their recipes, each built, so checked, before any runs; a row without one is a model as it is."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
 from tokenweight.recipes import Inputs, ResolvedRecipe, load_as, scaled, seeded
-from tokenweight.recipes.recipe import parse, shown
-from tokenweight.recipes.schema import HubBase, LocalBase
-from tokenweight.reports.targets.any_model import LENGTHS, evaluation_recipe
+from tokenweight.recipes.inputs import apply, longest_input
+from tokenweight.recipes.recipe import Settings as Cited
+from tokenweight.recipes.recipe import cite, parse, replace, shown
+from tokenweight.recipes.schema import HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
 
 RECIPE, SEED = "recipe", "seed"
+_AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
+_LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
+_SAMPLES = {"ruler": "samples", "longbench": "samples", "mmlu": "samples", "bbh": "samples"}
+_COUNTED = {**_SAMPLES, "perplexity": "documents", "pmi": "documents"}  # what a limit is of
 Bases = Mapping[str, LocalBase | HubBase]
 
 
@@ -89,7 +96,7 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
     swept = {field: value for field, value in member.values.items() if field not in (RECIPE, SEED)}
     if twice := sorted(swept.keys() & inputs.assignments().keys()):
         raise UserError(f"--set {twice[0]}: is swept too; leave it out")
-    lengths = {key: list(spec.lengths) for key in LENGTHS.values() if spec.lengths and row.recipe}
+    lengths = {key: list(spec.lengths) for key in _LENGTHS.values() if spec.lengths and row.recipe}
     own = {**row.set, **swept}
     texts = (f"{key}={_text(value)}" for key, value in {**spec.common(scale), **lengths, **own}.items())
     given: dict[str, Any] = {
@@ -106,7 +113,7 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         settings = scaled(seeded(row.recipe, chosen or seed), like)
         loaded = load_as(seeded(member.recipe, seed), settings, like, inputs)
     elif inputs.base:
-        loaded = evaluation_recipe(spec, member.key, like, inputs, row.context, bases.get(inputs.base))
+        loaded = _evaluated(spec, member, like, inputs, bases.get(inputs.base))
     else:
         raise UserError(f"rows[{member.number}]: has neither a recipe nor a base; give one of them")
     for field in (field for field in own if field not in loaded.known):
@@ -115,6 +122,85 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         place = f"rows[{member.number}].{'over' if field in swept else 'set'}.{field}"
         raise UserError(f"{place}: no such setting{nearest(field, loaded.settings) or other}")
     return loaded
+
+
+def _evaluated(
+    spec: ExperimentSpec, member: Member, scale: Scale, inputs: Inputs, base: LocalBase | HubBase | None
+) -> ResolvedRecipe:
+    """The recipe `evaluate/<row>` of a row without one, that evaluates the inputs' base and does nothing else.
+
+    The row's `context` takes the place of what the base's config.json says, `base` that of the model of that name.
+
+    Lengths are the scale's, as far as the model's context holds them, or the experiment's. The context is the model's,
+    but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. The experiment's limit is
+    the most samples of a task, subject or length, and the most documents of perplexity, of all benchmarks or by benchmark.
+
+    Raises:
+        UserError: the context is too short for a length, for all of them, or for a far context.
+    """
+    settings, benchmarks, label = scaled(_AS_IT_IS, scale), spec.measured_on, member.key
+    if base:
+        settings = replace(settings, cite("the model", {"base": base.model_dump()}))
+        context = base.context_tokens
+    else:
+        model = Inputs(base=inputs.base, tokenizer=inputs.tokenizer, corpus=inputs.corpus)
+        settings, _ = apply(model, settings, scale)
+        context = member.row.context or _context_tokens(inputs.base or "", settings)
+    usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in _LENGTHS.items()}
+    read = min(context, max(*spec.lengths, *usual["ruler"], *usual["perplexity"]))
+    changes: Cited = {}
+    if settings["base.kind"].value != "pretrain":  # of which it is what it was trained on
+        changes |= cite("the model", {"base.context_tokens": read})
+    for benchmark, key in _LENGTHS.items():
+        lengths = spec.lengths or tuple(n for n in usual[benchmark] if n <= context)
+        if benchmark in benchmarks and not lengths:
+            raise UserError(
+                f"--model {label}: reads {context} tokens, fewer than {benchmark}'s {', '.join(map(str, usual[benchmark]))}; "
+                f"give lengths with --lengths, or choose --benchmarks without {benchmark}"
+            )
+        if benchmark in benchmarks and lengths[-1] > context:
+            raise UserError(
+                f"--lengths {lengths[-1]}: {label} reads {context} tokens; give lengths up to that "
+                "(or --context, where config.json is wrong)"
+            )
+        changes |= cite("the model's context, or given by you", {key: lengths})
+    for benchmark, field in _COUNTED.items():
+        most = spec.limit.get(benchmark) if isinstance(spec.limit, dict) else spec.limit
+        if most is not None:
+            key = f"evaluation.{benchmark}.{field}"
+            own = settings[key].value if key in settings else None
+            changes |= cite("--limit", {key: most if own is None else min(most, own)})
+    if spec.backend != "hf":
+        changes |= cite("--backend", {"evaluation.backend": spec.backend})
+    inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
+    loaded = load_as(f"evaluate/{label}", replace(settings, changes), scale, inputs)
+    if unknown := sorted(set(inputs.assignments()) - loaded.known):
+        raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
+    evaluation = loaded.recipe.evaluation
+    if evaluation.backend != spec.backend:
+        raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
+    if "pmi" in benchmarks and read <= evaluation.pmi.short_tokens:
+        short = read // 4
+        raise UserError(
+            f"--model {label}: is read with {read} tokens, which leaves pmi no far context beside a short one of "
+            f"{evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
+            f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
+        )
+    return loaded
+
+
+def _context_tokens(name: str, settings: Cited) -> int:
+    """The longest input of a base, by its config.json; of one that the pipeline pre-trains, what it is trained on."""
+    kind: str = settings["base.kind"].value
+    if kind in ("pretrain", "shipped"):
+        return int(settings["base.context_tokens"].value)
+    if kind == "hub":
+        raise UserError(f"base {name}: give the longest input in tokens, `context`, with a model of the hub")
+    path = Path(settings["base.path"].value) / "config.json" if kind == "local" else Path(settings["base.config"].value)
+    path = shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path
+    if tokens := longest_input(json.loads(path.read_text())):
+        return tokens
+    raise UserError(f"base {name}: config.json does not say how long its input may be; give `context`")
 
 
 def _choices(number: int, row: RowSpec, several_recipes: bool) -> list[Settings]:

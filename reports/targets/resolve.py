@@ -120,7 +120,7 @@ def _at_lengths(spec: ExperimentSpec, found: Sequence[Member], lengths: Lengths)
     rows = []
     for m in found:
         group, label = labels[m.key]
-        looks = {name: getattr(m.row, name) for name in ("rule_below", "fills", "reference", "shown", "unit")}
+        looks = m.row.model_dump(include={"rule_below", "fills", "reference", "shown", "unit"})
         paper_label = _scaled(label, papers) if spec.columns else ""
         rows.append(Row(m.key, _scaled(label, lengths), m.recipe, group, **looks, paper_label=paper_label))
     alike = {name: getattr(spec, name) for name in Described.model_fields if name not in ("rows", "columns")}
@@ -182,11 +182,8 @@ def _what_is_set(spec: ExperimentSpec, scale: str) -> tuple[str, ...]:
 
 
 def _swept(rows: Sequence[Member]) -> list[str]:
-    values: dict[str, dict[str, None]] = {}
-    for member in rows:
-        for field, value in member.values.items():
-            values.setdefault(field, {})[shown(value)] = None
     symbols, _ = _fields(rows)
+    values = {field: dict.fromkeys(shown(m.values[field]) for m in rows if field in m.values) for field in symbols}
     swept = [f"{symbols[field]} ({field}): {', '.join(found)}" for field, found in values.items()]
     return [f"Swept: {'; '.join(swept)}."] if swept else []
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -15,7 +16,6 @@ from tokenweight.recipes.recipe import read_yaml
 from tokenweight.reports.targets.members import nearest
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
 
-T = TypeVar("T")
 _PATHS = ("base", "corpus", "tokenizer")
 _PATH_SETTINGS = (".data", ".path", ".file", ".haystack", ".squad", ".hotpotqa", ".tokenizer", ".config")
 _IN_TEXT = re.compile(r"^[\w.]+(\[\d+\])?(\.[\w.\[\]]+)?(?=:)")
@@ -29,25 +29,26 @@ class ExperimentFile:
     text: str
     where: str  # what errors call it
 
-    def placed(self, made: Callable[[], T]) -> T:
-        """What `made` returns; a UserError of it that begins with a key (rows[1].set.a.b: ...) gets file and line."""
+    @contextmanager
+    def placed(self) -> Iterator[None]:
+        """A UserError from inside that begins with a key (rows[1].set.a.b: ...) gets file and line."""
         try:
-            return made()
+            yield
         except UserError as error:
             message = str(error)
-            said = {"set": self.spec.set}
+            settings = [("set", key) for key in self.spec.set]
             for number, row in enumerate(self.spec.rows):
-                said |= {f"rows[{number}].set": row.set, f"rows[{number}].over": row.over}
-            for place, key in ((place, key) for place, settings in said.items() for key in settings):
+                settings += [(f"rows[{number}].{name}", key) for name in ("set", "over") for key in getattr(row, name)]
+            for place, key in settings:
                 before, found, after = message.partition(f" {key}: ")
                 if found and before.startswith(
                     ("recipe ", "--set")
-                ):  # of a recipe: weighting.kappa: Input should be ...
+                ):  # recipe x (smoke): weighting.kappa: Input should be
                     message = f"{place}.{key}: {after}"
             path = _IN_TEXT.match(message)
             steps = re.findall(r"\[\d+\]|[^.\[\]]+", path.group()) if path else []
-            line = _line(self.text, [int(step[1:-1]) if step.startswith("[") else step for step in steps])
-            raise UserError(f"{self.where}, line {line}, {message}" if line else f"{self.where}: {message}") from None
+            steps = [int(step[1:-1]) if step.startswith("[") else step for step in steps]
+            raise _mistake(self.where, self.text, steps, message) from None
 
 
 def read_experiment(text: str) -> ExperimentFile:
@@ -113,9 +114,14 @@ def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
         message = f"no such key{nearest(str(steps[-1]), fields) or '; there are ' + ', '.join(fields)}"
     elif isinstance(first["input"], str | int | float):
         message += f" (got {first['input']!r})"
-    line = _line(text, steps)
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
-    return UserError(f"{where}{f', line {line}' if line else ''}{f', {dotted}' if steps else ''}: {message}")
+    return _mistake(where, text, steps, f"{dotted}: {message}" if steps else message)
+
+
+def _mistake(where: str, text: str, steps: list[Any], message: str) -> UserError:
+    """What is wrong at a path of a text, with its line."""
+    line = _line(text, steps)
+    return UserError(f"{where}, line {line}, {message}" if line else f"{where}: {message}")
 
 
 def _line(text: str, steps: list[Any]) -> int | None:

@@ -15,7 +15,7 @@ from local_slurm import LocalSlurm, wait_for
 from tokenweight.pipeline import Store
 from tokenweight.planning.experiments import PlannedExperiment
 from tokenweight.recipes import Inputs
-from tokenweight.reports.targets.typed import sweep_experiment
+from tokenweight.reports.targets.find import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]

@@ -23,8 +23,7 @@ from tokenweight.planning.graph import Graph, Planner
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.schema import Execution, LocalBase
-from tokenweight.reports.targets.find import find_experiments
-from tokenweight.reports.targets.typed import models_experiment
+from tokenweight.reports.targets.find import find_experiments, models_experiment
 from tokenweight.tasks.pieces import run_in_order
 
 UNITS = ("ruler/niah_single_1/512", "longbench/trec", "longbench/qasper", "mmlu/anatomy", "bbh/snarks")

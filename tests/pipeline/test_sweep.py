@@ -10,7 +10,7 @@ from tests_pipeline import run
 
 from tokenweight.pipeline import Store
 from tokenweight.recipes import Inputs
-from tokenweight.reports.targets.typed import sweep_experiment
+from tokenweight.reports.targets.find import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts
 
 SETTINGS = ("training.steps=2", "evaluation.perplexity.documents=2")

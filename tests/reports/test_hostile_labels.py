@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tokenweight.latex import escape
-from tokenweight.reports import delimited, latex, macros, markdown
+from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.model import Note, Report
 from tokenweight.reports.writing import styled
 
@@ -104,7 +104,7 @@ def test_macro_names_are_letters_unique_and_from_the_keys(eventful: Report) -> N
     keys = ("a-b", "a_b", "A B", "κ 0.2", "中")
     rows = tuple(row.model_copy(update={"key": key}) for row, key in zip(eventful.rows, keys, strict=False))
     names = re.findall(
-        r"\\newcommand\{\\(.*?)\}", macros.render(styled(eventful.model_copy(update={"rows": rows}), "ours"))
+        r"\\newcommand\{\\(.*?)\}", latex.render_macros(styled(eventful.model_copy(update={"rows": rows}), "ours"))
     )
     assert len(names) == len(set(names)) == len(rows) * len(eventful.columns)
     assert all(re.fullmatch("Tw[A-Za-z]+", name) for name in names)
@@ -113,7 +113,7 @@ def test_macro_names_are_letters_unique_and_from_the_keys(eventful: Report) -> N
 
 
 def test_a_macro_prints_what_the_table_prints(eventful: Report) -> None:
-    text = macros.render(styled(eventful, "both"))
+    text = latex.render_macros(styled(eventful, "both"))
     assert r"\newcommand{\TwTableThreeFrozenSparseMmlu}{62.50}" in text
     assert r"\newcommand{\TwPaperTableThreeFrozenSparseMmlu}{63.73}" in text
     assert r"\newcommand{\TwTableThreeUniformRulerTwoK}{---}" in text  # a unit is missing
@@ -125,7 +125,7 @@ def test_a_macro_prints_what_the_table_prints(eventful: Report) -> None:
 def test_latex_prints_hostile_text_and_macros_as_they_are(hostile: Report, tmp_path: Path) -> None:
     prose = r"Uniform reaches \TwTableThreeUniformMmlu{}, not \TwPaperTableThreeUniformMmlu{}."
     begin = "\\begin{document}\n"
-    compiled(latex.render(hostile).replace(begin, f"{macros.render(hostile)}{begin}{prose}\n"), tmp_path)
+    compiled(latex.render(hostile).replace(begin, f"{latex.render_macros(hostile)}{begin}{prose}\n"), tmp_path)
     if shutil.which("pdftotext") is None:
         pytest.skip("NOT CHECKED: pdftotext is missing, the page was not read")
     subprocess.run(["pdftotext", "-layout", "table.pdf"], cwd=tmp_path, check=True, timeout=60)
@@ -150,7 +150,7 @@ def test_all_tables_fit_a_paper_of_two_columns(every_target: list[Report], event
         styles = ("ours", "both") if report.target == "figure-3" else ("ours", "paper", "both")
         shown += [styled(report, style) for style in styles]
     reports = "\n".join(latex.render(report) + r"\clearpage" for report in shown)
-    defined = "".join(macros.render(report) for report in shown if report.style == "both")
+    defined = "".join(latex.render_macros(report) for report in shown if report.style == "both")
     compiled(TWO_COLUMNS % (defined, reports), tmp_path, "-draftmode")
     log = (tmp_path / "table.log").read_text(encoding="latin-1")
     assert "Float too large" not in log

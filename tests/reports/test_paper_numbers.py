@@ -10,7 +10,7 @@ import pytest
 from reports_fake_store import LONGBENCH
 
 from tokenweight.pipeline.experiment import Lengths
-from tokenweight.reports.emphasis import emphasise
+from tokenweight.reports.display import emphasise
 from tokenweight.reports.paper.numbers import paper_number, paper_table, paper_tables, parse
 from tokenweight.reports.statistics import pearson, spearman
 from tokenweight.reports.targets import TARGETS, get_target

@@ -12,9 +12,8 @@ from tokenweight.pipeline import Build, Store
 from tokenweight.planning.experiments import SHARED, PlannedExperiment, plan_experiment
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.recipe import Recipe, chosen_names
-from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.find import find_experiments, sweep_experiment
 from tokenweight.reports.targets.schema import SWEPT_ON
-from tokenweight.reports.targets.typed import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts
 
 SPARSE = "table-3/frozen-sparse"

@@ -17,10 +17,9 @@ from tokenweight.planning.experiments import failures, plan_experiment
 from tokenweight.reports.figures.panels import draw_sweep
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
-from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.find import find_experiments, sweep_experiment
 from tokenweight.reports.targets.members import members
 from tokenweight.reports.targets.resolve import labels_of
-from tokenweight.reports.targets.typed import sweep_experiment
 from tokenweight.reports.writing import write_results
 
 SPARSE = "table-3/frozen-sparse"

@@ -78,9 +78,8 @@ def sweep(
     from tokenweight.commands.plan import plan
     from tokenweight.commands.report import report
     from tokenweight.recipes.recipe import chosen_names
-    from tokenweight.reports.targets.find import find_experiments
+    from tokenweight.reports.targets.find import find_experiments, sweep_experiment
     from tokenweight.reports.targets.schema import SWEPT_ON
-    from tokenweight.reports.targets.typed import sweep_experiment
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")

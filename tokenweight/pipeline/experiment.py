@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from tokenweight.pipeline.measures import Measure
+from tokenweight.pipeline.measures import Difference, Measure
 from tokenweight.recipes import Inputs, ResolvedRecipe
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.options import MOST_SEEDS
@@ -72,6 +72,11 @@ class Column:
     def name(self) -> str:
         """Both headings as one: "RULER 8k"."""
         return " ".join(filter(None, (self.group, self.label)))
+
+    @property
+    def difference_of(self) -> str | None:
+        """Key of the column that a difference column belongs to."""
+        return self.measure.column if isinstance(self.measure, Difference) else None
 
 
 @dataclass(frozen=True, config=_STRICT)
