@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tokenweight.recipes.recipe import flatten
+from tokenweight.reports.display import words
 from tokenweight.reports.samples import UnitResult
 
 # What a configuration says of one task alone; all else is the benchmark's.
@@ -31,26 +33,25 @@ def disagreement(column: Mapping[str, list[UnitResult]], *, same_questions: bool
     with `same_questions`, shared inputs and, between complete units, which questions were asked.
     """
     held = [(row, unit) for row, units in column.items() for unit in units if unit.record]
-    held.sort(key=lambda pair: pair[1].entry.unit)
     checks: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # what is compared -> where -> its settings
-    for row, unit in held:
-        where = f"{row}, {unit.entry.unit}"
+    of_benchmarks: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row, unit in sorted(held, key=lambda pair: pair[1].entry.unit):
+        name, where, config = unit.entry.unit, f"{row}, {unit.entry.unit}", unit.record.get("config", {})
+        found = {f".{key}": value for part in _PROTOCOL for key, value in flatten("", config.get(part) or {}) if key}
+        protocol = {key: value for key, value in found.items() if not str(value).startswith(_DIGEST)}
+        shared = _SHARED_INPUTS.get(unit.entry.benchmark, ()) if same_questions else ()
+        inputs = {f".{key}": (unit.record.get("inputs") or {}).get(key) for key in shared}
         checks["harness version lm-eval"][where] = {"": unit.record.get("versions", {}).get("lm-eval")}
         checks["code: stage version"][where] = {"": unit.record.get("stage_version")}
-    for row, unit in held:
-        name, protocol, inputs = unit.entry.unit, _protocol(unit), unit.record.get("inputs") or {}
-        checks[f"{name}: protocol"][row] = {key: value for key, value in protocol.items() if not _is_digest(value)}
-        shared = _SHARED_INPUTS.get(unit.entry.benchmark, ()) if same_questions else ()
-        checks[f"{name}: data digest"][row] = protocol | {f".{key}": inputs.get(key) for key in shared}
+        checks[f"{name}: protocol"][row] = protocol
+        checks[f"{name}: data digest"][row] = found | inputs
         if same_questions and unit.status == "complete":
             checks[f"{name}: questions asked"][row] = {"": unit.questions[:8]}
-    for row, unit in held:
-        checks[f"{unit.entry.benchmark}: protocol"][f"{row}, {unit.entry.unit}"] = {
-            key: value
-            for key, value in _protocol(unit).items()
-            if not _is_digest(value) and _OF_A_TASK.isdisjoint(key.split("."))
+        of_benchmarks[f"{unit.entry.benchmark}: protocol"][where] = {
+            key: value for key, value in protocol.items() if _OF_A_TASK.isdisjoint(key.split("."))
         }
-    return next((text for what, values in checks.items() if (text := _first_difference(what, values))), None)
+    differences = (_first_difference(what, values) for what, values in (checks | of_benchmarks).items())
+    return next(filter(None, differences), None)
 
 
 def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
@@ -59,37 +60,11 @@ def origins(units: Iterable[UnitResult]) -> tuple[str, ...]:
     gits = [record.get("git") or {} for record in records]
     commits = sorted({str(git["commit"])[:8] for git in gits if git.get("commit")})
     dirty = sum(bool(git.get("dirty")) for git in gits)
-    notes = []
-    if len(commits) > 1:
-        notes.append(
-            f"Evaluated at {len(commits)} commits: {', '.join(commits)}; a stage's version tells where its code changed."
-        )
-    if dirty:
-        notes.append(f"{dirty} of {len(records)} evaluations ran with uncommitted changes in the checkout.")
-    for package in _NOTED_VERSIONS:
-        versions = sorted({str(record.get("versions", {}).get(package)) for record in records} - {"None"})
-        if len(versions) > 1:
-            notes.append(f"Evaluated with {len(versions)} versions of {package}: {', '.join(versions)}.")
-    return tuple(notes)
-
-
-def _protocol(unit: UnitResult) -> dict[str, Any]:
-    """All of a unit's configuration that rows must share, by path: settings, prompts, metric, digests of raw data."""
-    config: dict[str, Any] = unit.record.get("config", {})
-    return {path: value for part in _PROTOCOL for path, value in _leaves(config.get(part) or {})}
-
-
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(".path.to.a.setting", value) of nested dictionaries."""
-    if not isinstance(tree, dict):
-        yield path, tree
-        return
-    for key, value in tree.items():
-        yield from _leaves(value, f"{path}.{key}")
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and value.startswith(_DIGEST)
+    versions = {
+        package: sorted({str(record.get("versions", {}).get(package)) for record in records} - {"None"})
+        for package in _NOTED_VERSIONS
+    }
+    return tuple(filter(None, words("origins", commits, dirty, len(records), versions).splitlines()))
 
 
 def _first_difference(what: str, values: Mapping[str, dict[str, Any]]) -> str | None:

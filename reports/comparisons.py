@@ -66,10 +66,7 @@ def judge(results: Results) -> tuple[FindingResult, ...]:
     by_name = {column.paper or column.key: column for column in results.experiment.columns}
     # A length may have been left out.
     findings = [finding for finding in results.experiment.findings if finding.column in by_name]
-    tested = compare(
-        results,
-        {f: (f.higher, f.lower, by_name[f.column].key) for f in findings if f.within is None},
-    )
+    tested = compare(results, {f: (f.higher, f.lower, by_name[f.column].key) for f in findings if f.within is None})
     judged = []
     for finding in findings:
         column, test = by_name[finding.column], tested.get(finding)

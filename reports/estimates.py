@@ -171,18 +171,14 @@ def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
     cells, scores, weights = {}, {}, {}
     for row in dict.fromkeys(row for row, _ in column.cells):
         runs = list({cell.addresses or run: run for run, cell in column.cells.items() if run[0] == row}.values())
-        cells[row] = column.cells[runs[0]]
-        if len(runs) > 1:
-            cells[row] = _mean_of_cells([column.cells[run] for run in runs])
+        seeds = [column.cells[run] for run in runs]
+        cells[row] = seeds[0]
+        if len(seeds) > 1:
+            mean = combined(seeds, np.full(len(seeds), 1 / len(seeds)), seeds)
+            worst = max(seeds, key=lambda seed: _SEVERITY.index(seed.status))  # the first one that is not complete
+            spread = None if mean.value is None else float(np.std([seed.value for seed in seeds], ddof=1))
+            cells[row] = replace(mean, n=worst.n, n_expected=worst.n_expected, spread=spread)
         if all(column.same_samples(run, runs[0]) for run in runs):
             scores[row] = np.mean([column.of[run] for run in runs], axis=0)
             weights[row] = column.weights[runs[0]]
     return Measured(cells, pd.DataFrame(scores, index=column.scores.index), pd.DataFrame(weights))
-
-
-def _mean_of_cells(seeds: Sequence[Estimate]) -> Estimate:
-    mean = combined(seeds, np.full(len(seeds), 1 / len(seeds)), seeds)
-    shown = max(seeds, key=lambda seed: _SEVERITY.index(seed.status))  # the first one that is not complete
-    values = [seed.value for seed in seeds if seed.value is not None]
-    spread = None if mean.value is None else float(np.std(values, ddof=1))
-    return replace(mean, n=shown.n, n_expected=shown.n_expected, spread=spread)

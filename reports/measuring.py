@@ -27,7 +27,8 @@ RunUnits = Mapping[Run, list[UnitResult]]
 
 def is_filled(row: Row, column: Column) -> bool:
     """Whether the paper has a number there. A difference needs a row to refer to."""
-    return (row.reference or not column.difference_of) and (row.fills is None or column.paper in row.fills)
+    refers = row.reference is not None or column.difference_of is None
+    return refers and (row.fills is None or column.paper in row.fills)
 
 
 def measure_all(samples: Samples, manifest: Manifest) -> dict[str, Measured[Run]]:
@@ -40,12 +41,8 @@ def measure_all(samples: Samples, manifest: Manifest) -> dict[str, Measured[Run]
         match column.measure:
             case measures.Difference(column=key):
                 pairs = product([row for row in rows if row.reference], manifest.seeds)
-                found[column.key] = Measured(
-                    {
-                        (row.key, seed): found[key].less((row.key, seed), (str(row.reference), seed))
-                        for row, seed in pairs
-                    }
-                )
+                less = {(r.key, seed): found[key].less((r.key, seed), (str(r.reference), seed)) for r, seed in pairs}
+                found[column.key] = Measured(less)
                 continue
             case measures.ColumnMean(columns=keys):
                 units[column.key] = {run: [unit for key in keys for unit in units[key][run]] for run in runs}
@@ -92,9 +89,8 @@ def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, 
             cells[run] = Estimate("complete", n_expected=known, addresses=tuple(unit.entry.address for unit in chosen))
     if isinstance(measure, measures.Pmi | measures.PhraseToken):
         return Measured(cells)
-    return _means(
-        measure, {run: units[run] for run, cell in cells.items() if cell.status == "complete"}, samples, cells, manifest
-    )
+    ready = {run: units[run] for run, cell in cells.items() if cell.status == "complete"}
+    return _means(measure, ready, samples, cells, manifest)
 
 
 def _means(
@@ -105,11 +101,11 @@ def _means(
     `cells` of the rows that are ready get their values, or why they have none.
     """
 
+    names = {unit.entry.unit for held in ready.values() for unit in held}
+
     def items(field: Field) -> pd.DataFrame:
         wide = samples.of_items(field)
-        return wide.loc[
-            wide.index.isin({u.entry.unit for held in ready.values() for u in held}, level="unit"), list(ready)
-        ]
+        return wide.loc[wide.index.isin(names, level="unit"), list(ready)]
 
     def no_value(run: Run, text: str, status: Literal["refused", "missing"], n: int = 0) -> None:
         cells[run] = replace(cells[run], status=status, n=n, reasons=(Reason(manifest.label(run), text),))
@@ -128,10 +124,8 @@ def _means(
         there = scores.groupby(level="unit").count()
         for run, held in ready.items():
             absent = sorted(unit.entry.task for unit in held if not there.at[unit.entry.unit, run])
-            if without := [unit for unit in held if unknown.at[unit.entry.unit, run]]:
-                no_value(
-                    run, f"{without[0].entry.unit}: samples without a length in {measure.unit}", "refused", without[0].n
-                )
+            if bad := next((unit for unit in held if unknown.at[unit.entry.unit, run]), None):
+                no_value(run, f"{bad.entry.unit}: samples without a length in {measure.unit}", "refused", bad.n)
             elif len(absent) == len(held):
                 no_value(run, f"{where}: no task has a sample there", "missing")
             elif absent:
@@ -188,9 +182,8 @@ def _gap(
     if status is None:
         return None
     bad = [unit for unit in units if unit.status == status]
-    detail = "; ".join(dict.fromkeys(unit.reason for unit in bad))
-    if status == "partial":
-        detail = f"{'such as ' if len(bad) > 1 else ''}{bad[0].reason}"
+    several = "such as " if len(bad) > 1 else ""
+    detail = f"{several}{bad[0].reason}" if status == "partial" else "; ".join(dict.fromkeys(u.reason for u in bad))
     names = ", ".join(unit.entry.unit for unit in bad[:_NAMED]) + (" and others" if len(bad) > _NAMED else "")
     reason = Reason(label, f"{len(bad)} of {len(units)} units {status}, {names} ({detail})")
     addresses = tuple(unit.entry.address for unit in units if unit.record)
@@ -205,19 +198,16 @@ def _expected(units: Sequence[UnitResult]) -> int | None:
 
 def _absent_tasks(measure: measures.Measure, units: Sequence[UnitResult]) -> str | None:
     """A mean over tasks is over exactly the benchmark's tasks: say which the manifest does not hold."""
-    tasks = [unit.entry.task for unit in units]
-    if isinstance(measure, measures.TaskMean):
-        where = f" at {measure.length_tokens} tokens" if measure.length_tokens else ""
-        if measure.tasks is not None and sorted(tasks) != sorted(measure.tasks):
-            lacking = [task for task in measure.tasks if task not in tasks]
-            return f"the run has no unit of {measure.benchmark}{where} for {', '.join(lacking) or 'each task once'}"
-        if measure.task_count is not None and len(set(tasks)) != measure.task_count:
-            return f"the run has {len(set(tasks))} of {measure.task_count} tasks of {measure.benchmark}{where}"
-    if units:
-        return None
-    what = str(getattr(measure, "benchmark", "this column"))
-    if isinstance(measure, measures.Perplexity):
-        what += f" at {measure.length_tokens} tokens"
-    if isinstance(measure, measures.UnitMean):
-        what += f"/{measure.task}"
-    return f"the run has no units of {'the phrase' if isinstance(measure, measures.PhraseToken) else what}"
+    tasks, length = [unit.entry.task for unit in units], getattr(measure, "length_tokens", None)
+    what = f"{getattr(measure, 'benchmark', 'this column')}{f' at {length} tokens' if length else ''}"
+    match measure:
+        case measures.TaskMean(tasks=tuple(wanted)) if sorted(tasks) != sorted(wanted):
+            lacking = ", ".join(task for task in wanted if task not in tasks)
+            return f"the run has no unit of {what} for {lacking or 'each task once'}"
+        case measures.TaskMean(task_count=int(count)) if len(set(tasks)) != count:
+            return f"the run has {len(set(tasks))} of {count} tasks of {what}"
+        case measures.UnitMean(task=task):
+            what += f"/{task}"
+        case measures.PhraseToken():
+            what = "the phrase"
+    return None if units else f"the run has no units of {what}"

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.recipe import one_line
+from tokenweight.reports.display import words
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow, notes
 from tokenweight.reports.paper.numbers import paper_number
 
@@ -109,20 +110,5 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
             for setup in setups
         ),
         rows=rows,
-        notes=notes([*_TABLE["notes"], *map(_about, files)], marks),
+        notes=notes([*_TABLE["notes"], *(words("runtime", file, _MODELS[file.model]) for file in files)], marks),
     )
-
-
-def _about(file: RuntimeFile) -> str:
-    """What was measured, and what a uniform step reaches; tokens a second and memory only where whole steps were timed."""
-    reached = []
-    seconds, peak = file.seconds.get("uniform"), file.peak_gib.get("uniform")
-    if file.layers and seconds:
-        reached.append(f"{file.gpus * file.accumulation * file.long_tokens / seconds:,.0f} tokens/s")
-    if file.mfu_uniform is not None:
-        reached.append(f"MFU {file.mfu_uniform:.3f}")
-    if file.layers and peak:
-        reached.append(f"{peak:.1f} GiB of each GPU")
-    of_uniform = f", uniform: {', '.join(reached)}" if reached else ""
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(file.versions.items()))
-    return f"{_MODELS[file.model]} on {file.setup}: {file.long_tokens} tokens{of_uniform}; {versions}."

@@ -104,7 +104,7 @@ def styled(report: Report, style: Style) -> Report:
 
 def _as_printed(report: Report) -> Report:
     """The rows and columns that the paper has, each once, with its headings, numbers and emphasis; nothing measured."""
-    if not any(cell.paper for cell in report.cells):
+    if not report.has_paper:
         raise UserError(f"--style paper: the paper prints no numbers of {report.target}; use --style ours")
     first_of: dict[str | None, int] = {}
     for index, column in enumerate(report.columns):
@@ -115,16 +115,10 @@ def _as_printed(report: Report) -> Report:
     for row in report.rows_of_paper:
         cells = tuple(Cell(status="left_out", paper=row.cells[index].paper) for index in first_of.values())
         rows.append(row.model_copy(update={"label": row.paper_label, "cells": cells}))
-    return report.model_copy(
-        update={
-            "style": "paper",
-            "columns": tuple(c.model_copy(update={"label": c.paper_label or c.label}) for c in columns),
-            "rows": tuple(rows),
-            "seeds": 1,
-            "baseline": None,
-            "emphasis": re.sub(r" \(.*?\)", "", report.emphasis),  # in brackets are rows by our names
-            "notes": (),
-            "statistics": tuple(s.model_copy(update={"value": None}) for s in report.statistics),
-            "findings": (),
-        }
-    )
+    update = {
+        "columns": tuple(c.model_copy(update={"label": c.paper_label or c.label}) for c in columns),
+        "emphasis": re.sub(r" \(.*?\)", "", report.emphasis),  # in brackets are rows by our names
+        "statistics": tuple(s.model_copy(update={"value": None}) for s in report.statistics),
+    }
+    empty = {"seeds": 1, "baseline": None, "notes": (), "findings": ()}
+    return report.model_copy(update={"style": "paper", "rows": tuple(rows), **update, **empty})

@@ -66,9 +66,8 @@ def parse(text: str) -> PaperNumber:
         if text.startswith(wrapper) and text.endswith(wrapper) and len(text) > 2 * len(wrapper):
             text, emphasis = text[len(wrapper) : -len(wrapper)], (*emphasis, mark)
     number = re.fullmatch(r"[+-]?\d+(?:\.(\d+))?", text)
-    if number:
-        return PaperNumber(printed=text, value=float(text), decimals=len(number[1] or ""), emphasis=emphasis)
-    return PaperNumber(printed=text, value=None, decimals=0, emphasis=emphasis)
+    decimals = len(number[1] or "") if number else 0
+    return PaperNumber(printed=text, value=float(text) if number else None, decimals=decimals, emphasis=emphasis)
 
 
 @cache

@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from tokenweight.errors import UserError
-from tokenweight.reports.targets.schema import ExperimentSpec
-from tokenweight.reports.targets.yaml_file import read_experiment
+from tokenweight.reports.targets.schema import ExperimentSpec, read_experiment
 
 ALL = "paper"  # the name of all targets together of the paper
 TARGETS = (

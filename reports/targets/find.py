@@ -18,8 +18,7 @@ from tokenweight.recipes.schema import Backend
 from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.members import RECIPE, Bases, short_names
 from tokenweight.reports.targets.resolve import resolve
-from tokenweight.reports.targets.schema import NAME, ExperimentSpec
-from tokenweight.reports.targets.yaml_file import read_experiment
+from tokenweight.reports.targets.schema import NAME, ExperimentSpec, read_experiment
 
 _SEEDS = re.compile(r"(.+):(\d+)")
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,13 @@ from tokenweight.recipes.inputs import apply, longest_input
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.recipe import cite, parse, replace, shown
 from tokenweight.recipes.schema import HubBase, LocalBase, Scale
-from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
+from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
 
 RECIPE, SEED = "recipe", "seed"
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
 _LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
-_SAMPLES = {"ruler": "samples", "longbench": "samples", "mmlu": "samples", "bbh": "samples"}
-_COUNTED = {**_SAMPLES, "perplexity": "documents", "pmi": "documents"}  # what a limit is of
+_LIMITED = dict.fromkeys(("ruler", "longbench", "mmlu", "bbh"), "samples")
+_LIMITED |= dict.fromkeys(("perplexity", "pmi"), "documents")
 Bases = Mapping[str, LocalBase | HubBase]
 
 
@@ -83,12 +82,6 @@ def short_names(fields: Iterable[str]) -> dict[str, str]:
     wanted = {field: field.removesuffix(".kind").rpartition(".")[2] for field in fields}
     names = list(wanted.values())
     return {field: short if names.count(short) == 1 else field for field, short in wanted.items()}
-
-
-def nearest(key: str, known: Iterable[str]) -> str:
-    """ "; did you mean ...?" where a known key is much like it."""
-    close = get_close_matches(key, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: Inputs, bases: Bases) -> ResolvedRecipe:
@@ -164,7 +157,7 @@ def _evaluated(
                 "(or --context, where config.json is wrong)"
             )
         changes |= cite("the model's context, or given by you", {key: lengths})
-    for benchmark, field in _COUNTED.items():
+    for benchmark, field in _LIMITED.items():
         most = spec.limit.get(benchmark) if isinstance(spec.limit, dict) else spec.limit
         if most is not None:
             key = f"evaluation.{benchmark}.{field}"
