@@ -40,7 +40,8 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     manifest = _with_tokens(manifest, samples)
     experiment, seeds = manifest.experiment, manifest.seeds
     results = Results(experiment, measure_all(samples, manifest), seeds)
-    rows, columns = ([one for one in both if one.shown] for both in (experiment.rows, experiment.columns))
+    rows = [row for row in experiment.rows if row.shown]
+    columns = [column for column in experiment.columns if column.shown]
     places = {(row.key, column.key): (row, column) for row in rows for column in columns if is_filled(row, column)}
     filled = {(row, column): results.means[column].cells[row] for row, column in places}
     differences = compare(results, {key: pair for key, place in places.items() if (pair := _pair(experiment, *place))})
@@ -132,7 +133,7 @@ def _emphasis(
     rule: Emphasis, columns: Sequence[Column], rows: Sequence[Row], filled: Mapping[tuple[str, str], Estimate]
 ) -> tuple[dict[tuple[str, str], tuple[Mark, ...]], dict[str, list[str]]]:
     """Marks of cells, and by the rows that lack a value the columns that are not judged for want of it."""
-    marks, withheld = {}, dict[str, list[str]]()
+    marks, withheld = dict[tuple[str, str], tuple[Mark, ...]](), dict[str, list[str]]()
     for column in columns:
         values = {row.key: filled[row.key, column.key].value for row in rows if (row.key, column.key) in filled}
         found, lacking = emphasise(rule, column.paper, values, column.decimals)

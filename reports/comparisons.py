@@ -69,23 +69,20 @@ def judge(results: Results) -> tuple[FindingResult, ...]:
     tested = compare(results, {f: (f.higher, f.lower, by_name[f.column].key) for f in findings if f.within is None})
     judged = []
     for finding in findings:
-        column, test = by_name[finding.column], tested.get(finding)
+        column, test, within = by_name[finding.column], tested.get(finding), finding.within
         sides = (results.by_seed(row, column.key) for row in (finding.higher, finding.lower))
-        differences = [
-            higher.value - lower.value
-            for higher, lower in zip(*sides, strict=True)
-            if higher.value is not None and lower.value is not None
-        ]
-        holding = sum(abs(d) < finding.within if finding.within is not None else d > 0 for d in differences)
-        sign = "≈" if finding.within is not None else ">"
+        pairs = ((higher.value, lower.value) for higher, lower in zip(*sides, strict=True))
+        differences = [higher - lower for higher, lower in pairs if higher is not None and lower is not None]
+        holding = sum(difference > 0 if within is None else abs(difference) < within for difference in differences)
+        higher, lower = results.labels[finding.higher], results.labels[finding.lower]
         judged.append(
             FindingResult(
                 claim=finding.claim,
                 place=finding.place,
-                compared=f"{column.name}: {results.labels[finding.higher]} {sign} {results.labels[finding.lower]}",
+                compared=f"{column.name}: {higher} {'>' if within is None else '≈'} {lower}",
                 difference=float(np.mean(differences)) if len(differences) == len(results.seeds) else None,
                 **{name: getattr(test, name, None) for name in ("ci_low", "ci_high", "p_corrected")},
-                is_tested=finding.within is None,
+                is_tested=within is None,
                 decimals=column.decimals,
                 seeds_holding=holding,
                 seeds=len(differences),
@@ -95,12 +92,22 @@ def judge(results: Results) -> tuple[FindingResult, ...]:
 
 
 def _compare(results: Results, row: str, baseline: str, column: str) -> CellDifference:
+    """With its test. Seeds average each sample's score first, which says whether these models differ on other samples.
+
+    That p is not taken alone: the difference must show over the seeds too (t-test of the differences of each seed), and the
+    larger p counts (an intersection-union test: Berger, Technometrics 1982).
+    """
     measured = results.means[column]
     difference = measured.less(row, baseline)
     shown = CellDifference(baseline=baseline, baseline_label=results.labels[baseline], value=difference.value)
     if not measured.same_samples(row, baseline):
         return shown.model_copy(update={"reason": "not tested: it rests on other samples than the baseline"})
-    test, p = _test(measured, row, baseline)
+    held = ~np.isnan(measured.of[row])
+    first, second = measured.of[row][held], measured.of[baseline][held]
+    if np.isin([first, second], (0, 1)).all() and measured.scores.index[held].nunique() == 1:
+        test, p = "McNemar", mcnemar_exact(first, second)
+    else:
+        test, p = "sign flips", sign_flips((measured.shares[row] - measured.shares[baseline])[held])
     by_seed = zip(results.by_seed(row, column), results.by_seed(baseline, column), strict=True)
     # A model that does not depend on the seed counts once.
     distinct = {(ours.addresses, theirs.addresses): (ours.value, theirs.value) for ours, theirs in by_seed}
@@ -110,19 +117,4 @@ def _compare(results: Results, row: str, baseline: str, column: str) -> CellDiff
     # None where it would have no width although the rows differ: the same difference in all samples of each task.
     moves = measured.equal_scores(row, baseline) or measured.moves(row, baseline)
     low, high = interval_95(difference.draws if moves else None)
-    n = int(np.sum(~np.isnan(measured.of[row])))
-    return shown.model_copy(update={"ci_low": low, "ci_high": high, "p": p, "test": test, "n": n})
-
-
-def _test(measured: Measured[str], row: str, baseline: str) -> tuple[str, float]:
-    """Name of the test and its p.
-
-    Seeds average each sample's score first, which says whether these models differ on other samples. That p is not
-    taken alone: the difference must show over the seeds too (t-test of the differences of each seed), and the larger p
-    counts (an intersection-union test: Berger, Technometrics 1982).
-    """
-    held = ~np.isnan(measured.of[row])
-    first, second = measured.of[row][held], measured.of[baseline][held]
-    if np.isin([first, second], (0, 1)).all() and measured.scores.index[held].nunique() == 1:
-        return "McNemar", mcnemar_exact(first, second)
-    return "sign flips", sign_flips((measured.shares[row] - measured.shares[baseline])[held])
+    return shown.model_copy(update={"ci_low": low, "ci_high": high, "p": p, "test": test, "n": int(held.sum())})

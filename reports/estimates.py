@@ -176,7 +176,8 @@ def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
         if len(seeds) > 1:
             mean = combined(seeds, np.full(len(seeds), 1 / len(seeds)), seeds)
             worst = max(seeds, key=lambda seed: _SEVERITY.index(seed.status))  # the first one that is not complete
-            spread = None if mean.value is None else float(np.std([seed.value for seed in seeds], ddof=1))
+            values = [seed.value for seed in seeds if seed.value is not None]
+            spread = None if mean.value is None else float(np.std(values, ddof=1))
             cells[row] = replace(mean, n=worst.n, n_expected=worst.n_expected, spread=spread)
         if all(column.same_samples(run, runs[0]) for run in runs):
             scores[row] = np.mean([column.of[run] for run in runs], axis=0)

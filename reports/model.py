@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from tokenweight.pipeline.experiment import Labelled
 from tokenweight.recipes.frozen import Frozen
 
 Status = Literal["complete", "partial", "missing", "refused", "not_in_paper", "left_out"]  # left_out: by the style
@@ -54,7 +55,7 @@ class Cell(Frozen):
     addresses: tuple[str, ...] = ()  # artifacts below the store that the value was computed from
 
 
-class ReportColumn(Frozen):
+class ReportColumn(Frozen, Labelled):
     key: str
     label: str
     group: str = ""
@@ -65,17 +66,12 @@ class ReportColumn(Frozen):
     paper_label: str | None = None  # its heading in the paper, such as 8k where ours is 1k
 
     @property
-    def name(self) -> str:
-        """Both headings as one: "RULER 8k"."""
-        return " ".join(filter(None, (self.group, self.label)))
-
-    @property
     def has_paper_label(self) -> bool:
         """Whether the paper heads it otherwise."""
         return self.paper_label not in (None, self.label)
 
 
-class ReportRow(Frozen):
+class ReportRow(Frozen, Labelled):
     key: str
     group: str = ""
     label: str
@@ -83,11 +79,6 @@ class ReportRow(Frozen):
     recipe: str = ""
     rule_below: Literal["full", "partial"] | None = None
     cells: tuple[Cell, ...]  # in the order of Report.columns
-
-    @property
-    def name(self) -> str:
-        """Both labels as one: "Frozen Sparse"."""
-        return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
 
 
 class Note(Frozen):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.recipe import one_line
@@ -24,13 +24,11 @@ TARGET = "table-6"
 PAPER_COLUMN = "time-factor"
 
 
-class RuntimeFile(BaseModel):
+class RuntimeFile(BaseModel, frozen=True, extra="ignore", allow_inf_nan=False):
     """What benchmarks/training_cost.py and benchmarks/zero3.py write of one model on one machine; more keys may follow.
 
     `ratios`: seconds over those of the uniform step in the same run, by variant.
     """
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     model: Literal["llama3-8b", "phi-2"]  # those of Table 6
     setup: str  # heading of its column, e.g. "2 x NVIDIA H200, ZeRO-3"
@@ -89,11 +87,9 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
 
     rows = tuple(
         ReportRow(
-            key=row["key"],
             group=_MODELS[row["model"]],
-            label=row["label"],
             paper_label=row["label"],
-            rule_below=row.get("rule_below"),
+            **{name: row[name] for name in ("key", "label", "rule_below") if name in row},
             cells=tuple(cell(row, setup) for setup in setups),
         )
         for row in _TABLE["rows"]

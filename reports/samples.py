@@ -57,19 +57,16 @@ class Samples:
     """All samples that the columns of an experiment need.
 
     `units`: those of each row and seed, by name. `table`: a line for each sample of a complete unit, with its row, seed,
-    benchmark, task, length_tokens, unit, the digest of the unit's questions, doc_id, score, tolerant_score (BBH),
-    untruncated_tokens and length_words (LongBench).
+    unit, the digest of the unit's questions, doc_id, score, tolerant_score (BBH), untruncated_tokens and length_words
+    (LongBench).
     """
 
     def __init__(self, units: Mapping[Run, Sequence[UnitResult]], rows: Mapping[UnitEntry, pa.Table]) -> None:
         self.units = units
         whole = [(run, unit) for run, held in units.items() for unit in held if unit.status == "complete"]
         about = pd.DataFrame(
-            [
-                (*run, unit.entry.benchmark, unit.entry.task, unit.entry.length_tokens, unit.entry.unit, unit.questions)
-                for run, unit in whole
-            ],
-            columns=["row", "seed", "benchmark", "task", "length_tokens", "unit", "questions"],
+            [(*run, unit.entry.unit, unit.questions) for run, unit in whole],
+            columns=["row", "seed", "unit", "questions"],
         )
         numbers = pa.concat_tables([_NO_ROWS, *(rows[unit.entry] for _, unit in whole)], promote_options="permissive")
         lines = about.loc[np.repeat(about.index, [unit.n for _, unit in whole])].reset_index(drop=True)

@@ -96,9 +96,8 @@ def styled(report: Report, style: Style) -> Report:
         return cell.model_copy(update={"less_paper": less_paper})
 
     rows = (row.model_copy(update={"cells": tuple(map(shown, row.cells, report.columns))}) for row in report.rows)
-    statistics = report.statistics
-    if style == "ours":
-        statistics = tuple(statistic.model_copy(update={"paper": None}) for statistic in statistics)
+    without = {"paper": None} if style == "ours" else {}
+    statistics = tuple(statistic.model_copy(update=without) for statistic in report.statistics)
     return report.model_copy(update={"style": style, "rows": tuple(rows), "statistics": statistics})
 
 
@@ -106,14 +105,16 @@ def _as_printed(report: Report) -> Report:
     """The rows and columns that the paper has, each once, with its headings, numbers and emphasis; nothing measured."""
     if not report.has_paper:
         raise UserError(f"--style paper: the paper prints no numbers of {report.target}; use --style ours")
-    first_of: dict[str | None, int] = {}
-    for index, column in enumerate(report.columns):
-        if any(row.cells[index].paper for row in report.rows):
-            first_of.setdefault(column.paper_column, index)
-    columns = [report.columns[index] for index in first_of.values()]
+    printed = {
+        i: c.paper_column for i, c in enumerate(report.columns) if any(row.cells[i].paper for row in report.rows)
+    }
+    first = sorted(
+        {name: index for index, name in reversed(printed.items())}.values()
+    )  # each of the paper's columns once
+    columns = [report.columns[index] for index in first]
     rows = []
     for row in report.rows_of_paper:
-        cells = tuple(Cell(status="left_out", paper=row.cells[index].paper) for index in first_of.values())
+        cells = tuple(Cell(status="left_out", paper=row.cells[index].paper) for index in first)
         rows.append(row.model_copy(update={"label": row.paper_label, "cells": cells}))
     update = {
         "columns": tuple(c.model_copy(update={"label": c.paper_label or c.label}) for c in columns),

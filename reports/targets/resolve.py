@@ -56,10 +56,8 @@ def resolve(
     lengths = _lengths_of([loaded.recipe for loaded in recipes.values()])
     kind = "target" if spec.name in TARGETS else "own" if spec.recipes else "models"
     about = [of_scale(like)["about"][kind]]
-    if spec.limit:
-        about.append(f"Limited to {spec.limit} of each task's samples: not the whole protocol.")
-    if spec.backend != "hf":
-        about.append(f"Backend {spec.backend}.")
+    about += [f"Limited to {spec.limit} of each task's samples: not the whole protocol."] if spec.limit else []
+    about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
     known = {m.row.recipe: recipes[m.key, 0] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
     return ResolvedExperiment(
         _at_lengths(spec, found, lengths),

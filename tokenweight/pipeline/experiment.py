@@ -7,7 +7,7 @@ scale's lengths: nothing here calls anything.
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
@@ -34,8 +34,21 @@ class Lengths(Frozen):
 PAPER_LENGTHS = Lengths(ruler=(8192, 16_384, 24_576, 32_768))
 
 
+class Labelled:
+    """What has two labels: a row, a column."""
+
+    if TYPE_CHECKING:
+        group: str
+        label: str
+
+    @property
+    def name(self) -> str:
+        """Both as one: "Frozen Sparse", "Uniform", "RULER 8k"."""
+        return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
+
+
 @dataclass(frozen=True, config=_STRICT)
-class Row:
+class Row(Labelled):
     """One row, of one recipe; {short} and {long} in a label become the first and last RULER length, such as 8k and 32k."""
 
     key: str  # the key in the manifest, and in the paper's data
@@ -49,14 +62,9 @@ class Row:
     unit: str | None = None  # the one unit that the row shows; None: all of its recipe's
     paper_label: str = ""  # at the paper's lengths
 
-    @property
-    def name(self) -> str:
-        """Both labels as one: "Frozen Sparse", "No-train 1k", "Uniform"."""
-        return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
-
 
 @dataclass(frozen=True, config=_STRICT)
-class Column:
+class Column(Labelled):
     """One column; `paper` is its name in the paper's data, where it has a counterpart there."""
 
     key: str
@@ -67,11 +75,6 @@ class Column:
     decimals: int = 2
     shown: bool = True  # False: only there to be computed with
     paper_label: str | None = None  # its heading in the paper, such as 8k where ours is 1k
-
-    @property
-    def name(self) -> str:
-        """Both headings as one: "RULER 8k"."""
-        return " ".join(filter(None, (self.group, self.label)))
 
     @property
     def difference_of(self) -> str | None:
