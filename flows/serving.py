@@ -75,28 +75,33 @@ class Registered(NamedTuple):
     before: DeploymentResponse | None
 
 
-def entries_in(project: Path) -> list[Entry]:
-    """The deployments of a project's file. UserError: there is no file, or it is none of Prefect's."""
+def file_of(project: Path) -> Path:
+    """A project's own file of deployments, else the one that is installed with the package."""
+    own = project / FILE
+    return own if own.exists() else Path(__file__).with_name(FILE)
+
+
+def entries_in(file: Path) -> list[Entry]:
+    """The deployments of a file. UserError: it is none of Prefect's."""
     try:
-        content = yaml.safe_load((project / FILE).read_text())
+        content = yaml.safe_load(file.read_text())
         return [Entry.model_validate(entry) for entry in content["deployments"]]
-    except FileNotFoundError:
-        raise UserError(f"{project / FILE}: is not there; run this in the project's directory") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{project / FILE}: {place} of a deployment: {first['msg']}") from None
+        raise UserError(f"{file}: {place} of a deployment: {first['msg']}") from None
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"{project / FILE}: is no list of deployments ({' '.join(str(error).split())})") from None
+        raise UserError(f"{file}: is no list of deployments ({' '.join(str(error).split())})") from None
 
 
 def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None:
-    """Register the deployments of a project's file on the server in use and run them until SIGINT or SIGTERM.
+    """Register the deployments of a project (:func:`file_of`) on the server in use and run them until SIGINT or SIGTERM.
 
     Raises:
         UserError: they are served by another process, or belong to somebody else and are not to be taken over.
     """
-    entries, owner = entries_in(project), f"{socket.gethostname()}:{project}"
+    file = file_of(project)
+    entries, owner = entries_in(file), f"{socket.gethostname()}:{project}"
     with _alone(owner, url), get_client(sync_client=True) as client:
         registered = [_registered(client, entry, owner) for entry in entries]
         if not take_over:
@@ -106,7 +111,7 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
         _delete_others(client, SERVED + owner, ours, say)
         settle(client, ours, say)
         paused = [one.deployment.name for one in registered if _all_paused(one.deployment)]
-        say(f"{len(ours)} deployments of {FILE}, {runs} runs at once; Ctrl-C ends this and its runs")
+        say(f"{len(ours)} deployments of {file}, {runs} runs at once; Ctrl-C ends this and its runs")
         if paused:
             say(f"paused schedules: {', '.join(paused)}; resume them on the deployments' pages")
         say("next, elsewhere: prefect deployment run reproduce-table-3 --watch")

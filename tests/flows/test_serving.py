@@ -143,7 +143,6 @@ def test_a_directory_is_served_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is not there; run this in the project's directory"),
         ("- a", "is no list of deployments"),
         ("deployments: [{name: a}]", "entrypoint of a deployment: Field required"),
         (
@@ -152,15 +151,20 @@ def test_a_directory_is_served_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_in_the_file_is_one_line(tmp_path: Path, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "prefect.yaml").write_text(content)
+def test_a_mistake_in_the_file_is_one_line(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "prefect.yaml").write_text(content)
     with pytest.raises(UserError) as raised:
-        serving.entries_in(tmp_path)
+        serving.entries_in(serving.file_of(tmp_path))
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_the_repositorys_file_can_be_served() -> None:
-    entries = serving.entries_in(ROOT)
+    entries = serving.entries_in(serving.file_of(ROOT))
     assert "reproduce-table-3" in {entry.name for entry in entries}
+
+
+def test_a_directory_without_a_file_is_served_the_packages_own(tmp_path: Path) -> None:
+    """So that a wheel can be served anywhere; in a checkout the same file is in the project's directory."""
+    assert serving.file_of(tmp_path) == Path(serving.__file__).with_name("prefect.yaml")
+    assert serving.file_of(tmp_path).samefile(ROOT / "prefect.yaml")
