@@ -130,7 +130,6 @@ def _run(files: dict[str, Path]) -> dict[str, Any]:
 
 
 def as_text(content: dict[str, Any]) -> str:
-    """A summary as text, one table a run."""
     parts = []
     for run, found in content.items():
         lines = [run, f"{'task':40}{'n':>6}{'strict':>9}{'tolerant':>10}"]

@@ -74,7 +74,6 @@ class HubData:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a unit on these data depends on."""
         return {"repo_id": self.repo_id, "revision": self.revision}
 
 
@@ -126,7 +125,6 @@ class Benchmark(ABC):
         return {"metric": self.metric(unit.task), "metric_version": self.metric_version, "metric_packages": packages}
 
     def metric(self, task: str) -> str:
-        """Name of a task's metric."""
         return self.metric_name or task
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -160,5 +158,4 @@ class Benchmark(ABC):
 
 
 def within(lengths_tokens: Sequence[int], context_tokens: int) -> list[int]:
-    """The lengths that a model of that context reads."""
     return [n for n in lengths_tokens if n <= context_tokens]

@@ -17,7 +17,6 @@ MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
 ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
 # What is wrong with prompts, whatever the metric: it stays when outputs are scored again.
 PROMPT_FLAGS = ("double_bos", "left_truncated", "missing_bos", "prompt_echoed")
-NO_BOS = "no BOS"
 
 
 def flags(rows: Sequence[Row], unit: Unit) -> list[str]:
@@ -46,24 +45,20 @@ def flags(rows: Sequence[Row], unit: Unit) -> list[str]:
     return sorted(name for name, is_there in signs.items() if is_there)
 
 
-def bos(rows: Sequence[Row]) -> int | list[int] | str:
-    """How many BOS tokens are at the start of the prompts: one number, all that occur, or "no BOS" to have."""
-    counts = sorted({row.bos_tokens for row in rows if row.bos_tokens is not None})
-    return NO_BOS if not counts else counts[0] if len(counts) == 1 else counts
-
-
 def summary(
     rows: Sequence[Row], unit: Unit, *, n_expected: int, seconds: float, notes: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """What `summary.json` holds: n, n_expected, mean_score, shares, bos, flags, seconds, a benchmark's notes."""
     missing = {"missing_samples"} if len(rows) != n_expected else set()
+    bos = sorted({row.bos_tokens for row in rows if row.bos_tokens is not None})  # at the start of the prompts
+    how_many = "no BOS" if not bos else bos[0] if len(bos) == 1 else bos
     return {
         "n": len(rows),
         "n_expected": n_expected,
         "mean_score": fmean(row.score for row in rows) if rows else None,
         "share_truncated": fmean(row.truncated for row in rows) if rows else None,
         "share_echoed": fmean(bool(row.echoed) for row in rows) if rows else None,
-        "bos": bos(rows) if rows else None,
+        "bos": how_many if rows else None,
         "flags": sorted({*flags(rows, unit), *missing}),
         "seconds": round(seconds, 3),
         **(notes or {}),

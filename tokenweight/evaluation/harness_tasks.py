@@ -38,7 +38,6 @@ class HarnessBenchmark(AskedBenchmark):
         """Documents of local files by lm-eval's name of their split. UserError: not in their official layout."""
 
     def references(self, document: dict[str, Any]) -> list[str]:
-        """The right answers of a document."""
         return [str(document["target"])]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:

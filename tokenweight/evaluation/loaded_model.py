@@ -69,7 +69,6 @@ class LoadedModel(ABC):
         return list(self.ask(self.lm.loglikelihood, instances, contexts))
 
     def ask(self, method: Callable[..., Any], instances: list[Instance], sequences: int) -> Any:
-        """lm-eval's answers to one batch of so many sequences."""
         with quiet_harness():
             return method(instances, disable_tqdm=True)
 

@@ -30,17 +30,14 @@ RECALLS = (Kind.LONG_RECALL, Kind.SHORT_RECALL)
 Floats = NDArray[np.float64]
 
 
-def planted_distances(short_tokens: int, context_tokens: int) -> tuple[int, ...]:
-    """The farthest distance of each bin of recall by distance: multiples of the short context, up to the long one."""
-    return (*range(short_tokens, context_tokens, short_tokens), context_tokens)
-
-
 class Planted(Benchmark):
     name = "planted"
     counted = "sequences"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        distances = planted_distances(evaluation.planted.short_tokens, context_tokens)
+        """Recall by distance has a unit for each multiple of the short context, up to the long one."""
+        short_tokens = evaluation.planted.short_tokens
+        distances = (*range(short_tokens, context_tokens, short_tokens), context_tokens)
         plain = [Unit(self.name, task) for task in TASKS if task != RECALL]
         return [*plain, *(Unit(self.name, RECALL, distance) for distance in distances)]
 

@@ -186,7 +186,6 @@ class ChunkValues:
 
     @property
     def parts(self) -> tuple[slice, slice]:
-        """The predictions of each of PARTS."""
         return slice(0, self.first_window), slice(self.first_window, None)
 
 
@@ -202,7 +201,6 @@ class Histogram:
     chunks: int = 0
 
     def add(self, values: ChunkValues) -> None:
-        """Count one more chunk."""
         bins = np.searchsorted(EDGES, values.pmi.astype(np.float64), side="right")
         self.counts += [np.bincount(bins[part], minlength=len(EDGES) + 1) for part in values.parts]
         self.chunks += 1

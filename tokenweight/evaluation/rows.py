@@ -72,7 +72,6 @@ def write_rows(rows: Iterable[Row], out_dir: Path) -> None:
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """Write a Parquet file complete or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -132,5 +131,4 @@ class Journal:
         self.seconds += seconds
 
     def remove(self) -> None:
-        """Delete the journal once rows.parquet holds everything."""
         self._path.unlink(missing_ok=True)

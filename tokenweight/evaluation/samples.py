@@ -32,8 +32,6 @@ Classes = list[str] | None  # names, of which an answer is one (LongBench's trec
 
 @dataclass(frozen=True)
 class Scored:
-    """What a metric makes of an output."""
-
     filtered: str  # the part that it compared
     score: float
     tolerant_score: float | None = None
@@ -61,7 +59,6 @@ class Sample:
         return sha256_text(self.text)
 
     def row(self, output: str, metric: str, scored: Scored) -> Row:
-        """The row of this sample, given the model's output and its score."""
         prompt = self.prompt
         return Row(
             doc_id=self.doc_id,

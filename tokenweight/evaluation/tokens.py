@@ -38,7 +38,6 @@ class TokenCounter:
         self.separable = all(self._count_pieces(probe) == self.count_whole(probe) for probe in _PROBES)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
-        """Token ids of `text`, with the tokenizer's special tokens (BOS) if `special`."""
         ids: list[int] = self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
         return ids
 
@@ -48,7 +47,6 @@ class TokenCounter:
         return text
 
     def count(self, text: str) -> int:
-        """Number of tokens of `text` without special tokens."""
         return self._count_pieces(text) if self.separable else self.count_whole(text)
 
     def count_whole(self, text: str) -> int:

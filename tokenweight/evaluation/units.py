@@ -25,7 +25,6 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 
 def benchmark_of(unit: Unit) -> Benchmark:
-    """The benchmark that a unit is part of."""
     return BENCHMARKS[unit.benchmark]
 
 

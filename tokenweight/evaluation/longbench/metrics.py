@@ -28,8 +28,6 @@ _FIRST_LINE: dict[FirstLine, tuple[str, ...]] = {  # the categories of which onl
 
 @dataclass(frozen=True)
 class LongBenchTask:
-    """One English task of LongBench with its official constants."""
-
     name: str
     category: str
     template: str
@@ -102,7 +100,6 @@ def retrieval(prediction: str, reference: str) -> float:
 
 
 def count(prediction: str, reference: str) -> float:
-    """Share of the prediction's numbers that are the right count."""
     numbers = re.findall(r"\d+", prediction)
     return numbers.count(str(reference)) / len(numbers) if numbers else 0.0
 

@@ -99,7 +99,6 @@ def summary(directory: Path, first_line: FirstLine) -> dict[str, Any]:
 
 
 def table(content: dict[str, Any]) -> str:
-    """The same as text."""
     template = (Path(__file__).parent / "rescore.jinja").read_text(encoding="utf-8")
     text = Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False).from_string(template)
     compared = [row for row in content["tasks"].values() if "published" in row]

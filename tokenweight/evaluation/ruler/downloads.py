@@ -44,7 +44,6 @@ PUBLISHED: dict[SourceName, Published] = {name: Published(**of) for name, of in 
 
 
 def source_file(name: SourceName, directory: Path = DIRECTORY) -> Path:
-    """Where a source is, or will be."""
     return directory / PUBLISHED[name].file
 
 

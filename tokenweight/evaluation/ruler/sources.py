@@ -25,7 +25,6 @@ class Sources:
 
     @classmethod
     def of(cls, ruler: Ruler) -> Sources:
-        """The sources that a recipe names."""
         return cls(*(Path(path) if path else None for path in (ruler.haystack, ruler.squad, ruler.hotpotqa)))
 
     def path(self, name: Source) -> Path:
@@ -52,7 +51,6 @@ def _haystack_files(path: Path) -> list[Path]:
 
 
 def _existing(path: Path, source: Source) -> Path:
-    """The file of a source. UserError: it is not there."""
     if path.is_file():
         return path
     wanted = "a directory of .txt or a JSON with `text`" if source == "haystack" else "the published JSON file"

@@ -30,8 +30,6 @@ GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them 
 
 
 class VllmModel(LoadedModel):
-    """One checkpoint loaded by vLLM, and what may be asked of it."""
-
     def __init__(
         self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
     ) -> None:
@@ -75,7 +73,6 @@ class VllmModel(LoadedModel):
         super().__init__(lm, checkpoint_dir, context_tokens)
 
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
-        """How many sequences of at most `longest_tokens` go to vLLM together."""
         return max(1, min(MAX_BATCH_SEQUENCES, self._batch_tokens // longest_tokens))
 
 
@@ -120,7 +117,6 @@ class VllmLM(TemplateLM):  # type: ignore[misc]
         return ids
 
     def tok_decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
-        """Text of token ids."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special_tokens))
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
