@@ -89,12 +89,10 @@ def render(found: Audit) -> str:
 
 def findings_about(target: str) -> list[Check]:
     """The checks of a target."""
-    return [check for check in _audit_of_the_paper().checks if target in check.tables]
+    return [check for check in _of_the_paper().checks if target in check.tables]
 
 
-@cache
-def _audit_of_the_paper() -> Audit:
-    return audit(paper_cells())
+_of_the_paper = cache(lambda: audit(paper_cells()))
 
 
 def _scope(check: Check) -> str:

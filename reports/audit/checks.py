@@ -159,10 +159,6 @@ class _Number(NamedTuple):
     interval: Interval
     text: str  # as printed, or as computed from what is printed
 
-    @property
-    def middle(self) -> Fraction:
-        return self.interval.middle
-
     def __str__(self) -> str:
         return f"{self.name} {self.text}".strip()
 
@@ -195,14 +191,11 @@ def _orders(claim: Claim, cells: Cells) -> Iterator[tuple[str, _Number, _Number]
     whats = {f"mean of {', '.join(claim.columns)}": claim.columns} if claim.mean else alone
     for (what, columns), order in product(whats.items(), claim.orders):
         named = {row for group in order for row in group.split()}
-        others = [row for row in _rows(claim.table, cells) if row not in named]
+        in_table = dict.fromkeys(place.split("/")[1] for place in cells if place.startswith(f"{claim.table}/"))
+        others = [row for row in in_table if row not in named]
         groups = [_group(group.split(), others, claim.table, columns, cells) for group in order]
         for pair in pairwise(groups):
             yield from ((what, *numbers) for numbers in product(*pair))
-
-
-def _rows(table: str, cells: Cells) -> list[str]:
-    return list(dict.fromkeys(place.split("/")[1] for place in cells if place.startswith(f"{table}/")))
 
 
 def _group(words: list[str], others: list[str], table: str, columns: tuple[str, ...], cells: Cells) -> list[_Number]:
@@ -217,9 +210,9 @@ def _group(words: list[str], others: list[str], table: str, columns: tuple[str, 
             text = cells[places[0]].printed if len(places) == 1 else f"{float(interval.middle):.3f}"
             numbers.append(_Number(place_name(row) if "/" in row else row, interval, text))
     if words[0] == "max":
-        return [max(numbers, key=lambda number: number.middle)]
+        return [max(numbers, key=lambda number: number.interval.middle)]
     if words[0] == "range":
-        lowest, *_, highest = (number.interval for number in sorted(numbers, key=lambda number: number.middle))
+        lowest, *_, highest = sorted((number.interval for number in numbers), key=lambda interval: interval.middle)
         spread = Interval(highest.low - lowest.high, highest.high - lowest.low)
         where = words[1].split("/")[0] if "/" in words[1] else table
         return [_Number(f"range of {place_name(where)}", spread, f"{float(spread.middle):.2f}")]

@@ -133,9 +133,7 @@ def draw_categories(report: Report, columns: Sequence[str], baseline: str | None
     names = {row.key: row.name for row in report.rows}
     plotted, height = points(report, columns, names), 0.55 + 0.15 * len(names)
     # One place more than columns: the legend's.
-    figure, panels = style.grid(
-        len(columns) + 1, _COLUMNS, lambda rows: 0.4 + rows * height, width=_COLUMNS, sharey=True
-    )
+    figure, panels = style.grid(len(columns) + 1, _COLUMNS, lambda rows: 0.4 + rows * height, sharey=True)
     places = {row: float(number) for number, row in enumerate(names)}
     labels = {column.key: column.label for column in report.columns}
     dots = {"linestyle": "none"}

@@ -63,18 +63,16 @@ def style() -> Iterator[None]:
         yield
 
 
-def grid(
-    count: int, columns: int, height: Callable[[int], float], *, width: int = 0, **options: Any
-) -> tuple[Figure, list[Axes]]:
+def grid(count: int, columns: int, height: Callable[[int], float], **options: Any) -> tuple[Figure, list[Axes]]:
     """A figure over both text columns with `count` panels and those of its last row that stay empty, which are hidden.
 
-    `height`: inches by the number of rows of panels; `width`: places that a row has at least.
+    `height`: inches by the number of rows of panels.
     """
     from matplotlib.figure import Figure as NewFigure
 
     rows = math.ceil(count / columns)
     figure = NewFigure(figsize=(TEXT_INCHES, height(rows)))
-    panels = list(figure.subplots(rows, max(width, min(columns, count)), squeeze=False, **options).ravel())
+    panels = list(figure.subplots(rows, min(columns, count), squeeze=False, **options).ravel())
     for axes in panels[count:]:
         axes.set_visible(False)
     return figure, panels

@@ -33,7 +33,6 @@ class Records:
     def __init__(self, store_root: Path) -> None:
         self.root = store_root
         self.known: dict[str, dict[str, Any]] = {}
-        self._without: set[str] = set()
         # All but evaluations (nothing is made from those), by the digits of the fingerprint that end their name.
         self._by_prefix: dict[str, list[str]] = {}
         for path in sorted(store_root.glob("*/*-*")):
@@ -47,9 +46,8 @@ class Records:
             return True
         place = PurePosixPath(address)
         outside = place.is_absolute() or ".." in place.parts
-        record = None if outside or address in self._without else read_record(self.root / address)
+        record = None if outside else read_record(self.root / address)
         if record is None:
-            self._without.add(address)
             return False
         fields = {name: record.get(name) for name in ("config", "inputs", "outputs")}
         self.known[address] = record | {name: held if isinstance(held, dict) else {} for name, held in fields.items()}
