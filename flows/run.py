@@ -23,7 +23,7 @@ from tokenweight.planning.plan import schedule
 from tokenweight.processes import end_with_parent
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import packed_as_it_goes
-from tokenweight.tasks.gpus import NotInTime, held_gpus
+from tokenweight.tasks.gpus import held_gpus
 from tokenweight.tasks.pieces import Piece, pieces_of
 from tokenweight.tasks.slots import Slots
 from tokenweight.tasks.stages import task_of
@@ -88,15 +88,14 @@ def run_graph(
         stages = {entry.artifact.stage.name for plan in plans for entry in plan if entry.action != "reuse"}
         if not stages:
             return Outcome(reused=len({entry.artifact for plan in plans for entry in plan}))
-        try:
-            with held_gpus(execution, stages, note, end) as gpus:
-                pieces = pieces_of(graphs, plans, by_length=len(gpus) * execution.slots_per_gpu > 1)
-                waiting = [piece for piece in pieces if not piece.reused]
-                note(f"{len(waiting)} pieces to make, {len(pieces) - len(waiting)} reused")
-                with Slots(store, execution, gpus) as slots:
-                    return _Run(pieces, slots, end).to_the_end()
-        except NotInTime:
-            return Outcome(left=[piece for piece in pieces_of(graphs, plans) if not piece.reused])
+        with held_gpus(execution, stages, note, end) as gpus:
+            pieces = pieces_of(graphs, plans, by_length=len(gpus or ()) * execution.slots_per_gpu > 1)
+            waiting = [piece for piece in pieces if not piece.reused]
+            note(f"{len(waiting)} pieces to make, {len(pieces) - len(waiting)} reused")
+            if gpus is None:
+                return Outcome(left=waiting)
+            with Slots(store, execution, gpus) as slots:
+                return _Run(pieces, slots, end).to_the_end()
 
 
 class _Run:

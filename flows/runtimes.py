@@ -29,14 +29,10 @@ def reproduce_table_6(
     out: Path = RESULTS,
 ) -> dict[str, str]:
     """Render Table 6 of the paper (run time of each weighting) from measurements; measures nothing itself."""
-    paths: list[str] = []
-    for pattern in measurements:
-        found = sorted(glob(pattern))
-        if not found:
-            raise UserError(
-                f"measurements: {pattern} names no file; run benchmarks/training_cost.py on your GPUs first"
-            )
-        paths += found
-    files = write_report(runtime_report(read_runtimes(map(Path, paths))), out.expanduser().resolve())
+    found = {pattern: sorted(glob(pattern)) for pattern in measurements}
+    for pattern in (pattern for pattern, paths in found.items() if not paths):
+        raise UserError(f"measurements: {pattern} names no file; run benchmarks/training_cost.py on your GPUs first")
+    measured = read_runtimes(Path(path) for paths in found.values() for path in paths)
+    files = write_report(runtime_report(measured), out.expanduser().resolve())
     publish("table-6", "table-6 from measurements", files)
     return {kind: str(path) for kind, path in files.items()}

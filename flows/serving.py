@@ -110,7 +110,8 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
         ours = {UUID(str(runner.add_deployment(one.deployment))) for one in registered}
         _delete_others(client, SERVED + owner, ours, say)
         settle(client, ours, say)
-        paused = [one.deployment.name for one in registered if _all_paused(one.deployment)]
+        scheduled = {one.deployment.name: one.deployment.schedules for one in registered if one.deployment.schedules}
+        paused = [name for name, schedules in scheduled.items() if not any(one.active for one in schedules)]
         say(f"{len(ours)} deployments of {file}, {runs} runs at once; Ctrl-C ends this and its runs")
         if paused:
             say(f"paused schedules: {', '.join(paused)}; resume them on the deployments' pages")
@@ -168,10 +169,6 @@ def _schedule(schedule: Schedule, active: bool) -> DeploymentScheduleCreate:
     return DeploymentScheduleCreate(
         schedule=construct_schedule(**given), active=active, slug=schedule.slug, parameters=schedule.parameters
     )
-
-
-def _all_paused(deployment: RunnerDeployment) -> bool:
-    return bool(deployment.schedules) and not any(schedule.active for schedule in deployment.schedules or ())
 
 
 def _refuse_takeover(registered: Sequence[Registered]) -> None:

@@ -27,22 +27,17 @@ LOCKS = "TOKENWEIGHT_GPU_LOCKS"  # another directory for the lock files
 _POLL_SECONDS = 0.5
 
 
-class NotInTime(Exception):
-    """The GPUs were not free until the end of a run's time."""
-
-
 @contextmanager
 def held_gpus(
     execution: Execution, stages: Collection[str], note: Callable[[str], None], end: float = float("inf")
-) -> Iterator[list[str]]:
+) -> Iterator[list[str] | None]:
     """Hold as many GPUs as the stages need, waiting for them if need be until `end` (time.monotonic); yields their names.
 
-    None where no stage needs one or none is there; where several nodes take part all that are visible, unlocked: their
-    allocation is the run's alone.
+    No names where no stage needs one or none is there; None where there were not enough until `end`; where several nodes
+    take part all that are visible, unlocked: their allocation is the run's alone.
 
     Raises:
         UserError: more are asked for than there are.
-        NotInTime: there were not enough until `end`.
     """
     if execution.device == "cpu" or not set(ON_GPUS).intersection(stages) or not (names := _visible()):
         yield []
@@ -51,7 +46,7 @@ def held_gpus(
     else:
         locks = _take(names, *_wanted(execution, stages, len(names)), note, end)
         try:
-            yield list(locks)
+            yield list(locks) or None
         finally:
             _free(locks)
 
@@ -108,7 +103,7 @@ def _take(names: list[str], least: int, most: int, note: Callable[[str], None], 
             note(f"waiting for {least} of {len(names)} GPUs: {free} free, the others held by {held}")
             reported = True
         if time.monotonic() > end:
-            raise NotInTime(f"{least} of {len(names)} GPUs were not free in time")
+            return {}
         time.sleep(_POLL_SECONDS)
 
 

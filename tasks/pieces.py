@@ -64,16 +64,13 @@ class Piece:
         """How many GPUs it computes on, where there are any."""
         if self.stage == "evaluate":
             return execution.tensor_parallel
-        if self.stage in LONG:
-            return execution.processes_per_node
-        return 0
+        return execution.processes_per_node if self.is_long else 0
 
 
 def model_key(artifact: Artifact) -> ModelKey:
     """What an evaluation loads."""
     stage = artifact.stage
-    if not isinstance(stage, Evaluate):
-        raise TypeError(f"{artifact.address} is not an evaluation")
+    assert isinstance(stage, Evaluate)
     checkpoint, evaluation = artifact.inputs["checkpoint"], stage.evaluation
     return ModelKey(checkpoint.fingerprint, stage.context_tokens, evaluation.precision, evaluation.backend)
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -23,26 +24,7 @@ import psutil
 
 from tokenweight.processes import call_at_signals, kill
 
-_QUIET = {
-    "GOMP_SPINCOUNT": "20000",  # threads that spin long while they wait cost a busy machine several times the work
-    # Asked for GPUs, torch must not start CUDA: a run that has chosen some says so in CUDA_VISIBLE_DEVICES afterwards.
-    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-    "DO_NOT_TRACK": "1",  # offline, Prefect's analytics print errors
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",  # 20 s is too short for two busy cores
-    "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
-}
-# Nobody looks at a temporary server, during the run or after it.
-_TEMPORARY = {
-    "PREFECT_LOGGING_TO_API_ENABLED": "false",
-    "PREFECT_CLIENT_MAX_RETRIES": "2",  # a server that died with us is not waited for
-    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-    "PREFECT_PLUGINS_ENABLED": "true",  # ours ends the server with the run (flows/prefect_plugin.py)
-    "PREFECT_PLUGINS_ALLOW": "tokenweight",
-}
+_SETTINGS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 OWNER = "TOKENWEIGHT_RUN"  # process id of the run whose server this is
 _HOME = "tokenweight-prefect-"
 _LONGER_THAN_THE_END_TAKES = 60  # seconds
@@ -51,7 +33,11 @@ _ANSWER_SECONDS = 3.0
 
 def quiet() -> None:
     """Settings for every run, before torch and Prefect are imported; what the user has set stays."""
-    for name, value in _QUIET.items():
+    _set("every_run")
+
+
+def _set(group: str) -> None:
+    for name, value in _SETTINGS[group].items():
         os.environ.setdefault(name, value)
 
 
@@ -80,8 +66,7 @@ def prepare() -> None:
             return
         print(f"no Prefect server answers at {url} (PREFECT_API_URL); this run brings its own", file=sys.stderr)
         del os.environ["PREFECT_API_URL"]
-    for name, value in _TEMPORARY.items():
-        os.environ.setdefault(name, value)
+    _set("temporary_server")
     os.environ[OWNER] = str(os.getpid())
     if os.environ.get("PREFECT_HOME"):
         return
