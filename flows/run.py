@@ -111,12 +111,13 @@ class _Run:
         self.finished: SimpleQueue[Piece] = SimpleQueue()
 
     def to_the_end(self) -> Outcome:
-        """Run all that can be run."""
         for piece in self.pieces:
             if piece.reused:
                 self._submit(piece)
         while True:
-            self._begin_what_is_ready()
+            while ready := self._next():
+                self.waiting.remove(ready)
+                self._submit(ready)
             if not self.at_work:
                 break
             try:
@@ -135,13 +136,10 @@ class _Run:
                 self.outcome.left.append(piece)
         return self.outcome
 
-    def _begin_what_is_ready(self) -> None:
-        while not self.slots.closing and time.monotonic() < self.end:
-            piece = self.slots.take(piece for piece in self.waiting if self.done.issuperset(piece.parents))
-            if piece is None:
-                return
-            self.waiting.remove(piece)
-            self._submit(piece)
+    def _next(self) -> Piece | None:
+        if self.slots.closing or time.monotonic() >= self.end:
+            return None
+        return self.slots.take(piece for piece in self.waiting if self.done.issuperset(piece.parents))
 
     def _submit(self, piece: Piece) -> None:
         parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]

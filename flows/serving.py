@@ -219,8 +219,7 @@ async def paused_at_first(deployment: str) -> dict[str, bool]:
     FLOW/DEPLOYMENT yet, left out afterwards.
     """
     async with get_client() as client:
-        try:
+        with suppress(ObjectNotFound):
             await client.read_deployment_by_name(deployment)
-        except ObjectNotFound:
-            return {"active": False}
-    return {}
+            return {}
+    return {"active": False}
