@@ -137,8 +137,9 @@ def print_plan(plan: dict[str, Any], everything: bool) -> None:
     """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
     title = f"{plan['target']} at scale {plan['scale']}, store {plan['store']}"
     if everything or not plan["targets"]:
-        headings = ("stage", "artifact", "action", "reason", f"{GPU} hours", "for")
-        print_table(headings, _artifact_rows(plan["artifacts"]), title)
+        timed = [f"{GPU} hours"] if any(row["cost"]["gpu_hours"] is not None for row in plan["artifacts"]) else []
+        headings = ("stage", "artifact", "action", "reason", "for", *timed)
+        print_table(headings, (row[: len(headings)] for row in _artifact_rows(plan["artifacts"])), title)
     if plan["targets"]:
         rows = []
         for one in (*plan["targets"], {**plan, "target": "shared once"}):  # what they share counts once in the sum
@@ -181,7 +182,7 @@ def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         wanted = ", ".join(recipes) if len(recipes) <= _NAMED else f"{len(recipes)} recipes"
         wanted = "all" if len(recipes) == len(everyone) else wanted
         hours = _hours([row["cost"] for row in members if action == "run"])
-        yield stage, f"{len(members)} units ({counts})" if units else name, action, reason, hours, wanted
+        yield stage, f"{len(members)} units ({counts})" if units else name, action, reason, wanted, hours
 
 
 def _hours(costs: Sequence[dict[str, Any]]) -> str:
