@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -135,6 +136,9 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
 
 def print_plan(plan: dict[str, Any], everything: bool) -> None:
     """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
+    from rich.console import Console
+
+    say = partial(Console().print, markup=False, highlight=False)
     title = f"{plan['target']} at scale {plan['scale']}, store {plan['store']}"
     if everything or not plan["targets"]:
         timed = [f"{GPU} hours"] if any(row["cost"]["gpu_hours"] is not None for row in plan["artifacts"]) else []
@@ -148,23 +152,23 @@ def print_plan(plan: dict[str, Any], everything: bool) -> None:
             rows.append((one["target"], *counts, _hours([one["to_run"]]), decimal(int(one["to_run"]["disk_bytes"]))))
         print_table(("target", "run", "reuse", "train (new)", f"{GPU} hours", "disk"), rows, title, numbers_from=1)
     cost, waiting = plan["to_run"], sum(row["action"] == "wait" for row in plan["artifacts"])
-    print(f"{plan['run']} to run, {plan['reuse']} to reuse, {waiting} to wait for")
+    say(f"{plan['run']} to run, {plan['reuse']} to reuse, {waiting} to wait for")
     if cost["gpu_hours"] is not None:
-        print(f"GPU-hours: {cost['gpu_hours']:,.0f} on {GPU} (how they are estimated: docs/plan.md)")
+        say(f"GPU-hours: {cost['gpu_hours']:,.0f} on {GPU} (how they are estimated: docs/plan.md)")
     if cost["disk_bytes"]:
         passing = decimal(int(cost["passing_bytes"]))
         beside = f", and {passing} beside them while one trains" if cost["passing_bytes"] else ""
-        print(f"disk: {decimal(int(cost['disk_bytes']))}{beside}")
+        say(f"disk: {decimal(int(cost['disk_bytes']))}{beside}")
     if cost["memory_bytes"] is not None:
-        print(f"memory: {decimal(int(cost['memory_bytes']))} at most on each of {plan['processes']} GPUs")
+        say(f"memory: {decimal(int(cost['memory_bytes']))} at most on each of {plan['processes']} GPUs")
     if cost["unknown"]:
-        print("not known:", ", ".join(f"{what} ({count})" for what, count in cost["unknown"].items()))
+        say("not known:", ", ".join(f"{what} ({count})" for what, count in cost["unknown"].items()))
     if fetched := [need["name"] for need in plan["needs"] if need["status"] == "fetch"]:
-        print("to be fetched from the hub:", ", ".join(fetched))
+        say("to be fetched from the hub:", ", ".join(fetched))
     for need in plan["needs"]:
         if need["status"] == "missing":
             named = "" if need["detail"].startswith(need["name"]) else f"{need['kind']} {need['name']}, "
-            print(f"missing: {named}{need['detail']}")
+            say(f"missing: {named}{need['detail']}")
 
 
 def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
