@@ -11,7 +11,6 @@ from typing import Any
 from tokenweight.assets import shipped_config
 from tokenweight.context.extend import Extend
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
-from tokenweight.recipes.schema import Architecture
 from tokenweight.training.flops import MLP_MATRICES, attention_widths
 from tokenweight.training.stages import Initialize, Pretrain, Train
 
@@ -36,12 +35,22 @@ _FIELDS = (
     "num_key_value_heads", "vocab_size",
 )  # fmt: skip
 
+_NAMED = {
+    "family": "model_type", "layers": "num_hidden_layers", "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads", "tie_embeddings": "tie_word_embeddings",
+}  # fields of Architecture, as transformers calls them  # fmt: skip
+
 
 def config_of(artifact: Artifact) -> Any | None:
     """Fields of the model's transformers configuration; None where it is not known before the model is there."""
     match artifact.stage:
         case HubModel() as stage:
-            return _of_hub(stage.repo_id, stage.revision)
+            if stage.repo_id in _PUBLISHED:
+                return published_config(stage.repo_id)
+            from huggingface_hub import try_to_load_from_cache
+
+            cached = try_to_load_from_cache(stage.repo_id, "config.json", revision=stage.revision)
+            return _of_file(Path(cached)) if isinstance(cached, str) else None
         case LocalModel():
             return _of_file(Path(artifact.sources["sha256"] or "") / "config.json")
         case Extend() | Train():
@@ -49,7 +58,8 @@ def config_of(artifact: Artifact) -> Any | None:
         case Initialize() as stage:
             return _of_values(stage.config)
         case Pretrain() as stage:
-            return _of_architecture(stage.architecture, _vocabulary(artifact.inputs["tokenizer"].sources["sha256"]))
+            values = {_NAMED.get(name, name): value for name, value in stage.architecture.model_dump().items()}
+            return _of_values({**values, "vocab_size": _vocabulary(artifact.inputs["tokenizer"].sources["sha256"])})
     return None
 
 
@@ -71,16 +81,6 @@ def published_config(repo_id: str) -> Any:
 
 
 @cache
-def _of_hub(repo_id: str, revision: str) -> Any | None:
-    if repo_id in _PUBLISHED:
-        return published_config(repo_id)
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(repo_id, "config.json", revision=revision)
-    return _of_file(Path(cached)) if isinstance(cached, str) else None
-
-
-@cache
 def _of_file(path: Path) -> Any | None:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -94,13 +94,6 @@ def _of_values(values: dict[str, Any]) -> Any | None:
     heads = values.get("num_attention_heads")
     filled = {"num_key_value_heads": heads, "tie_word_embeddings": False, **values}
     return SimpleNamespace(**filled) if all(filled.get(name) for name in _FIELDS) else None
-
-
-def _of_architecture(made: Architecture, vocabulary: int | None) -> Any | None:
-    named = {"family": "model_type", "layers": "num_hidden_layers", "heads": "num_attention_heads",
-             "kv_heads": "num_key_value_heads", "tie_embeddings": "tie_word_embeddings"}  # fmt: skip
-    values = {named.get(name, name): value for name, value in made.model_dump().items()}
-    return _of_values({**values, "vocab_size": vocabulary})
 
 
 @cache

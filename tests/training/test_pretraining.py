@@ -11,7 +11,7 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Architecture, Execution, NovelCorpus, PretrainBase, Training
-from tokenweight.training.pretraining import pretrain
+from tokenweight.training.bases import pretrain
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tokenweight.context.extend import extend, load_config
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, RandomBase, Scorer, Training, Weighting
+from tokenweight.training.bases import config_values, initialize
 from tokenweight.training.models import causal_lm, load_model
-from tokenweight.training.random_base import config_values, initialize
 from tokenweight.training.stages import Train
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -20,7 +20,7 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.models import load_model
-from tokenweight.training.sequence_parallel import SharedRows, check_sequence_parallel, install_attention
+from tokenweight.training.sequence_parallel import check_sequence_parallel, install_attention, shared_rows
 from tokenweight.weighting.head import model_nll, model_nll_and_entropy
 from tokenweight.weighting.shards import SequenceShard
 
@@ -105,9 +105,8 @@ def test_columns_of_the_shards():
 
 
 def test_neighbouring_ranks_read_the_same_rows():
-    assert list(SharedRows(4, 2, 1)) == [0, 1, 2, 3]
-    assert list(SharedRows(4, 2, 2)) == [0, 1, 0, 1, 2, 3, 2, 3]
-    assert len(SharedRows(4, 2, 2)) == 8
+    assert shared_rows(4, 2, 1) == [0, 1, 2, 3]
+    assert shared_rows(4, 2, 2) == [0, 1, 0, 1, 2, 3, 2, 3]
 
 
 def test_attention_that_ignores_shards_is_noticed(model_dir, chunk_dir):

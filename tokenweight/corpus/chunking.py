@@ -74,7 +74,7 @@ def chunk(
         read = _tokenise(corpus, chunking, encoder, streams, progress)
         kept = [document for document in read if document.kept]
         lengths = np.array([document.tokens for document in kept], np.int64)
-        segments, order, extra = _plan(corpus, chunking, read, encoder, parity)
+        segments, order, extra = _plan(corpus, chunking, read, lengths, encoder, parity)
         chosen = segments.select(order)
         counts = _write_sequences(out_dir, lengths, chosen, chunking, encoder, short_tokens, progress)
     finally:
@@ -125,19 +125,17 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Pat
 
 
 def _plan(
-    corpus: Corpus, chunking: Chunking, read: list[_Read], encoder: Encoder, parity: Parity
+    corpus: Corpus, chunking: Chunking, read: list[_Read], lengths: Ints, encoder: Encoder, parity: Parity
 ) -> tuple[Segments, Ints, dict[str, Any]]:
     """All sequences that the documents give; those that are taken, in order; and a mixture's own account."""
     bos, separator = encoder.bos is not None, int(encoder.eos is not None)
-    kept = [document for document in read if document.kept]
-    lengths = np.array([document.tokens for document in kept], np.int64)
     if isinstance(corpus, MixtureCorpus):
-        of_part = np.array([document.part for document in kept])
+        of_part = np.array([document.part for document in read if document.kept])
         segments, order, parts = mixture.fixed_shares(corpus, of_part, lengths, chunking, bos=bos, separator=separator)
         return segments, order, {"parts": parts}
     extra: dict[str, Any] = {}
     if chunking.mixture == "lcde":
-        domains = [document.domain for document in kept]
+        domains = [document.domain for document in read if document.kept]
         segments, extra["domains"] = mixture.lcde(lengths, domains, chunking, bos=bos, separator=separator)
     else:
         cut_documents = by_parity(parity, packing.per_document)

@@ -33,7 +33,7 @@ from tokenweight.pipeline.stage import (
 from tokenweight.recipes import ResolvedRecipe, schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
-from tokenweight.training.random_base import config_values
+from tokenweight.training.bases import config_values
 from tokenweight.training.stages import Initialize, Pretrain, Score, Train
 
 # In the order in which they run: what is wrong with a configuration or with data shows before any long work.

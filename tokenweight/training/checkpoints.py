@@ -118,9 +118,9 @@ def prepare_resume(checkpoint: Path, execution: Execution) -> None:
     UserError where that is not asked for, StageError where DeepSpeed's converter fails.
     """
     check_resume(checkpoint, execution)
-    entry = {"step": checkpoint_step(checkpoint), **made_with(checkpoint)}
-    entries = conversions(checkpoint.parent)
-    if made_with(checkpoint) != split_of(execution) and entry not in entries:
+    made, entries = made_with(checkpoint), conversions(checkpoint.parent)
+    entry = {"step": checkpoint_step(checkpoint), **made}
+    if made != split_of(execution) and entry not in entries:
         replace_file(checkpoint.parent / CONVERSIONS, json.dumps([*entries, entry]) + "\n")
     if needs_resharding(checkpoint, execution) and not (checkpoint / JOINED).is_file():
         _join(checkpoint)
@@ -129,8 +129,7 @@ def prepare_resume(checkpoint: Path, execution: Execution) -> None:
 def conversions(folder: Path) -> list[Split]:
     """Step and split of each checkpoint from which a run resumed under another split: not bit for bit from there."""
     path = folder / CONVERSIONS
-    entries: list[Split] = json.loads(path.read_text()) if path.is_file() else []
-    return entries
+    return json.loads(path.read_text()) if path.is_file() else []
 
 
 def _join(checkpoint: Path) -> None:

@@ -7,8 +7,7 @@ and a scoring pass are not counted; causal attention is counted half, for half o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 # Dense bf16, FLOP/s, from NVIDIA's data sheets (A100, H100 SXM, H200 SXM); the PCIe H100 is slower.
 PEAK_FLOPS = {"A100": 312e12, "H100 PCIe": 756e12, "H100": 989e12, "H200": 989e12}
@@ -16,19 +15,11 @@ PEAK_FLOPS = {"A100": 312e12, "H100 PCIe": 756e12, "H100": 989e12, "H200": 989e1
 MLP_MATRICES = {"llama": 3, "phi": 2}  # gate, up, down; up, down
 
 
-@dataclass(frozen=True)
-class ForwardFlops:
-    """FLOPs of one forward pass, by what they are for; one without gradients is their sum."""
+class ForwardFlops(NamedTuple):
+    """FLOPs of one forward pass: of all layers (their products, and the causal half of attention), and of the head."""
 
-    projections: float  # queries, keys, values, outputs
-    mlp: float
-    attention: float  # scores and sums, the causal half
+    layers: float
     head: float
-
-    @property
-    def layers(self) -> float:
-        """All but the head."""
-        return self.projections + self.mlp + self.attention
 
 
 def forward_flops(config: Any, tokens: int) -> ForwardFlops | None:
@@ -40,12 +31,10 @@ def forward_flops(config: Any, tokens: int) -> ForwardFlops | None:
         return None
     width, layers = config.hidden_size, config.num_hidden_layers
     query_width, key_width = attention_widths(config)
-    return ForwardFlops(
-        projections=2.0 * tokens * layers * (2 * width * query_width + 2 * width * key_width),
-        mlp=2.0 * tokens * layers * MLP_MATRICES[config.model_type] * width * config.intermediate_size,
-        attention=layers * 2.0 * tokens * tokens * query_width,
-        head=2.0 * tokens * width * config.vocab_size,
-    )
+    projections = 2.0 * tokens * layers * (2 * width * query_width + 2 * width * key_width)
+    mlp = 2.0 * tokens * layers * MLP_MATRICES[config.model_type] * width * config.intermediate_size
+    attention = layers * 2.0 * tokens * tokens * query_width
+    return ForwardFlops(projections + mlp + attention, 2.0 * tokens * width * config.vocab_size)
 
 
 def attention_widths(config: Any) -> tuple[int, int]:
@@ -55,12 +44,9 @@ def attention_widths(config: Any) -> tuple[int, int]:
 
 
 def train_flops(config: Any, tokens: int) -> float | None:
-    """FLOPs of forward and backward on one sequence of `tokens` tokens; `config` is a transformers configuration.
-
-    None for a model family that is not known here.
-    """
+    """FLOPs of forward and backward on one sequence of `tokens` tokens, as :func:`forward_flops`."""
     forward = forward_flops(config, tokens)
-    return 3 * (forward.layers + forward.head) if forward else None
+    return 3 * sum(forward) if forward else None
 
 
 def peak_flops(device_name: str) -> float | None:

@@ -36,13 +36,16 @@ GRACE_SECONDS = 20.0  # more than the guard below us takes
 def launch(
     call: partial[Any], out_dir: Path, execution: Execution, progress: Progress, *, stops_softly: bool = False
 ) -> None:
-    """Make `call` in execution.processes processes each with its `progress`, and wait.
+    """Make `call` here (launcher `inline`), or in execution.processes processes, each with its `progress`, and wait.
 
     The call and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
     removed at the end. `stops_softly`: the call ends by itself soon after it is asked to (tokenweight.training.stopping).
     Errors of a worker, on whatever node, are raised here as what they were there (UserError, StageError, Stopped);
     another failure is a StageError with the last lines of its output.
     """
+    if execution.launcher == "inline":
+        call(progress=progress)
+        return
     folder = (out_dir / LAUNCH_FOLDER).resolve()
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     folder.mkdir(parents=True)

@@ -51,17 +51,8 @@ class StepMetrics:
     def add(self, nll: Tensor, weights: Tensor) -> None:
         """Count a micro-batch: nll and weights [B, M]."""
         nll, weights = nll.double(), weights.double()
-        self.sums += torch.stack(
-            [
-                (nll * weights).sum(),
-                nll.sum(),
-                weights.sum(),
-                weights.square().sum(),
-                (weights == 0).sum(),
-                torch.tensor(nll.numel(), dtype=torch.float64, device=nll.device),
-                torch.tensor(len(nll), dtype=torch.float64, device=nll.device),
-            ]
-        )
+        sums = [(nll * weights).sum(), nll.sum(), weights.sum(), weights.square().sum(), (weights == 0).sum()]
+        self.sums += torch.stack([*sums, nll.new_tensor(nll.numel()), nll.new_tensor(len(nll))])
 
     def finish(self) -> Row:
         """The step's means over all processes; starts the next step's sums and clock.

@@ -66,10 +66,7 @@ def train(
         checkpoints.delete_broken(broken)
         # 3. Train, in this process or in several.
         fit_here = partial(fit, stage, dict(inputs), out_dir, execution, resume_from)
-        if execution.launcher == "inline":
-            fit_here(progress=progress)
-        else:
-            launch(fit_here, out_dir, execution, progress, stops_softly=True)
+        launch(fit_here, out_dir, execution, progress, stops_softly=True)
     # 4. Keep the model and its numbers, not what led to them.
     converted_from = checkpoints.conversions(work_dir)
     for folder in (work_dir, out_dir / LAUNCH_FOLDER):  # the second: of a run that was killed as it ended
@@ -193,10 +190,9 @@ def fit(
 
 
 def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
-    """HF TrainingArguments of a run; the optimizer and the schedule are the trainer's own.
+    """HF TrainingArguments of a run; the schedule is the trainer's own.
 
-    (What they say of the optimizer again is what HF compares with the DeepSpeed configuration.) `resharded`: the run
-    resumes from a checkpoint whose parts were joined.
+    `resharded`: the run resumes from a checkpoint whose parts were joined.
     """
     from transformers import TrainingArguments
 
@@ -213,6 +209,7 @@ def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, re
         max_steps=training.steps,
         per_device_train_batch_size=execution.micro_batch_sequences,
         gradient_accumulation_steps=training.sequences_per_step // execution.sequences_per_pass,
+        optim="adamw_torch_fused",
         learning_rate=training.learning_rate,
         adam_beta1=training.beta1,
         adam_beta2=training.beta2,

@@ -73,10 +73,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     shards = [range(first, min(first + SHARD_SEQUENCES, stage.sequences)) for first in starts]
     out_dir.mkdir(parents=True, exist_ok=True)
     score_own_shards = partial(_score_own_shards, stage, model_dir, chunk_dir, out_dir, shards, plan, execution)
-    if execution.launcher == "inline":
-        score_own_shards(progress=progress)
-    else:
-        launch(score_own_shards, out_dir, execution, progress)
+    launch(score_own_shards, out_dir, execution, progress)
     return {
         "sequences": stage.sequences,
         "shards": len(shards),

@@ -13,13 +13,11 @@ forward pass saw, and any engine serves: plain DDP, ZeRO-2, ZeRO-3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.utils.data import Sampler
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
@@ -116,19 +114,10 @@ class _Exchange(torch.autograd.Function):
         return _Exchange.forward(ctx, gradient, ctx.group), None
 
 
-class SharedRows(Sampler[int]):
+def shared_rows(rows: int, batch_sequences: int, processes: int) -> list[int]:
     """Rows in order, every batch as often in a row as processes share it: neighbouring ranks then read the same.
 
     (Data loaders deal batch i to rank i modulo the number of ranks.)
     """
-
-    def __init__(self, rows: int, batch_sequences: int, processes: int) -> None:
-        self.rows, self.batch_sequences, self.processes = rows, batch_sequences, processes
-
-    def __len__(self) -> int:
-        return self.rows * self.processes
-
-    def __iter__(self) -> Iterator[int]:
-        for first in range(0, self.rows, self.batch_sequences):
-            for _ in range(self.processes):
-                yield from range(first, min(first + self.batch_sequences, self.rows))
+    batches = (range(first, min(first + batch_sequences, rows)) for first in range(0, rows, batch_sequences))
+    return [row for batch in batches for _ in range(processes) for row in batch]

@@ -24,7 +24,7 @@ class Initialize(Stage):
         return f"{config['model_type']}-{config.get('num_hidden_layers')}x{config.get('hidden_size')}-random"
 
     def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.training.random_base import initialize
+        from tokenweight.training.bases import initialize
 
         return initialize(self.config, self.seed, inputs["tokenizer"].path, out_dir)
 
@@ -47,7 +47,7 @@ class Pretrain(Stage):
         return "pretrained"
 
     def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.training.pretraining import pretrain
+        from tokenweight.training.bases import pretrain
 
         return pretrain(self, inputs, out_dir, execution, progress)
 

@@ -26,7 +26,7 @@ from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
 from tokenweight.training.metrics import Row, StepMetrics, StepReports, describe, eta_seconds, same_on_all_ranks
 from tokenweight.training.scoring import windows_per_batch
-from tokenweight.training.sequence_parallel import SharedRows
+from tokenweight.training.sequence_parallel import shared_rows
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
 from tokenweight.weighting.postprocess import sparse
@@ -37,8 +37,8 @@ from tokenweight.weighting.windows import WindowPlan, score_windows
 Batch = dict[str, Tensor]
 
 
-class TokenWeightingTrainer(Trainer):
-    """HF Trainer whose loss is the weighted NLL of Eq. 2, by the chunked fp32 head."""
+class TokenWeightingTrainer(Trainer, TrainerCallback):
+    """HF Trainer whose loss is the weighted NLL of Eq. 2, by the chunked fp32 head; it hears its own loop's events."""
 
     model: Any  # HF's types allow None before its loop sets these
     optimizer: Any
@@ -84,7 +84,7 @@ class TokenWeightingTrainer(Trainer):
         self.step_seconds: list[float] = []
         self.step_row: Row = {}
         self.remove_callback(PrinterCallback)
-        self.add_callback(_StepWatch(self))
+        self.add_callback(self)
 
     # --- One optimizer step ---------------------------------------------------------------------
 
@@ -160,19 +160,9 @@ class TokenWeightingTrainer(Trainer):
 
     # --- Optimizer, schedule, order (Appendix B) ------------------------------------------------
 
-    def create_optimizer(self, model: nn.Module | None = None) -> Any:
-        """AdamW over all parameters: weight decay also acts on norms, as in the paper's DeepSpeed setup."""
-        if self.optimizer is None:
-            training = self.stage.training
-            self.optimizer = torch.optim.AdamW(
-                self.model.parameters(),
-                lr=training.learning_rate,
-                betas=(training.beta1, training.beta2),
-                eps=training.epsilon,
-                weight_decay=training.weight_decay,
-                fused=True,
-            )
-        return self.optimizer
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """All: weight decay also acts on norms, as in the paper's DeepSpeed setup."""
+        return [name for name, _ in model.named_parameters()]
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Linear warm-up from 0 (the first step does nothing), then constant or a linear decay."""
@@ -184,15 +174,14 @@ class TokenWeightingTrainer(Trainer):
             self._created_lr_scheduler = True
         return self.lr_scheduler
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int]:
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """Rows in the order in which the chunk stage shuffled them; processes that share sequences read the same."""
-        rows = len(self.train_dataset if train_dataset is None else train_dataset)
-        return SharedRows(rows, self.args.per_device_train_batch_size, self.sequence_parallel)
+        return shared_rows(len(self.train_dataset), self.args.per_device_train_batch_size, self.sequence_parallel)
 
     # --- Numbers --------------------------------------------------------------------------------
 
-    def finish_step(self) -> None:
-        """Before the optimizer moves: this step's numbers, over all processes; stop where they are not finite."""
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """This step's numbers, over all processes; stop where they are not finite."""
         self.step_row = self.step_metrics.finish()
         if not all(value is None or math.isfinite(value) for value in self.step_row.values()):
             raise self._stopped(f"the loss is not finite (NLL {self.step_row['nll']})")
@@ -216,45 +205,31 @@ class TokenWeightingTrainer(Trainer):
             self.reports.add(row)
             self.progress(step, training.steps, f"steps: {describe(row)}")
 
-    def stop_wanted(self) -> bool:
-        """Whether any process was asked to stop; the same answer in all of them."""
-        asked = "asked to stop" if any(file.exists() for file in self.stop_files) else None
-        return same_on_all_ranks(asked, self.args.device) is not None
-
     def _stopped(self, reason: str) -> StageError:
         return StageError(
             f"training stopped at step {self.state.global_step + 1}: {reason}; the last checkpoint is kept"
         )
 
+    # --- Begin, stop, checkpoints ---------------------------------------------------------------
 
-class _StepWatch(TrainerCallback):
-    """Hooks of HF's loop that call back into the trainer."""
-
-    def __init__(self, trainer: TokenWeightingTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Engines have rounded rotary frequencies before: put them back and check."""
-        restore_rope(self.trainer.model, self.trainer.model.config)
-        assert_rope(self.trainer.model, self.trainer.model.config)
-
-    def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
-    ) -> None:
-        self.trainer.finish_step()
+        restore_rope(self.model, self.model.config)
+        assert_rope(self.model, self.model.config)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Stop here, with a checkpoint, if that is asked; the last step ends the run anyway."""
-        if state.global_step < state.max_steps and self.trainer.stop_wanted():
-            self.trainer.stopped_after = state.global_step
+        """Stop here, with a checkpoint, if any process was asked to; the last step ends the run anyway."""
+        asked = "asked to stop" if any(file.exists() for file in self.stop_files) else None
+        if state.global_step < state.max_steps and same_on_all_ranks(asked, args.device) is not None:
+            self.stopped_after = state.global_step
             control.should_save = control.should_training_stop = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """A checkpoint counts from the moment at which every process has written its part."""
-        self.trainer.accelerator.wait_for_everyone()
+        self.accelerator.wait_for_everyone()
         if state.is_world_process_zero:
-            mark_complete(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", self.trainer.execution)
-        self.trainer.accelerator.wait_for_everyone()
+            mark_complete(Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", self.execution)
+        self.accelerator.wait_for_everyone()
 
 
 def learning_rate_share(step: int, training: Training) -> float:
