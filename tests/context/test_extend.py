@@ -128,7 +128,7 @@ def test_weights_are_linked_and_companions_copied(llama_dir, tmp_path):
     ]
     before, after = (json.loads((d / "config.json").read_text()) for d in (llama_dir, model))
     changed = {key for key in before | after if before.get(key) != after.get(key)}
-    assert changed <= {"max_position_embeddings", "rope_parameters", "transformers_version"}
+    assert changed <= {"max_position_embeddings", "rope_parameters", "rope_theta", "transformers_version"}
 
 
 def test_weights_are_copied_where_links_do_not_work(llama_dir, tmp_path, monkeypatch):

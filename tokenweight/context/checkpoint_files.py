@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline import canonical_json, file_sha256
@@ -52,6 +54,23 @@ def copy_tokenizer(source_dir: Path, target_dir: Path) -> None:
     for pattern in _TOKENIZER_FILES:
         for file in source_dir.glob(pattern):
             shutil.copyfile(file, target_dir / file.name)
+
+
+def save_config(config: Any, target_dir: Path) -> None:
+    """Write a transformers configuration as config.json, its RoPE in the words of transformers 4 too.
+
+    Version 4 knows RoPE by `rope_theta`, `rope_scaling` and `partial_rotary_factor` at the top level alone: without them it
+    takes theta for 10,000, and all of a head for rotary, without a word. Version 5 reads either.
+    """
+    config.save_pretrained(target_dir)
+    file = target_dir / "config.json"
+    content = json.loads(file.read_text())
+    scaling = dict(content.get("rope_parameters") or {})
+    if "rope_theta" not in scaling:  # no RoPE, or one for each kind of layer, which version 4 cannot say
+        return
+    content |= {key: scaling.pop(key) for key in ("rope_theta", "partial_rotary_factor") if key in scaling}
+    content["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+    file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def _is_weight(file: Path) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, link_weights
+from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, link_weights, save_config
 from tokenweight.errors import UserError
 from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
@@ -44,7 +44,7 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
     if not hasattr(config, RANDOM_SEED):  # a base of random weights has no files of them
         link_weights(model_dir, extended)
     copy_companions(model_dir, extended)
-    config.save_pretrained(extended)
+    save_config(config, extended)
 
 
 def extended_rope(config: Any, extension: Extension) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
-from tokenweight.context.checkpoint_files import copy_tokenizer
+from tokenweight.context.checkpoint_files import copy_tokenizer, save_config
 from tokenweight.errors import UserError
 from tokenweight.pipeline.stage import Input, Inputs
 from tokenweight.progress import Progress
@@ -128,5 +128,6 @@ def initial_checkpoint(stage: Pretrain, tokenizer_dir: Path, target: Path) -> in
         torch.manual_seed(stage.seed)
         model = AutoModelForCausalLM.from_config(config)
         model.save_pretrained(target)
+    save_config(model.config, target)
     copy_tokenizer(tokenizer_dir, target)
     return int(model.num_parameters())

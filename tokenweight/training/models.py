@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_tokenizer
+from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_tokenizer, save_config
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.errors import UserError
@@ -80,7 +80,7 @@ def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     setattr(config, RANDOM_SEED, seed)
-    config.save_pretrained(out_dir)
+    save_config(config, out_dir)
     copy_tokenizer(tokenizer_dir, out_dir)
 
 

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from tokenweight.context.checkpoint_files import copy_companions
+from tokenweight.context.checkpoint_files import copy_companions, save_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.errors import StageError
 from tokenweight.training.quiet import quiet_transformers
@@ -36,7 +36,7 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
         with quiet_transformers():
             model.save_pretrained(partial, state_dict=weights)
         model.config.dtype = dtype  # of the file; save_pretrained notes that of the parameters in memory
-        model.config.save_pretrained(partial)
+        save_config(model.config, partial)
         copy_companions(source_dir, partial)
         validate_checkpoint(partial, dtype, probe, expected_logits)
         os.replace(partial, final)
