@@ -360,6 +360,7 @@ def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
     from transformers import GPT2Config
 
     from tokenweight.evaluation.model_spec import find
@@ -368,13 +369,13 @@ def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
     config = GPT2Config(n_positions=64, n_embd=8, n_layer=1, n_head=1, architectures=["GPT2LMHeadModel"])
     config.save_pretrained(directory)
     with_tokenizer(directory)
-    (directory / "model.safetensors").touch()
+    save_file({}, directory / "model.safetensors")
     assert find(str(directory), context_tokens=64).context_tokens == 64
     with pytest.raises(UserError, match=r"--context 65: .* has learned positions for 64 tokens"):
         find(str(directory), context_tokens=65)
     rotary = config_only(tmp_path / "rotary")
     with_tokenizer(rotary)
-    (rotary / "model.safetensors").touch()
+    save_file({}, rotary / "model.safetensors")
     assert find(str(rotary), context_tokens=10**6).context_tokens == 10**6
 
 

@@ -9,13 +9,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from tokenweight.errors import UserError
 from tokenweight.pipeline import canonical_json, file_sha256
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin")
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # not training_args.bin, optimizer.bin
 RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose weights are drawn where it is loaded
 WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
 
+_FLOATS = ("F64", "F32", "F16", "BF16")
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
 
 
@@ -27,11 +30,48 @@ def checkpoint_sha256(model_dir: Path) -> str:
     return hashlib.sha256(canonical_json(digests).encode()).hexdigest()
 
 
+def check_weights(model_dir: Path, name: str) -> None:
+    """Refuse a directory that cannot be a complete model, by its configuration and the headers of its files alone.
+
+    Whether the tensors are the model's is seen where it is loaded. UserError, of the model called `name`: an adapter,
+    quantised weights, a damaged file, a shard that the index names and that is not there or lacks its tensors.
+    """
+    if (model_dir / "adapter_config.json").exists():
+        raise UserError(f"{name}: is an adapter; merge it into its base first and give the merged checkpoint")
+    config = model_dir / "config.json"
+    if config.exists() and _json(config).get("quantization_config"):
+        raise UserError(
+            f"{name}: config.json says that its weights are quantised; give the checkpoint of full precision"
+        )
+    held: dict[str, str] = {}  # file by tensor
+    for file in sorted(model_dir.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="np") as tensors:
+                kinds = {key: tensors.get_slice(key).get_dtype() for key in tensors.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{file}: is damaged ({error}); copy it again") from None
+        held |= dict.fromkeys(kinds, file.name)
+        if whole := [key for key, kind in kinds.items() if kind not in _FLOATS and key.endswith("weight")]:
+            raise UserError(f"{file}: {whole[0]} is {kinds[whole[0]]}: give the checkpoint of full precision")
+    for index in model_dir.glob("*.safetensors.index.json"):
+        listed = _json(index).get("weight_map", {})
+        if lost := [key for key, shard in listed.items() if held.get(key) != shard]:
+            raise UserError(
+                f"{name}: {len(lost)} of {len(listed)} tensors are not where {index.name} says, first {lost[0]} in "
+                f"{listed[lost[0]]}; give all shards"
+            )
+
+
+def weight_files(model_dir: Path) -> list[Path]:
+    """The files of a checkpoint that hold its weights, by name."""
+    return [file for file in _files(model_dir) if any(map(file.match, WEIGHTS))]
+
+
 def link_weights(model_dir: Path, target_dir: Path) -> None:
     """Hard-link the weights of a checkpoint into another directory, or copy them across file systems."""
-    weights = [file for file in _files(model_dir) if file.suffix in WEIGHT_SUFFIXES]
+    weights = weight_files(model_dir)
     if not weights:
-        raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHT_SUFFIXES)}) here; give a complete checkpoint")
+        raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHTS)}) here; give a complete checkpoint")
     for file in weights:
         target = target_dir / file.name
         try:
@@ -73,8 +113,15 @@ def save_config(config: Any, target_dir: Path) -> None:
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{file}: is no JSON object ({error}); give a complete checkpoint") from None
+
+
 def _is_weight(file: Path) -> bool:
-    return file.suffix in WEIGHT_SUFFIXES or file.name.endswith(".index.json")
+    return any(map(file.match, WEIGHTS)) or file.name.endswith(".index.json")
 
 
 def _files(directory: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED
+from tokenweight.context.checkpoint_files import RANDOM_SEED, WEIGHTS, check_weights, weight_files
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.pipeline.store import SMALL_FILES
@@ -59,8 +59,9 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     elif not (context_tokens := longest_input(config)):
         raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
     if local:
-        if config.get(RANDOM_SEED) is None and not [*directory.glob("*.safetensors"), *directory.glob("*.bin")]:
-            raise UserError(f"--model {name}: holds no weights (*.safetensors or *.bin); give a whole checkpoint")
+        if config.get(RANDOM_SEED) is None and not weight_files(directory):
+            raise UserError(f"--model {name}: holds no weights ({', '.join(WEIGHTS)}); give a complete checkpoint")
+        check_weights(directory, f"--model {name}")
         path = directory.resolve()
         base: LocalBase | HubBase = LocalBase(path=str(path), context_tokens=context_tokens)
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections import Counter
 from functools import lru_cache
@@ -95,7 +97,9 @@ def check_tokenizer(tokenizer_dir: Path) -> Path:
 def model_tokenizer(directory: Path, name: str = "") -> Any:
     """The tokenizer of a model, with the end-of-text token by which it stops; a bare tokenizer.json does not say which.
 
-    UserError: there is no tokenizer, or no such token is known; `name` is what the user calls the model.
+    A padding token may have any id: it is masked, and one beyond the embedding is replaced. UserError: there is no
+    tokenizer, no such token is known, the tokenizer ends every text with it, or knows tokens that the model does not;
+    `name` is what the user calls the model.
     """
     from tokenweight.training.models import load_tokenizer
 
@@ -105,7 +109,26 @@ def model_tokenizer(directory: Path, name: str = "") -> Any:
         if not known:
             raise UserError(f"{name or directory}: its tokenizer names no eos_token; set one in tokenizer_config.json")
         tokenizer.eos_token = known[0]
+    if tokenizer("a")["input_ids"][-1:] == [tokenizer.eos_token_id]:
+        raise UserError(
+            f"{name or directory}: its tokenizer ends every text with {tokenizer.eos_token}, so that no prompt could be "
+            "answered; set add_eos_token to false in tokenizer_config.json"
+        )
+    _check_vocabulary(tokenizer, directory, name)
     return tokenizer
+
+
+def _check_vocabulary(tokenizer: Any, directory: Path, name: str) -> None:
+    config = json.loads((directory / "config.json").read_text()) if (directory / "config.json").exists() else {}
+    rows = (config.get("text_config") or config).get("vocab_size") or math.inf
+    greatest = max(id for token, id in tokenizer.get_vocab().items() if token != tokenizer.pad_token)
+    if greatest >= rows:
+        raise UserError(
+            f"{name or directory}: its tokenizer has tokens up to number {greatest}, the model {rows} embeddings; give the "
+            "tokenizer that the model was trained with"
+        )
+    if tokenizer.pad_token_id is not None and tokenizer.pad_token_id >= rows:
+        tokenizer.pad_token = tokenizer.eos_token
 
 
 @lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from tokenweight.assets import smoke_base_dir, tokenizer_dir
+from tokenweight.context.checkpoint_files import check_weights
 from tokenweight.context.extend import Extend
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import file_parts
@@ -173,6 +174,7 @@ class Planner:
             case schema.ShippedBase():
                 return self._directory(smoke_base_dir())
             case schema.LocalBase():
+                check_weights(Path(base.path), f"base {base.path}")
                 return self._directory(Path(base.path))
             case schema.PretrainBase():
                 return self._pretrained(base)

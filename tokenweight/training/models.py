@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_tokenizer, save_config
+from tokenweight.context.checkpoint_files import RANDOM_SEED, check_weights, copy_tokenizer, save_config
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.errors import UserError
@@ -49,6 +49,8 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
 
     The same weights with or without ZeRO-3, for any number of processes (on one kind of device). The seed leaves the
     model's configuration: what is saved later has weights.
+
+    UserError: the files do not hold each of the model's tensors, and nothing else, all finite.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
@@ -59,9 +61,7 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
             config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
         seed = getattr(config, RANDOM_SEED, None)
         if seed is None:
-            return AutoModelForCausalLM.from_pretrained(
-                model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-            )
+            return _from_files(model_dir, config, dtype)
         sharded = is_deepspeed_zero3_enabled()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -71,6 +71,38 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
                 model.init_weights()
         delattr(model.config, RANDOM_SEED)
         return model
+
+
+def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
+    """transformers draws what is missing at random, leaves out what it does not know, and warns.
+
+    Under ZeRO-3 it reports nothing reliable of the tensors: only a size that does not fit is an error there.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+
+    sharded = is_deepspeed_zero3_enabled()
+    check_weights(model_dir, str(model_dir))
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True,
+            output_loading_info=True, ignore_mismatched_sizes=not sharded,
+        )  # fmt: skip
+    except (OSError, ValueError, ImportError) as error:
+        why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        raise UserError(f"{model_dir}: cannot be loaded ({why}); give a complete checkpoint of transformers") from error
+    model, report = loaded
+    kinds = () if sharded else ("missing", "unexpected", "mismatched")
+    wrong = {what: sorted(map(str, report[f"{what}_keys"])) for what in kinds}
+    if found := [f"{len(names)} {what} (first {names[0]})" for what, names in wrong.items() if names]:
+        raise UserError(
+            f"{model_dir}: its weights are not those of the model in config.json: tensors {', '.join(found)}; "
+            "give a complete checkpoint of transformers"
+        )
+    for name, tensor in model.named_parameters():
+        if not bool(tensor.detach().sum(dtype=torch.float32).isfinite()):
+            raise UserError(f"{model_dir}: {name} is not finite; give weights of a training that did not diverge")
+    return model
 
 
 def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int) -> None:
