@@ -38,7 +38,7 @@ def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
 
     failed = run(*arguments, cwd=tmp_path)
     assert failed.returncode == 1
-    assert "error: train table-3/frozen-sparse kappa=0.4: FileExistsError" in failed.stderr
+    assert "error: train table-3/frozen-sparse kappa=0.4: NotADirectoryError" in failed.stderr
     first = statuses(tmp_path)
     assert first == {"kappa=0.2": {"complete"}, "kappa=0.4": {"missing"}, "kappa=1": {"complete"}}
     assert "Failed in this run: κ = 0.4" in (tmp_path / "results" / "smoke" / "k.md").read_text()
