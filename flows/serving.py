@@ -186,7 +186,7 @@ def _refuse_takeover(registered: Sequence[Registered]) -> None:
 
 
 def _delete_others(client: SyncPrefectClient, version: str, ours: set[UUID], say: Say) -> None:
-    """Deployments that left the file: their schedules would go on."""
+    """Deployments that left the file: their schedules would continue."""
     found: list[DeploymentResponse] = []
     while page := client.read_deployments(limit=_PAGE, offset=len(found)):
         found += page

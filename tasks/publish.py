@@ -129,5 +129,5 @@ class _Bar:
                 update_progress_artifact(self._artifact, percent, description=description)
             else:
                 self._artifact = create_progress_artifact(percent, description=description)  # type: ignore[assignment]
-        except Exception as error:  # whatever a server or its proxy answers, a stage goes on
+        except Exception as error:  # whatever a server or its proxy answers, a stage continues
             logging.getLogger(__name__).debug("no progress shown: %s", error)

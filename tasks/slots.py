@@ -127,7 +127,7 @@ class Slots:
         """Make a piece in the slots that it has and wait for it; how many artifacts were made, not reused.
 
         Raises:
-            UserError, StageError, Stopped: what the stage raised, or that the worker died.
+            UserError, StageError: what the stage raised, or that the worker died.
             OutOfMemory: the GPU's memory was full.
             Interrupted: the run stops.
         """

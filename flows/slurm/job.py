@@ -146,7 +146,7 @@ _ENVIRONMENT.filters.update(quote=lambda value: shlex.quote(str(value)), quoted=
 _TEMPLATE = _ENVIRONMENT.get_template("job.sh.jinja")
 
 
-# States from which a job goes on; `Requeued` and `preempted` jobs come back as PENDING.
+# States from which a job continues; `Requeued` and `preempted` jobs come back as PENDING.
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 RUNNING = frozenset(
     {"CONFIGURING", "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}

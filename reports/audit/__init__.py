@@ -1,6 +1,6 @@
 """Audit of the paper's own numbers: what is derived there, recomputed from what it is derived from.
 
-A printed number stands for all values that round to it. A derived value follows if some such values of its sources
+A printed number may be any value that rounds to it. A derived value follows if some such values of its sources
 give some such value of it; that a value follows does not say that it is right.
 """
 

@@ -149,10 +149,23 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused_with_both_sizes(checkp
         model_spec.find(str(checkpoint))
 
 
+def _add_token(checkpoint: Path, content: str, id: int) -> None:
+    tokenizer = json.loads((checkpoint / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": id, "content": content})
+    (checkpoint / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def test_a_special_token_that_no_text_has_may_lie_beyond_the_embedding(checkpoint: Path) -> None:
+    """As the image token of Gemma 3's text models does; one that ends texts may not."""
+    _add_token(checkpoint, "<image>", 4096)
+    model_tokenizer(checkpoint)
+    edit(checkpoint / "tokenizer_config.json", eos_token="<image>")
+    with pytest.raises(UserError, match="up to number 4096, the model 4096 embeddings"):
+        model_tokenizer(checkpoint)
+
+
 def test_a_padding_token_may_have_any_id(checkpoint: Path) -> None:
-    content = json.loads((checkpoint / "tokenizer.json").read_text())
-    content["added_tokens"].append({**content["added_tokens"][0], "id": 4096, "content": "[PAD]"})
-    (checkpoint / "tokenizer.json").write_text(json.dumps(content))
+    _add_token(checkpoint, "[PAD]", 4096)
     edit(checkpoint / "tokenizer_config.json", pad_token="[PAD]")
     tokenizer = model_tokenizer(checkpoint)
     assert tokenizer.pad_token_id == tokenizer.eos_token_id

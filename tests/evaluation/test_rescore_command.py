@@ -194,7 +194,7 @@ def test_bbh_rows_of_a_store_are_scored_by_checkpoint(tmp_path: Path, capsys: py
 def test_bbh_outputs_that_cannot_be_scored_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "samples_bbh_navigate_2026-11-28.jsonl"
     lines(log, logged(0, "x", "Yes"), logged(0, "x", "Yes"))
-    with pytest.raises(UserError, match=r"line 2: sample 0 stands there twice"):
+    with pytest.raises(UserError, match=r"line 2: sample 0 is there twice"):
         run(capsys, "bbh", tmp_path)
     lines(log, logged(0, "x", "Yes"), {"doc_id": 1, "target": "Yes", "resps": [[[-1.5, False]]]})
     with pytest.raises(UserError, match=r"line 2: resps holds no text"):

@@ -76,7 +76,7 @@ def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ "paper" stands for three targets: planning all of them takes long."""
+    """ "paper" is three targets here: planning all of them takes long."""
     monkeypatch.setattr(find, "targets_of", lambda name: ["table-1", "table-9", "table-11"] if name == ALL else [name])
 
 

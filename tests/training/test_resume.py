@@ -70,6 +70,9 @@ def test_a_cut_run_goes_on_bit_for_bit(make_request, unfrozen, frozen, base_dir,
     for step in (1, 5, 6):
         with pytest.raises(Cut):
             train(request, tmp_path / "cut", EXECUTION, cut_at(step))
+    (checkpoint,) = tmp_path.glob("cut/**/checkpoint-4")
+    optimizer = torch.load(checkpoint / "optimizer.pt", weights_only=True)
+    assert len(optimizer["param_groups"]) == 1  # as in checkpoints of before, which have to load
     seen = []
     summary = train(request, tmp_path / "cut", EXECUTION, lambda done, *_: seen.append(done))
     assert summary["resumed_from_step"] == 4

@@ -49,7 +49,7 @@ def score(base_dir, chunk_dir, frozen, inline, tmp_path):
 
 @pytest.fixture
 def load(tmp_path):
-    return lambda sequences=10: Scores(tmp_path / "scores", sequences)
+    return lambda sequences=10, predictions=63: Scores(tmp_path / "scores", sequences, predictions)
 
 
 def test_shards_hold_the_scorer_s_short_nll(score, load, base_dir, chunk_dir, tmp_path):
@@ -154,7 +154,7 @@ def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
         write_shard(shard_path(tmp_path, index), np.zeros((128, 32767), np.float32))
     assert sum(p.stat().st_size for p in tmp_path.glob("*.safetensors")) > 250 * 2**20
     tracemalloc.start()
-    scores = Scores(tmp_path, 2048)
+    scores = Scores(tmp_path, 2048, 32767)
     for sequence in (0, 1000, 2047):
         assert not scores.row(sequence).any()
     _, peak_bytes = tracemalloc.get_traced_memory()
@@ -182,6 +182,18 @@ def test_missing_and_truncated_shards_are_named(score, load, tmp_path, damage, m
         load()
     score()
     load()
+
+
+def test_shards_of_other_windows_and_empty_ones_are_named(score, load, tmp_path):
+    score()
+    with pytest.raises(StageError, match=r"shard-00000.safetensors: has 63 scores a sequence, these windows give 60"):
+        load(predictions=60)
+    write_shard(tmp_path / "scores/shard-00001.safetensors", np.zeros((0, 63), np.float32))
+    with pytest.raises(StageError, match=r"shard-00001.safetensors: not a shard of scores \(its shape is \[0, 63\]\)"):
+        load()
+    score()
+    with pytest.raises(StageError, match=r"shard-00003.safetensors: missing"):
+        load(sequences=13)
 
 
 def test_another_vocabulary_is_refused(score, other_vocabulary_dir):

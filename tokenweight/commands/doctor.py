@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.commands.command import command, print_json, print_table
 from tokenweight.embedded import answers, nobody_answers
 from tokenweight.recipes.options import STORE
@@ -115,7 +116,6 @@ def _data() -> Iterator[Finding]:
     """Shipped, fetched, or from the hub."""
     from huggingface_hub import get_token, try_to_load_from_cache
 
-    from tokenweight.assets import smoke_base_dir
     from tokenweight.evaluation.ruler.downloads import NAMES, source_file
     from tokenweight.recipes.recipe import scaled
 

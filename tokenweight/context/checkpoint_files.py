@@ -109,7 +109,7 @@ def save_config(config: Any, target_dir: Path) -> None:
     if "rope_theta" not in scaling:  # no RoPE, or one for each kind of layer, which version 4 cannot say
         return
     content |= {key: scaling.pop(key) for key in ("rope_theta", "partial_rotary_factor") if key in scaling}
-    content["rope_scaling"] = None if scaling["rope_type"] == "default" else scaling
+    content["rope_scaling"] = None if scaling.get("rope_type", "default") == "default" else scaling
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 

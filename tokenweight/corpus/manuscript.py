@@ -48,7 +48,7 @@ class Manuscript:
         fact.stated = True
 
     def write_template(self, template: str, key: str, fact: Fact | None = None) -> None:
-        """Text with `{k}` where the key stands and `{v}` where the fact's value stands."""
+        """Text with `{k}` in the place of the key and `{v}` in that of the fact's value."""
         for piece in re.split(r"(\{[kv]\})", template):
             if piece == "{v}" and fact is not None:
                 self.write_value(fact)

@@ -21,7 +21,7 @@ from tokenweight.recipes.schema import NovelCorpus
 
 CHARACTERS_PER_TOKEN = 4.0  # of this text under the shipped tokenizer: turns token targets into characters
 SHORTS_PER_BOOK = 6
-BOOK_FACTS = 300  # no new facts beyond: the book goes on with what it knows
+BOOK_FACTS = 300  # no new facts beyond: the book continues with what it knows
 
 DOMAINS = ("chronicle", "ledger")
 VALUES: dict[str, tuple[str, ...]] = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}

@@ -35,7 +35,7 @@ class Tokens:
 def first_tokens_with_text(tokenizer: Any, text: str, n_tokens: int) -> Tokens:
     """The first `n_tokens` of a text with the tokenizer's own special tokens (all, where there are fewer).
 
-    Raises UserError where the tokenizer cannot say which characters a token stands for.
+    Raises UserError where the tokenizer cannot say which characters a token covers.
     """
     if not tokenizer.is_fast:
         raise UserError("CHECKPOINT: its tokenizer gives no character offsets; add a tokenizer.json to the checkpoint")

@@ -170,6 +170,6 @@ def _logged(path: Path) -> list[tuple[str, str]]:
             case _:
                 raise UserError(f"{where}: resps holds no text; expected a log of generated answers")
         if (sample, name := str(row.get("filter"))) in seen:
-            raise UserError(f"{where}: sample {sample} stands there twice; was the log appended to? give one run's")
+            raise UserError(f"{where}: sample {sample} is there twice; was the log appended to? give one run's")
         seen.add((sample, name))
     return list(found.values())

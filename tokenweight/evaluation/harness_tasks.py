@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -97,7 +97,7 @@ class HarnessBenchmark(AskedBenchmark):
         return tasks
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _compiled(template: str) -> Any:
     from lm_eval.utils import env
 

@@ -97,9 +97,11 @@ def check_tokenizer(tokenizer_dir: Path) -> Path:
 def model_tokenizer(directory: Path, name: str = "") -> Any:
     """The tokenizer of a model, with the end-of-text token by which it stops; a bare tokenizer.json does not say which.
 
-    A padding token may have any id: it is masked, and one beyond the embedding is replaced. UserError: there is no
-    tokenizer, no such token is known, the tokenizer ends every text with it, or knows tokens that the model does not;
-    `name` is what the user calls the model.
+    A padding token may have any id: it is masked, and one beyond the embedding is replaced; other special tokens that no
+    text has may lie beyond it too.
+
+    UserError: there is no tokenizer, no end-of-text token is known, the tokenizer ends every text with it, or it knows
+    tokens that the model does not; `name` is what the user calls the model.
     """
     from tokenweight.training.models import load_tokenizer
 
@@ -121,7 +123,9 @@ def model_tokenizer(directory: Path, name: str = "") -> Any:
 def _check_vocabulary(tokenizer: Any, directory: Path, name: str) -> None:
     config = json.loads((directory / "config.json").read_text()) if (directory / "config.json").exists() else {}
     rows = (config.get("text_config") or config).get("vocab_size") or math.inf
-    greatest = max(id for token, id in tokenizer.get_vocab().items() if token != tokenizer.pad_token)
+    special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}  # Gemma 3's image token
+    unread = special - {tokenizer.bos_token_id, tokenizer.eos_token_id}
+    greatest = max(id for id in tokenizer.get_vocab().values() if id not in unread)
     if greatest >= rows:
         raise UserError(
             f"{name or directory}: its tokenizer has tokens up to number {greatest}, the model {rows} embeddings; give the "

@@ -108,7 +108,7 @@ def _read(listing: Path, _time: int, _size: int) -> dict[str, str]:
         if digests.setdefault(path.as_posix(), digest.lower()) != digest.lower():
             raise UserError(f"{where}: {path} is there twice, with other digests; write the list anew")
     if not digests:
-        raise UserError(f"{listing}: is empty; write it by `sha256sum` in the directory that it stands for")
+        raise UserError(f"{listing}: is empty; write it by `sha256sum` in the directory whose place it takes")
     return digests
 
 

@@ -90,7 +90,7 @@ def given_options(inputs: Inputs) -> tuple[str, ...]:
 
 def last_part(value: str) -> str:
     """What others may see of a path: of an absolute one the last part, of a list of digests its directory's name."""
-    value = value.removesuffix(LISTING_SUFFIX)  # a list of digests stands for the directory
+    value = value.removesuffix(LISTING_SUFFIX)  # a list of digests takes the place of the directory
     kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
     return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
 
@@ -112,7 +112,7 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
         if value := getattr(inputs, field):
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
     settings, given = override(replace(settings, cite("given by you", changes)), inputs.assignments())
-    if given & set(_STEPS) and "chunking.sequences" in settings.keys() - given:  # go on chunking what the steps read
+    if given & set(_STEPS) and "chunking.sequences" in settings.keys() - given:  # keep chunking what the steps read
         counts = [settings[key].value for key in _STEPS if key in settings]
         if len(counts) == 2 and all(isinstance(n, int) and n > 0 for n in counts):  # else the schema says what is wrong
             settings = replace(settings, cite("what the steps read", {"chunking.sequences": prod(counts)}))

@@ -1,9 +1,13 @@
-"""DeepSpeed as a recipe and an execution imply it (Appendix B: ZeRO level 3): its configuration, its start on a CPU."""
+"""DeepSpeed as a recipe and an execution imply it (Appendix B: ZeRO level 3): its configuration, a check of it, a start on CPUs."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pydantic import ValidationError
+
+from tokenweight.errors import UserError
+from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import Execution, Training
 
 # Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.
@@ -46,6 +50,27 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 10**9,
     }
+
+
+def check_deepspeed(training: Training, execution: Execution) -> None:
+    """Show the configuration to DeepSpeed's own classes, where a stage of ZeRO is asked for.
+
+    Raises UserError for what DeepSpeed would refuse once all processes had loaded the model, or if it cannot be imported.
+    """
+    if not execution.deepspeed_stage:
+        return
+    config = deepspeed_config(training, execution)
+    try:
+        from deepspeed.runtime.config import DeepSpeedConfig
+    except ImportError as error:
+        raise UserError(f"deepspeed: installed, but cannot be imported ({error}); install it again") from error
+    # DeepSpeed counts the processes that run: this one.
+    of_one_process = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
+    try:
+        DeepSpeedConfig({**config, "train_batch_size": of_one_process})
+    except (AssertionError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = one_line(error) if isinstance(error, ValidationError) else error
+        raise UserError(f"deepspeed: refuses its configuration ({reason}); change the execution's settings") from error
 
 
 def start_deepspeed_on_cpu() -> None:

@@ -21,7 +21,7 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_batch, check_launch
 from tokenweight.recipes.schema import Execution
 from tokenweight.training import checkpoints
-from tokenweight.training.deepspeed_config import deepspeed_config, start_deepspeed_on_cpu
+from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, start_deepspeed_on_cpu
 from tokenweight.training.kernels import checkpoint_activations, fast_kernels
 from tokenweight.training.launch import LAUNCH_FOLDER, launch
 from tokenweight.training.metrics import StepReports, read_metrics
@@ -103,6 +103,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     check_launch(execution)
     check_sequence_parallel(execution, config, tokens.shape[1])
     check_batch(training, execution)
+    check_deepspeed(training, execution)
     if (scorer is not None and scorer.kind == "frozen" and weighting.needs_short_nll) != ("scores" in inputs):
         raise UserError("scores: belong to a frozen scorer and only to it; give them exactly there")
     if weighting.needs_short_nll and scorer is None:
@@ -154,7 +155,7 @@ def fit(
         # 3. The data, with frozen scores if there are any.
         tokens = open_tokens(inputs["chunks"].path)
         plan = window_plan(stage, tokens)
-        scores = Scores(inputs["scores"].path, stage.sequences) if "scores" in inputs else None
+        scores = Scores(inputs["scores"].path, stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
         rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores)
 
         # 4. Train.

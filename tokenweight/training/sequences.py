@@ -35,15 +35,22 @@ def open_tokens(chunk_dir: Path) -> TokenRows:
 class Scores:
     """Short-context NLL of the first `sequences` sequences, mapped from the shards of a score artifact.
 
-    Whose and of which tokens they are, the artifact's identity says. StageError names a shard that is missing or damaged.
+    Whose and of which tokens they are, the artifact's identity says. StageError names a shard that is missing, damaged, or
+    has not the `predictions` M that the plan of windows scores in a sequence.
     """
 
-    def __init__(self, score_dir: Path, sequences: int) -> None:
+    def __init__(self, score_dir: Path, sequences: int, predictions: int) -> None:
         self.shards: list[Any] = []
         self.first_sequences: list[int] = []
         covered = 0
         while covered < sequences:
-            self.shards.append(open_shard(shard_path(score_dir, len(self.shards))))
+            path = shard_path(score_dir, len(self.shards))
+            self.shards.append(open_shard(path))
+            if (found := self.shards[-1].get_shape()[1]) != predictions:
+                raise StageError(
+                    f"{path}: has {found} scores a sequence, these windows give {predictions}; "
+                    f"delete {score_dir.name} and score again"
+                )
             self.first_sequences.append(covered)
             covered += self.shards[-1].get_shape()[0]
 
@@ -76,7 +83,7 @@ def open_shard(path: Path) -> Any:
     except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise StageError(f"{path}: not a shard of scores, or truncated ({reason}); {way_out}") from error
-    if len(rows.get_shape()) != 2:
+    if len(rows.get_shape()) != 2 or not rows.get_shape()[0]:
         raise StageError(f"{path}: not a shard of scores (its shape is {rows.get_shape()}); {way_out}")
     return rows
 

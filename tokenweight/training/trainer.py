@@ -164,6 +164,12 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         """All: weight decay also acts on norms, as in the paper's DeepSpeed setup."""
         return [name for name, _ in model.named_parameters()]
 
+    def create_optimizer(self, model: Any = None) -> Any:
+        """AdamW in one group: HF's second one, without decay, is empty, and checkpoints of one group have to load."""
+        optimizer = super().create_optimizer(model)
+        optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
+        return optimizer
+
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
         """Linear warm-up from 0 (the first step does nothing), then constant or a linear decay."""
         if self.lr_scheduler is None:

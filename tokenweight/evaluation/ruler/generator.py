@@ -102,7 +102,7 @@ def _singular(template: str) -> str:
 class VariableTracking(Family):
     """Multi-hop tracing. Draws samples of `size` noise sentences with one chain of five assignments among them.
 
-    Without a demonstration so far it draws that: the solved example that stands before the question.
+    Without a demonstration so far it draws that: the solved example before the question.
     """
 
     shrinks = False

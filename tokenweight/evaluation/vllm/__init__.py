@@ -40,7 +40,7 @@ def check() -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """What goes wrong when vllm, or what it stands on, is imported, as a UserError."""
+    """What goes wrong when vllm, or what it depends on, is imported, as a UserError."""
     try:
         yield
     except (ImportError, OSError, RuntimeError, AttributeError, InvalidVersion) as error:
