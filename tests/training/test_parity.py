@@ -63,7 +63,7 @@ def scored(chunk_dir, frozen, inline, tmp_path):
             progress=no_progress,
             parity=parity,
         )
-        scores = Scores(out, 3)
+        scores = Scores(out, 3, PLAN.predictions)
         return torch.from_numpy(np.stack([scores.row(i) for i in range(3)]))
 
     return run
