@@ -71,7 +71,7 @@ def evaluate_at(benchmark: str, documents: int, folder: Path, out_dir: Path) -> 
     from tokenweight.recipes.schema import Execution, FilesCorpus, Perplexity, Pmi
 
     corpus = FilesCorpus(path=str(folder / "texts"), validation_documents=documents)
-    settings = load("table-3/uniform", "smoke").recipe.evaluation.model_copy(
+    settings = load("table-3/uniform", "smoke").evaluation.model_copy(
         update={
             "perplexity": Perplexity(lengths_tokens=(512, CONTEXT_TOKENS), corpus=corpus),
             "pmi": Pmi(short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS),

@@ -32,7 +32,7 @@ from tokenweight.pipeline.experiment import PAPER_LENGTHS
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.labels import at_lengths
 
 LENGTHS_TOKENS = (8192, 16384, 24576, 32768)
 MMLU_SUBJECTS, MMLU_QUESTIONS = 57, 14_042

@@ -21,7 +21,8 @@ from prefect.states import Cancelled, Cancelling
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
-from tokenweight.planning.experiments import SHARED, PlannedExperiment
+from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.planning.plan import SHARED, shared_to_make, to_make
 from tokenweight.reports.targets import TARGETS
 
 FLOW = "reproduce"
@@ -37,13 +38,13 @@ class Pool(NamedTuple):
     at_once: int
     parameters: dict[str, Any]
 
-    def for_one(self, planned: PlannedExperiment, wanted: Sequence[PlannedExperiment]) -> Pool:
+    def for_one(self, planned: ResolvedExperiment, wanted: Sequence[ResolvedExperiment]) -> Pool:
         """The same for one of several experiments. UserError where it is no target, which its name would find."""
         if len(wanted) == 1:
             return self
         if planned.name not in TARGETS:
             raise UserError(f"pool {self.name}: of several experiments each is a target; run {planned.name} by itself")
-        own = {"experiment": planned.name, "seeds": len(planned.resolved.seeds)}
+        own = {"experiment": planned.name, "seeds": len(planned.manifest.seeds)}
         return self._replace(parameters={**self.parameters, **own})
 
 
@@ -55,28 +56,29 @@ def _reason(state: State[Any] | None) -> str:
     return re.sub(r"^Flow run encountered an exception: ((Stage|User)Error: )?", "", message)
 
 
-def run_in_pool(planned: PlannedExperiment, store: Store, pool: Pool) -> dict[str, str]:
-    """Run each model that lacks something as a flow run in a work pool, first what several need; why some failed, by run.
+def run_in_pool(planned: ResolvedExperiment, store: Store, pool: Pool) -> dict[str, str]:
+    """Run each model that lacks something as a flow run in a work pool, first what several need; why some failed, by recipe.
 
     Raises:
         UserError: the pool is not there, has no deployment of the flow reproduce, or is this run's own.
     """
-    waiting = [run for run in planned.runs if planned.to_make(run, store)]
-    get_run_logger().info("%s: %d models, %d of them to make", planned.name, len(planned.runs), len(waiting))
+    runs = planned.graph.runs
+    waiting = [run for run in runs if to_make(planned.graph.part([run]), store)]
+    get_run_logger().info("%s: %d models, %d of them to make", planned.name, len(runs), len(waiting))
     if not waiting:
         return {}
     failed: dict[str, str] = {}
     pool = pool._replace(parameters={**pool.parameters, "store": str(store.root)})
     with get_client(sync_client=True) as client:
         deployment = _deployment_in(client, pool.name)
-        if planned.shared_to_make(store):
+        if shared_to_make(planned.graph, store):
             failed = _run(client, deployment, [SHARED], pool)
         if failed:  # those that lack it would fail each in turn
-            lacking = set(planned.shared_to_make(store))
-            stopped = [run for run in waiting if any(step.artifact in lacking for step in planned.to_make(run, store))]
+            lacking = set(shared_to_make(planned.graph, store))
+            stopped = [run for run in waiting if not lacking.isdisjoint(to_make(planned.graph.part([run]), store))]
             failed = dict.fromkeys(stopped, f"{SHARED}: {failed[SHARED]}")
-        left = [run for run in waiting if run not in failed]
-        return failed | _run(client, deployment, left, pool)
+        failed |= _run(client, deployment, [run for run in waiting if run not in failed], pool)
+    return {recipe: why for run, why in failed.items() for recipe in runs[run]}
 
 
 def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:

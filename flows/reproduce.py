@@ -1,29 +1,48 @@
-"""The flow `reproduce`: plan experiments, run what is missing, write their tables. Deployments are parameters of it."""
+"""The flow `reproduce`: plan experiments, run what is missing, write their tables. Deployments are parameters of it.
+
+Each piece is a task run, submitted when its parents are finished and a slot is free.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import threading
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from prefect import flow, runtime
+from prefect.futures import PrefectFuture
 from prefect.logging import get_run_logger
 
-from tokenweight.errors import StageError
+from tokenweight.errors import StageError, UserError
 from tokenweight.flat import flat
 from tokenweight.flows.pool import Pool, cancel_runs, run_in_pool
-from tokenweight.flows.run import Outcome, run_graph
 from tokenweight.pipeline import Store
+from tokenweight.pipeline.locks import shared_lock
+from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.stage import Graph
 from tokenweight.pipeline.store import open_store
-from tokenweight.planning.experiments import PlannedExperiment, failures
-from tokenweight.planning.plan import check_before_running
+from tokenweight.planning.plan import check_before_running, graph_of, schedule
+from tokenweight.processes import end_with_parent
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.experiments import Written, plan_texts, write_tables
+from tokenweight.tasks.experiments import Written, packed_as_it_goes, plan_texts, write_tables
+from tokenweight.tasks.gpus import held_gpus
+from tokenweight.tasks.pieces import Piece, pieces_of
 from tokenweight.tasks.publish import publish
+from tokenweight.tasks.slots import Slots
+from tokenweight.tasks.stages import task_of
+
+_LISTED = 8  # skipped pieces that are named
 
 
 def _run_name() -> str:
@@ -61,7 +80,7 @@ def reproduce(
         get_run_logger().warning(line)
     # With a pool this machine trains nothing, so that its GPUs do not count.
     how = execution_for(wanted[0].like, execution, here=not options.pool, **choices)
-    graphs = [wanted[0].graph_of(run, place)] if run else [planned.graph for planned in wanted]
+    graphs = [graph_of(wanted[0].graph, run, place)] if run else [planned.graph for planned in wanted]
     check_before_running(graphs, place, how)
     if run:
         run_graph(graphs, place, how).raise_failures()
@@ -72,7 +91,7 @@ def reproduce(
 
 
 def run_experiments(
-    wanted: Sequence[PlannedExperiment],
+    wanted: Sequence[ResolvedExperiment],
     store: Store,
     execution: Execution,
     options: RunOptions,
@@ -90,7 +109,7 @@ def run_experiments(
     out = options.out.expanduser().resolve()
     outcome = Outcome()
     if pool:
-        failed = {one.name: failures(one, run_in_pool(one, store, pool.for_one(one, wanted))) for one in wanted}
+        failed = {one.name: run_in_pool(one, store, pool.for_one(one, wanted)) for one in wanted}
     else:
         graphs = [planned.graph for planned in wanted]
         outcome = run_graph(graphs, store, execution, seconds=options.seconds or float("inf"), records=options.records)
@@ -120,20 +139,157 @@ def paths_of(written: dict[str, Written]) -> dict[str, dict[str, str]]:
     return {name: {kind: str(path) for kind, path in files.items()} for name, (_, files) in written.items()}
 
 
-def run_planned(wanted: Sequence[PlannedExperiment], store: Store, execution: Execution, **given: Any) -> None:
+def run_planned(wanted: Sequence[ResolvedExperiment], store: Store, execution: Execution, **given: Any) -> None:
     """`run_experiments` in a flow run of its own, for commands, which have planned already."""
 
     @flow(name="reproduce", flow_run_name="{experiment} {scale}", persist_result=False, on_cancellation=[cancel_runs])
     def run(experiment: str, scale: str) -> None:
         run_experiments(wanted, store, execution, **given)
 
-    run(" ".join(planned.name for planned in wanted), wanted[0].resolved.scale)
+    run(" ".join(planned.name for planned in wanted), wanted[0].manifest.scale)
 
 
-def _failed_recipes(planned: PlannedExperiment, outcome: Outcome) -> dict[str, str]:
+def _failed_recipes(planned: ResolvedExperiment, outcome: Outcome) -> dict[str, str]:
     """Why recipes of an experiment are not complete, by name: the first failure of what they need."""
     found: dict[str, str] = {}
     for piece, error in outcome.failed.items():
         for recipe in (name for artifact in piece.artifacts for name in planned.graph.wanted_by(artifact)):
             found.setdefault(recipe, " ".join(str(error).split()))
     return found
+
+
+@dataclass
+class Outcome:
+    """What became of a run's pieces."""
+
+    made: int = 0  # artifacts
+    reused: int = 0
+    failed: dict[Piece, Exception] = field(default_factory=dict)  # in the plan's order
+    skipped: list[Piece] = field(default_factory=list)  # what depends on a failed one
+    left: list[Piece] = field(default_factory=list)  # not begun or interrupted when the time was over
+
+    def raise_failures(self) -> None:
+        """Raise what went wrong, all together: a UserError if all of it is the user's, else a StageError."""
+        if self.failed:
+            users = all(isinstance(error, UserError) for error in self.failed.values())
+            raise (UserError if users else StageError)("; ".join(self.failures()))
+        if self.left:
+            raise StageError(f"the time is over: {_listed(self.left)} left; run the same command again to resume")
+
+    def failures(self) -> list[str]:
+        """A line for each failure, and one for what was skipped because of them."""
+        lines = []
+        for piece, error in self.failed.items():
+            text = " ".join(str(error).split())
+            lines.append(text if text.startswith(piece.label) else f"{piece.label}: {text}")
+        return [*lines, *([f"not run because of that: {_listed(self.skipped)}"] if self.skipped else [])]
+
+
+def _listed(pieces: list[Piece]) -> str:
+    names = [piece.label for piece in pieces[:_LISTED]]
+    return ", ".join(names) + (f" and {len(pieces) - _LISTED} more" if len(pieces) > _LISTED else "")
+
+
+def run_graph(
+    graphs: Sequence[Graph],
+    store: Store,
+    execution: Execution,
+    *,
+    seconds: float = float("inf"),
+    records: Path | None = None,
+) -> Outcome:
+    """Make what recipes need and the store does not hold, within a flow; the earlier graphs first.
+
+    After `seconds`, waiting for GPUs included, what is at work is interrupted, to be resumed by the next run. `records`:
+    an archive of the store's records, written every minute and at the end. A piece that fails ends what depends on it
+    alone: see :meth:`Outcome.raise_failures`.
+    """
+    # A deployment's run ends with the process that started it: nobody could cancel it any more. The kernel forgets the
+    # wish with the thread that makes it, so that only the main thread can make it.
+    if "PREFECT__FLOW_RUN_ID" in os.environ and threading.current_thread() is threading.main_thread():
+        end_with_parent(os.getppid())
+    end = time.monotonic() + seconds
+    note = get_run_logger().info
+    with shared_lock(store.root, note), packed_as_it_goes(store.root, records):
+        plans = [schedule(graph, store) for graph in graphs]
+        stages = {entry.artifact.stage.name for plan in plans for entry in plan if entry.action != "reuse"}
+        if not stages:
+            return Outcome(reused=len({entry.artifact for plan in plans for entry in plan}))
+        with held_gpus(execution, stages, note, end) as gpus:
+            pieces = pieces_of(graphs, plans, by_length=len(gpus or ()) * execution.slots_per_gpu > 1)
+            waiting = [piece for piece in pieces if not piece.reused]
+            note(f"{len(waiting)} pieces to make, {len(pieces) - len(waiting)} reused")
+            if gpus is None:
+                return Outcome(left=waiting)
+            with Slots(store, execution, gpus) as slots:
+                return _Run(pieces, slots, end).to_the_end()
+
+
+class _Run:
+    """The pieces of a run, by what has become of them."""
+
+    def __init__(self, pieces: Sequence[Piece], slots: Slots, end: float) -> None:
+        self.pieces, self.slots, self.end = pieces, slots, end
+        self.outcome = Outcome(reused=sum(len(piece.reasons) for piece in pieces))
+        self.waiting = [piece for piece in pieces if not piece.reused]
+        self.done = {piece for piece in pieces if piece.reused}
+        self.at_work: set[Piece] = set()
+        self.futures: dict[Piece, PrefectFuture[Any]] = {}
+        self.finished: SimpleQueue[Piece] = SimpleQueue()
+
+    def to_the_end(self) -> Outcome:
+        for piece in self.pieces:
+            if piece.reused:
+                self._submit(piece)
+        while True:
+            while ready := self._next():
+                self.waiting.remove(ready)
+                self._submit(ready)
+            if not self.at_work:
+                break
+            try:
+                endless = self.slots.closing or self.end == float("inf")
+                self._settle(self.finished.get(timeout=None if endless else max(0.0, self.end - time.monotonic())))
+            except Empty:
+                self.slots.close()
+        failed = self.outcome.failed
+        self.outcome.failed = {piece: failed[piece] for piece in self.pieces if piece in failed}
+        gone = set(failed)
+        for piece in self.waiting:  # parents come first
+            if gone.intersection(piece.parents):
+                gone.add(piece)
+                self.outcome.skipped.append(piece)
+            else:
+                self.outcome.left.append(piece)
+        return self.outcome
+
+    def _next(self) -> Piece | None:
+        if self.slots.closing or time.monotonic() >= self.end:
+            return None
+        return self.slots.take(piece for piece in self.waiting if self.done.issuperset(piece.parents))
+
+    def _submit(self, piece: Piece) -> None:
+        parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
+        reason, run = (piece.reasons[0], None) if piece.reused else ("", partial(self.slots.run, piece))
+        future = task_of(piece.stage).submit(piece.label, reason, run, wait_for=parents, return_state=False)
+        self.futures[piece] = future
+        self.at_work.add(piece)
+        future.add_done_callback(lambda _: self.finished.put(piece))
+
+    def _settle(self, piece: Piece) -> None:
+        self.at_work.remove(piece)
+        self.slots.release(piece)
+        future = self.futures[piece]
+        future.wait()  # takes the state over, which it does not before
+        state = future.state
+        if state.is_completed():
+            made = state.result()
+            self.outcome.made += made
+            self.outcome.reused += len(piece.artifacts) - made
+            self.done.add(piece)
+        elif state.is_cancelled():
+            self.outcome.left.append(piece)
+        else:
+            error = state.result(raise_on_failure=False)
+            why = error if isinstance(error, Exception) else StageError(state.message or state.name)
+            self.outcome.failed[piece] = why

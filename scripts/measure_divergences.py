@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sequences", type=int, default=16)
     sequences = parser.parse_args().sequences
-    recipe = load("table-3/unfrozen-sparse", "smoke").recipe
+    recipe = load("table-3/unfrozen-sparse", "smoke")
     assert recipe.extension
     assert recipe.corpus
     assert recipe.chunking

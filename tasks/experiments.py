@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import check_place, write_records
-from tokenweight.pipeline.manifest import keep_manifest, with_failures
-from tokenweight.planning.experiments import PlannedExperiment, plan_experiments
+from tokenweight.pipeline.experiment import Row
+from tokenweight.pipeline.manifest import (
+    ResolvedExperiment,
+    RowEntry,
+    StageEntry,
+    UnitEntry,
+    keep_manifest,
+    with_failures,
+)
+from tokenweight.pipeline.stage import Graph
+from tokenweight.planning.graph import Planner
+from tokenweight.planning.plan import shortened
 from tokenweight.recipes import Inputs
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import ALL
@@ -23,7 +36,7 @@ PACKED_EVERY_SECONDS = 60.0
 
 def plan_texts(
     texts: Sequence[str], scale: str, inputs: Inputs, store: Store, seeds: int | None = None
-) -> tuple[list[PlannedExperiment], list[str]]:
+) -> tuple[list[ResolvedExperiment], list[str]]:
     """Every experiment that the texts name, planned; and what is left out, a line each.
 
     Raises:
@@ -34,8 +47,58 @@ def plan_texts(
     return planned, [*left_out, *without_text]
 
 
+def plan_experiments(
+    found: Iterable[ResolvedExperiment], store: Store, skip_without_text: bool = False
+) -> tuple[list[ResolvedExperiment], list[str]]:
+    """Each planned; with `skip_without_text` (all of the paper) those are left out that lack a text of the user's own."""
+    planned, left_out = [], []
+    for one in (plan_experiment(resolved, store) for resolved in found):
+        if skip_without_text and one.manifest.experiment.own_text and one.graph.missing:
+            left_out.append(f"{one.name} is left out: missing {'; '.join(shortened(one.graph.missing))}")
+        else:
+            planned.append(one)
+    return planned, left_out
+
+
+def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExperiment:
+    """With the artifacts of all rows, each once, in graph and manifest. UserError for models and data that do not fit."""
+    manifest, experiment = resolved.manifest, resolved.manifest.experiment
+    measured = [name for name in BENCHMARKS if name in experiment.benchmarks]
+    graph = Planner(store).graph(resolved.each_recipe, measured)
+    labels, rows = {}, {row.key: row for row in experiment.rows}
+    for row in experiment.rows:
+        labels[resolved.recipes[row.key, 0].name] = ", ".join(
+            part for part in (row.group, row.label) if part not in ("", "-")
+        )
+    same = ([labels[recipe] for recipe in recipes if recipe in labels] for recipes in graph.runs.values())
+    notes = (f"The same run, made once: {' and '.join(names)}." for names in same if len(names) > 1)
+    entries = (_placed(one, rows[one.row], resolved.recipes[one.row, one.seed].name, graph) for one in manifest.rows)
+    changes = {"rows": tuple(entries), "divergences": (*manifest.divergences, *notes)}
+    return replace(resolved, graph=graph, manifest=manifest.model_copy(update=changes))
+
+
+def _placed(entry: RowEntry, row: Row, recipe: str, graph: Graph) -> RowEntry:
+    """With the artifacts behind it."""
+    units = [
+        UnitEntry(
+            unit=stage.unit.id,
+            benchmark=stage.unit.benchmark,
+            task=stage.unit.task,
+            length_tokens=stage.unit.length_tokens,
+            address=node.address,
+            fingerprint=node.fingerprint,
+            n_expected=stage.evaluation.ruler.samples if stage.unit.benchmark == "ruler" else None,
+        )
+        for node in graph.evaluations.get(recipe, ())
+        if isinstance(stage := node.stage, Evaluate) and row.unit in (None, stage.unit.id)
+    ]
+    node = graph.trained.get(recipe)
+    train = StageEntry(address=node.address, fingerprint=node.fingerprint) if node else None
+    return entry.model_copy(update={"units": tuple(units), "train": train})
+
+
 def write_tables(
-    planned: PlannedExperiment,
+    planned: ResolvedExperiment,
     store: Store,
     out: Path,
     figures: bool = True,

@@ -10,13 +10,14 @@ from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import BENCHMARKS, unreachable
 from tokenweight.pipeline import Store
-from tokenweight.planning.experiments import PlannedExperiment, plan_experiment
-from tokenweight.planning.plan import schedule, shortened
+from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.recipes.schema import Backend
 from tokenweight.reports.targets.find import find_experiments, models_experiment
+from tokenweight.tasks.experiments import plan_experiment
 
 
 def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
@@ -42,7 +43,7 @@ def chosen_lengths(text: str | None) -> tuple[int, ...]:
 
 def plan_models(
     names: Sequence[str], how: ModelOptions, inputs: Inputs, store: Store, benchmarks: str | None, lengths: str | None
-) -> tuple[PlannedExperiment, bool]:
+) -> tuple[ResolvedExperiment, bool]:
     """The evaluation of models by name, planned, and whether anything of it is to be made.
 
     Raises:
@@ -60,11 +61,11 @@ def plan_models(
     bases = {model.name: model.base for model in models.values()}
     (resolved,), _ = find_experiments([spec], how.scale, inputs, bases=bases)
     planned = plan_experiment(resolved, store)
-    stages = [entry.artifact.stage for entry in schedule(planned.graph, store) if entry.action != "reuse"]
+    stages = [artifact.stage for artifact in to_make(planned.graph, store)]
     if stages:
         check_backend(how.backend)
         asked = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
-        missing = [*shortened(planned.graph.missing), *unreachable(asked, resolved.loaded[0].recipe.evaluation)]
+        missing = [*shortened(planned.graph.missing), *unreachable(asked, resolved.each_recipe[0].evaluation)]
         if missing:
             raise UserError("missing: " + "; ".join(missing))
     return planned, bool(stages)

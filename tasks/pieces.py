@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from tokenweight.errors import StageError
 from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.pipeline import Build, Store
-from tokenweight.pipeline.stage import Artifact
-from tokenweight.pipeline.store import Note, locate, made
-from tokenweight.planning.graph import Graph
+from tokenweight.pipeline.stage import Artifact, Graph, Input
+from tokenweight.pipeline.store import Note, locate
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Backend, Execution, Precision
@@ -146,10 +145,27 @@ def make_piece(
         return _evaluate_units(artifacts, store, execution, progress, note, loaded)
     count = 0
     for done, artifact in enumerate(artifacts, start=1):
-        count += not made(artifact, store, execution, progress, note)
+        count += not make_artifact(artifact, store, execution, progress, note)
         if len(artifacts) > 1:
             progress(done, len(artifacts), "artifacts")
     return count
+
+
+def make_artifact(artifact: Artifact, store: Store, execution: Execution, progress: Progress, note: Note) -> bool:
+    """Make an artifact whose inputs are there, unless the store holds it; whether it was there.
+
+    UserError: a model of the hub is neither in the local cache nor to be had.
+    """
+
+    def build(work: Build) -> None:
+        inputs = {
+            role: Input(locate(one, store, small=role == "tokenizer"), one.fingerprint)
+            for role, one in artifact.inputs.items()
+        }
+        stage = artifact.stage.placed(artifact.sources)
+        work.facts.update(stage.run(inputs, work.directory, execution, progress))
+
+    return store.get_or_build(artifact.identity, build, note=note)[1]
 
 
 def _evaluate_units(

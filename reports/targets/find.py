@@ -9,17 +9,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.experiment import ResolvedExperiment
-from tokenweight.recipes import Inputs, check_settings, names
-from tokenweight.recipes.inputs import last_part
+from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment, RowEntry
+from tokenweight.recipes.inputs import Inputs, check_settings, last_part, without_places
 from tokenweight.recipes.options import MOST_SEEDS
-from tokenweight.recipes.recipe import assignments, parse
+from tokenweight.recipes.recipe import assignments, names, of_scale, parse
 from tokenweight.recipes.schema import Backend
 from tokenweight.reports.targets import ALL, TARGETS, get_target
-from tokenweight.reports.targets.members import RECIPE, Bases, short_names
-from tokenweight.reports.targets.resolve import resolve
+from tokenweight.reports.targets.labels import experiment_at, lengths_of, notes
+from tokenweight.reports.targets.members import RECIPE, Bases, load_members, members, short_names
 from tokenweight.reports.targets.schema import NAME, ExperimentSpec, read_experiment
 
+_NAMES_ROWS = ("scorer.kind", "weighting.postprocessing", "weighting.score")
 _SEEDS = re.compile(r"(.+):(\d+)")
 
 
@@ -41,12 +41,12 @@ def find_experiments(
     found: dict[str, ResolvedExperiment] = {}
     for text in texts:
         if isinstance(text, ExperimentSpec):
-            made: Iterable[ResolvedExperiment] = [resolve(text, scale, inputs, seeds, bases)]
+            made: Iterable[ResolvedExperiment] = [_resolve(text, scale, inputs, seeds, bases)]
         else:
             made = _found(text, scale, inputs, seeds, left_out)
         for resolved in made:
-            found.setdefault(resolved.experiment.name, resolved)
-    check_settings([loaded for resolved in found.values() for loaded in resolved.loaded], inputs)
+            found.setdefault(resolved.name, resolved)
+    check_settings([recipe for resolved in found.values() for recipe in resolved.each_recipe], inputs)
     return list(found.values()), left_out
 
 
@@ -67,13 +67,59 @@ def _found(
         if not 1 <= seeds <= MOST_SEEDS:
             raise UserError(f"{own.group()}: cannot have {seeds} seeds; write {text}:1 to {text}:{MOST_SEEDS}")
     if "@" in text:
-        yield resolve(_of_recipe(text), scale, inputs, seeds, command=text)
+        yield _resolve(_of_recipe(text), scale, inputs, seeds, command=text)
         return
     for name in targets_of(text):
         if text == ALL and get_target(name).compares_corpora and inputs.corpus:
             left_out.append(f"{name} is left out: it compares two corpora, and --corpus takes the place of both")
         else:
-            yield resolve(get_target(name), scale, inputs, seeds)
+            yield _resolve(get_target(name), scale, inputs, seeds)
+
+
+def _resolve(
+    spec: ExperimentSpec,
+    scale: str,
+    inputs: Inputs,
+    seeds: int | None = None,
+    bases: Bases | None = None,
+    command: str = "",
+) -> ResolvedExperiment:
+    """The experiment at a scale, each row with seeds 0 to `seeds` - 1 (None: as many as it says); --set is not judged here."""
+    if spec.compares_corpora and inputs.corpus:
+        raise UserError(
+            f"{spec.name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
+            "leave --corpus out"
+        )
+    if spec.name in TARGETS and (named := [key for key in inputs.assignments() if key in _NAMES_ROWS]):
+        raise UserError(
+            f"--set {named[0]}: the rows of {spec.name} are called by it; set it in an experiment of your own (docs/experiments.md)"
+        )
+    like, found = spec.scale_like(scale), members(spec)
+    recipes = load_members(spec, found, scale, inputs, seeds or spec.seeds, bases or {})
+    lengths = lengths_of(list(recipes.values()))
+    kind = "target" if spec.name in TARGETS else "own" if spec.recipes else "models"
+    about = [of_scale(like)["about"][kind]]
+    about += [f"Limited to {spec.limit} of each task's samples: not the whole protocol."] if spec.limit else []
+    about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
+    given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
+    given |= {f"set {key}": value for key, value in inputs.assignments().items()}
+    manifest = Manifest(
+        experiment=experiment_at(spec, found, lengths),
+        scale=scale,
+        lengths=lengths,
+        about=" ".join(about),
+        command=spec.command or f"tokenweight reproduce {command or spec.name} --scale {scale}",
+        inputs={name: last_part(value) for name, value in given.items()},
+        recipes={
+            m.recipe: tuple((key, without_places(value), origin) for key, value, origin in recipes[m.key, 0].settings())
+            for m in found
+        },
+        rows=tuple(
+            RowEntry(row=m.key, recipe=m.recipe, seed=seed) for seed in range(seeds or spec.seeds) for m in found
+        ),
+        divergences=notes(spec, found, {m.key: recipes[m.key, 0] for m in found}, scale, inputs),
+    )
+    return ResolvedExperiment(manifest, recipes)
 
 
 def _of_file(text: str, scale: str, inputs: Inputs, seeds: int | None) -> ResolvedExperiment:
@@ -83,7 +129,7 @@ def _of_file(text: str, scale: str, inputs: Inputs, seeds: int | None) -> Resolv
         raise UserError(f"{name}.yaml: name: {name} is a target's; choose another")
     command = f"{name}.yaml" if "\n" in text else shlex.quote(last_part(text))
     with file.placed():
-        return resolve(file.spec, scale, inputs, seeds, command=command)
+        return _resolve(file.spec, scale, inputs, seeds, command=command)
 
 
 def _of_recipe(text: str) -> ExperimentSpec:

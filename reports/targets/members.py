@@ -12,10 +12,9 @@ from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
-from tokenweight.recipes import Inputs, ResolvedRecipe, load_as, scaled, seeded
-from tokenweight.recipes.inputs import apply, longest_input
+from tokenweight.recipes.inputs import Inputs, apply, load_as, longest_input
+from tokenweight.recipes.recipe import Recipe, cite, parse, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
-from tokenweight.recipes.recipe import cite, parse, replace, shown
 from tokenweight.recipes.schema import HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
 
@@ -64,15 +63,15 @@ def members(spec: ExperimentSpec) -> list[Member]:
 
 def load_members(
     spec: ExperimentSpec, found: Iterable[Member], scale: str, inputs: Inputs, seeds: int, bases: Bases
-) -> dict[tuple[str, int], ResolvedRecipe]:
+) -> dict[tuple[str, int], Recipe]:
     """Their recipes, by key and seed; `bases`: models as they are that were looked at already, by row's base.
 
     Raises:
         UserError: a setting that a recipe does not have, or a value that does not fit.
     """
     made = {(m.key, seed): _load(spec, m, seed, scale, inputs, bases) for seed in range(seeds) for m in found}
-    if unknown := [key for key in spec.set if not any(key in loaded.known for loaded in made.values())]:
-        near = nearest(unknown[0], {key for loaded in made.values() for key in loaded.settings})
+    if unknown := [key for key in spec.set if not any(recipe.has_given(key) for recipe in made.values())]:
+        near = nearest(unknown[0], {key for recipe in made.values() for key in recipe.origins})
         raise UserError(f"set.{unknown[0]}: no such setting in any row{near}")
     return made
 
@@ -84,7 +83,7 @@ def short_names(fields: Iterable[str]) -> dict[str, str]:
     return {field: short if names.count(short) == 1 else field for field, short in wanted.items()}
 
 
-def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: Inputs, bases: Bases) -> ResolvedRecipe:
+def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: Inputs, bases: Bases) -> Recipe:
     row, like = member.row, spec.scale_like(scale)
     swept = {field: value for field, value in member.values.items() if field not in (RECIPE, SEED)}
     if twice := sorted(swept.keys() & inputs.assignments().keys()):
@@ -104,22 +103,22 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         if (chosen or seed) and "/seed-" in row.recipe:
             raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out where there are others")
         settings = scaled(seeded(row.recipe, chosen or seed), like)
-        loaded = load_as(seeded(member.recipe, seed), settings, like, inputs)
+        recipe = load_as(seeded(member.recipe, seed), settings, like, inputs)
     elif inputs.base:
-        loaded = _evaluated(spec, member, like, inputs, bases.get(inputs.base))
+        recipe = _evaluated(spec, member, like, inputs, bases.get(inputs.base))
     else:
         raise UserError(f"rows[{member.number}]: has neither a recipe nor a base; give one of them")
-    for field in (field for field in own if field not in loaded.known):
+    for field in (field for field in own if not recipe.has_given(field)):
         lists = f"`tokenweight show-config {row.recipe or 'table-3/uniform'} --scale {like}` lists them"
         other = f" in {row.recipe or 'an evaluation'}; {lists}"
         place = f"rows[{member.number}].{'over' if field in swept else 'set'}.{field}"
-        raise UserError(f"{place}: no such setting{nearest(field, loaded.settings) or other}")
-    return loaded
+        raise UserError(f"{place}: no such setting{nearest(field, recipe.origins) or other}")
+    return recipe
 
 
 def _evaluated(
     spec: ExperimentSpec, member: Member, scale: Scale, inputs: Inputs, base: LocalBase | HubBase | None
-) -> ResolvedRecipe:
+) -> Recipe:
     """The recipe `evaluate/<row>` of a row without one, that evaluates the inputs' base and does nothing else.
 
     The row's `context` takes the place of what the base's config.json says, `base` that of the model of that name.
@@ -137,7 +136,7 @@ def _evaluated(
         context = base.context_tokens
     else:
         model = Inputs(base=inputs.base, tokenizer=inputs.tokenizer, corpus=inputs.corpus)
-        settings, _ = apply(model, settings, scale)
+        settings = apply(model, settings, scale)
         context = member.row.context or _context_tokens(inputs.base or "", settings)
     usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in _LENGTHS.items()}
     read = min(context, max(*spec.lengths, *usual["ruler"], *usual["perplexity"]))
@@ -166,10 +165,10 @@ def _evaluated(
     if spec.backend != "hf":
         changes |= cite("--backend", {"evaluation.backend": spec.backend})
     inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
-    loaded = load_as(f"evaluate/{label}", replace(settings, changes), scale, inputs)
-    if unknown := sorted(set(inputs.assignments()) - loaded.known):
+    recipe = load_as(f"evaluate/{label}", replace(settings, changes), scale, inputs)
+    if unknown := sorted(key for key in inputs.assignments() if not recipe.has_given(key)):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
-    evaluation = loaded.recipe.evaluation
+    evaluation = recipe.evaluation
     if evaluation.backend != spec.backend:
         raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
     if "pmi" in benchmarks and read <= evaluation.pmi.short_tokens:
@@ -179,7 +178,7 @@ def _evaluated(
             f"{evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
             f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
         )
-    return loaded
+    return recipe
 
 
 def _context_tokens(name: str, settings: Cited) -> int:

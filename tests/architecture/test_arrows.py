@@ -178,7 +178,6 @@ def test_heavy_packages_stay_where_they_belong() -> None:
         "tokenweight.reports.figures.writing",
         "tokenweight.reports.audit",
         "tokenweight.reports.html.page",
-        "tokenweight.planning.experiments",
         "tokenweight.reports.targets.find",
         "tokenweight.webpage",
     ],

@@ -21,7 +21,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline import Store
-from tokenweight.planning.experiments import PlannedExperiment
+from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes.options import RunOptions
 from tokenweight.recipes.schema import Execution
@@ -49,7 +49,7 @@ def whole(place: Path) -> dict[str, Any]:
 
 
 def in_order(
-    *, wanted: list[PlannedExperiment], store: Store, execution: Execution, options: RunOptions,
+    *, wanted: list[ResolvedExperiment], store: Store, execution: Execution, options: RunOptions,
     written: dict[str, Any], **_: Any,
 ) -> None:  # fmt: skip
     for planned in wanted:
@@ -123,7 +123,7 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[set[str]] = []
 
-    def note(wanted: list[PlannedExperiment], store: Store, **given: Any) -> None:
+    def note(wanted: list[ResolvedExperiment], store: Store, **given: Any) -> None:
         entries = schedule(wanted[0].graph, store)
         planned.append({entry.artifact.stage.unit.benchmark for entry in entries if entry.action == "run"})
         given["written"][wanted[0].name] = write_tables(wanted[0], store, given["options"].out.resolve())
@@ -266,12 +266,12 @@ def test_hub_data_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) 
             raise ConnectionError("no network")
 
     monkeypatch.setattr(HfApi, "dataset_info", offline)
-    evaluation = load("table-3/uniform", "paper").recipe.evaluation
+    evaluation = load("table-3/uniform", "paper").evaluation
     lines = unreachable(("mmlu", "bbh", "perplexity"), evaluation)
     assert [line.partition(":")[0] for line in lines] == ["bbh", "perplexity"]
     assert "--bbh" in lines[0]
     assert "ConnectionError" in lines[0]
-    assert unreachable(("longbench", "perplexity"), load("table-3/uniform", "smoke").recipe.evaluation) == []
+    assert unreachable(("longbench", "perplexity"), load("table-3/uniform", "smoke").evaluation) == []
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from conftest import POOL
 from local_slurm import LocalSlurm, wait_for
 
 from tokenweight.pipeline import Store
-from tokenweight.planning.experiments import PlannedExperiment
+from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.recipes import Inputs
 from tokenweight.reports.targets.find import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts
@@ -31,7 +31,7 @@ SETTINGS = [
 RUN = "import json, sys; from tokenweight.flows.reproduce import reproduce; reproduce(**json.loads(sys.argv[1]))"
 
 
-def plan(store: Path) -> PlannedExperiment:
+def plan(store: Path) -> ResolvedExperiment:
     ((planned,), _) = plan_texts([EXPERIMENT], "smoke", Inputs(settings=tuple(SETTINGS)), Store(store))
     return planned
 
@@ -55,7 +55,7 @@ def statuses(directory: Path) -> list[str]:
 
 def test_twelve_members_one_fails_and_the_next_run_makes_it_alone(cluster, slurm: LocalSlurm, tmp_path) -> None:
     planned, store = plan(tmp_path / "store"), Store(tmp_path / "store")
-    assert len(planned.runs) == 12
+    assert len(planned.graph.runs) == 12
     failing = next(name for name in planned.graph.trained if "0.3" in name)
     obstacle = store.partial(planned.graph.trained[failing].identity)
     obstacle.parent.mkdir(parents=True)

@@ -39,7 +39,7 @@ def unit(task: str, distance: int | None = None) -> Unit:
 
 
 def test_units_are_all_measures_and_one_recall_for_each_distance() -> None:
-    evaluation = load("table-3/uniform", "smoke").recipe.evaluation
+    evaluation = load("table-3/uniform", "smoke").evaluation
     found = units("planted", evaluation, 4096)
     assert {u.task for u in found} == set(PLANTED_TASKS)
     assert [u.length_tokens for u in found if u.task == "recall"] == [1024, 2048, 3072, 4096]

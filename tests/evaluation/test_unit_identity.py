@@ -18,8 +18,8 @@ from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.stages import Evaluate, Prepare
 from tokenweight.pipeline import Store, read_record
-from tokenweight.pipeline.stage import Artifact
-from tokenweight.planning.graph import Graph, Planner
+from tokenweight.pipeline.stage import Artifact, Graph
+from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.schema import Execution, LocalBase
@@ -57,7 +57,7 @@ def planned(model: Path, data: Path, store: Store, monkeypatch: pytest.MonkeyPat
         bases = {"tiny": LocalBase(path=str(model), context_tokens=512)}
         spec = models_experiment({"tiny": "tiny"}, benchmarks, lengths_tokens=(512,), limit=2)
         ((resolved,), _) = find_experiments([spec], "smoke", inputs, bases=bases)
-        return Planner(store).graph(resolved.loaded, benchmarks)
+        return Planner(store).graph(resolved.each_recipe, benchmarks)
 
     return plan
 

@@ -15,7 +15,8 @@ from tokenweight.recipes.recipe import of_scale, read_yaml
 from tokenweight.recipes.schema import Execution
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import usual_columns
-from tokenweight.reports.targets.resolve import at_lengths, resolve
+from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets.labels import at_lengths
 from tokenweight.reports.targets.schema import Benchmark
 
 ROOT = Path(__file__).parents[2]
@@ -64,4 +65,4 @@ def test_the_package_carries_them() -> None:
 @pytest.mark.parametrize("setting", ["scorer.kind=frozen", "weighting.score=ppmi", "weighting.postprocessing=uniform"])
 def test_what_a_target_calls_its_rows_by_is_not_set(setting: str) -> None:
     with pytest.raises(UserError, match="the rows of table-3 are called by it"):
-        resolve(get_target("table-3"), "smoke", Inputs(settings=(setting,)))
+        find_experiments(["table-3"], "smoke", Inputs(settings=(setting,)))

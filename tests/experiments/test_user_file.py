@@ -8,10 +8,10 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.experiment import ResolvedExperiment
-from tokenweight.planning.experiments import plan_experiment
+from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.recipes import Inputs
 from tokenweight.reports.targets.find import find_experiments
+from tokenweight.tasks.experiments import plan_experiment
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.yaml"))
 PLAIN = """\
@@ -36,17 +36,17 @@ def found(text: str, scale: str = "smoke", **given: object) -> ResolvedExperimen
 
 def test_rows_scales_seeds_and_words_are_what_the_file_says() -> None:
     mine = found(PLAIN)
-    assert mine.experiment.baseline == "off uniform"
-    assert [(row.group, row.label) for row in mine.experiment.rows] == [("", "sparse"), ("off", "uniform")]
-    assert mine.experiment.benchmarks == {"mmlu"}
-    assert mine.seeds == [0, 1]
-    trained = {key: loaded.recipe.training for key, loaded in mine.recipes.items()}
+    assert mine.manifest.experiment.baseline == "off uniform"
+    assert [(row.group, row.label) for row in mine.manifest.experiment.rows] == [("", "sparse"), ("off", "uniform")]
+    assert mine.manifest.experiment.benchmarks == {"mmlu"}
+    assert mine.manifest.seeds == [0, 1]
+    trained = {key: recipe.training for key, recipe in mine.recipes.items()}
     assert {(t.steps, t.learning_rate) for t in trained.values() if t} == {(4, 1e-5)}
-    assert mine.recipes["sparse", 0].recipe.weighting.kappa == 0.3
-    assert [mine.recipes["sparse", seed].recipe.seed for seed in (0, 1)] == [0, 1]
-    assert found(PLAIN, "tiny").recipes["sparse", 0].recipe.training.steps == 1  # type: ignore[union-attr]
+    assert mine.recipes["sparse", 0].weighting.kappa == 0.3
+    assert [mine.recipes["sparse", seed].seed for seed in (0, 1)] == [0, 1]
+    assert found(PLAIN, "tiny").recipes["sparse", 0].training.steps == 1  # type: ignore[union-attr]
     given = found(PLAIN, inputs=Inputs(settings=("training.steps=7",)), seeds=1)
-    assert given.recipes["sparse", 0].recipe.training.steps == 7  # type: ignore[union-attr]
+    assert given.recipes["sparse", 0].training.steps == 7  # type: ignore[union-attr]
 
 
 def test_a_row_that_equals_a_recipe_is_that_recipe(tmp_path: Path) -> None:
@@ -60,12 +60,12 @@ def test_a_row_that_equals_a_recipe_is_that_recipe(tmp_path: Path) -> None:
 def test_over_makes_a_row_for_each_combination() -> None:
     text = "name: mine\nrows:\n  - recipe: table-3/frozen-sparse\n    over: {weighting.kappa: [0.2, 1.0], seed: [0, 1]}"
     mine = found(text)
-    assert [row.key for row in mine.experiment.rows] == [
+    assert [row.key for row in mine.manifest.experiment.rows] == [
         "kappa=0.2 seed=0", "kappa=0.2 seed=1", "kappa=1 seed=0", "kappa=1 seed=1",
     ]  # fmt: skip
-    assert mine.experiment.stub == ("κ", "seed")
-    assert mine.experiment.figure is not None
-    assert mine.experiment.benchmarks == {"ruler", "longbench", "mmlu"}
+    assert mine.manifest.experiment.stub == ("κ", "seed")
+    assert mine.manifest.experiment.figure is not None
+    assert mine.manifest.experiment.benchmarks == {"ruler", "longbench", "mmlu"}
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -82,7 +82,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / "here" / "texts" / f"{number}.txt").write_text("A text.")
     (tmp_path / "here" / "mine.yaml").write_text(PLAIN + "corpus: texts\n")
     monkeypatch.chdir(tmp_path)
-    recipe = found("here/mine.yaml").recipes["sparse", 0].recipe
+    recipe = found("here/mine.yaml").recipes["sparse", 0]
     assert recipe.corpus is not None
     assert recipe.corpus.path == str(tmp_path / "here" / "texts")  # type: ignore[union-attr]
 
@@ -118,9 +118,9 @@ def test_a_mistake_is_one_line_with_its_place(old: str, new: str, message: str, 
 
 
 def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
-    assert found("table-9:3").seeds == [0, 1, 2]
+    assert found("table-9:3").manifest.seeds == [0, 1, 2]
     one = found("table-3/uniform@ruler,pmi")
-    assert (one.experiment.benchmarks, one.experiment.name) == ({"ruler", "pmi"}, "table-3-uniform")
+    assert (one.manifest.experiment.benchmarks, one.name) == ({"ruler", "pmi"}, "table-3-uniform")
     for text, message in (
         ("table-9:0", "cannot have 0 seeds"),
         ("table-3/uniform@rulr", "are no benchmarks"),
@@ -132,4 +132,4 @@ def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
 
 def test_several_texts_are_several_experiments_once_each() -> None:
     resolved, _ = find_experiments(["table-9:2", "planted", "table-9"], "smoke")
-    assert [(one.experiment.name, len(one.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]
+    assert [(one.name, len(one.manifest.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]

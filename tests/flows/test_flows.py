@@ -12,7 +12,7 @@ from prefect.logging import disable_run_logger
 from tokenweight.errors import StageError, UserError
 from tokenweight.flows import reproduce as flows
 from tokenweight.flows.evaluate import evaluate
-from tokenweight.flows.run import Outcome
+from tokenweight.flows.reproduce import Outcome
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
 from tokenweight.planning.graph import STAGES

@@ -22,9 +22,10 @@ from prefect.runtime import flow_run
 from prefect.testing.utilities import prefect_test_harness
 
 from tokenweight.errors import StageError
-from tokenweight.flows.run import Outcome, run_graph
+from tokenweight.flows.reproduce import Outcome, run_graph
 from tokenweight.pipeline import Store
-from tokenweight.planning.graph import Graph, Planner
+from tokenweight.pipeline.stage import Graph
+from tokenweight.planning.graph import Planner
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks import slots

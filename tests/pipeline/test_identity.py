@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.stage import Artifact, LocalModel, Stage, replaced
-from tokenweight.planning.graph import STAGES, Graph, Planner
+from tokenweight.pipeline.stage import Artifact, Graph, LocalModel, Stage, replaced
+from tokenweight.planning.graph import STAGES, Planner
 from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.schema import Execution

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.store import made as make
 from tokenweight.pipeline.store import read_record
 from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for
+from tokenweight.tasks.pieces import make_artifact as make
 from tokenweight.tasks.pieces import make_piece
 
 CONFIG = {

@@ -9,8 +9,8 @@ from tokenweight.assets import shipped_config, smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.pipeline import Build, Store
-from tokenweight.pipeline.stage import Artifact
-from tokenweight.planning.graph import Graph, Planner
+from tokenweight.pipeline.stage import Artifact, Graph
+from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.recipe import Recipe

@@ -12,9 +12,9 @@ pytest.importorskip("prefect", reason="NOT CHECKED: prefect is missing (extra `f
 from tokenweight.commands import reproduce as command
 from tokenweight.errors import StageError, UserError
 from tokenweight.flows import reproduce as flows
-from tokenweight.flows.run import Outcome
+from tokenweight.flows.reproduce import Outcome
 from tokenweight.pipeline.manifest import read_manifest
-from tokenweight.planning.graph import Graph
+from tokenweight.pipeline.stage import Graph
 from tokenweight.reports import writing
 from tokenweight.reports.targets import find
 from tokenweight.tasks.pieces import Piece

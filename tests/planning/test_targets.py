@@ -7,7 +7,7 @@ import pytest
 from tokenweight.commands.plan import overview
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
-from tokenweight.planning.experiments import PlannedExperiment
+from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.graph import Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale
@@ -16,7 +16,7 @@ from tokenweight.reports.targets.find import find_experiments, targets_of
 from tokenweight.tasks.experiments import plan_texts
 
 
-def plan_target(name: str, scale: str, inputs: Inputs, store: Store) -> PlannedExperiment:
+def plan_target(name: str, scale: str, inputs: Inputs, store: Store) -> ResolvedExperiment:
     """One target."""
     ((planned,), _) = plan_texts([name], scale, inputs, store)
     return planned
@@ -35,7 +35,7 @@ def test_every_target_has_its_recipes() -> None:
 def test_each_recipe_is_trained_once_however_many_targets_need_it(scale: Scale, tmp_path: Path) -> None:
     loaded = load_all(names(), scale)
     planned = Planner(Store(tmp_path)).graph(loaded, ())
-    wanted = [each.recipe.name for each in loaded if each.recipe.training]
+    wanted = [each.name for each in loaded if each.training]
     trained = {node.identity.fingerprint for node in planned.trained.values()}
     assert list(planned.trained) == wanted
     assert len(trained) == len(wanted) == 38
@@ -114,9 +114,7 @@ def test_a_setting_of_several_targets_need_not_be_one_of_each(tmp_path: Path) ->
     store, kappa = Store(tmp_path / "store"), Inputs(settings=("weighting.kappa=0.3",))
     wanted, _ = plan_texts([ALL], "smoke", kappa, store)  # Table 1's models have no kappa
     table_9 = next(planned for planned in wanted if planned.name == "table-9")
-    given = {
-        one.recipe.name: one.recipe.weighting.kappa for one in table_9.resolved.loaded if "sparse" in one.recipe.name
-    }
+    given = {one.name: one.weighting.kappa for one in table_9.each_recipe if "sparse" in one.name}
     assert set(given.values()) == {0.3}
     with pytest.raises(UserError, match=r"--set weighting\.kappa: no such setting in"):
         plan_target("table-1", "smoke", kappa, store)
@@ -139,7 +137,7 @@ def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
 def test_tables_say_which_models_stand_for_the_papers() -> None:
     def said(name: str, scale: Scale) -> tuple[str, ...]:
         (resolved,), _ = find_experiments([name], scale)
-        return resolved.notes
+        return resolved.manifest.divergences
 
     for scale in ("smoke", "mini"):
         assert said("table-7", scale) == (

@@ -9,7 +9,7 @@ from tokenweight.recipes.schema import HubBase, HubCorpus, PretrainBase, Scale
 
 
 def recipe(name: str, scale: Scale = "paper") -> Recipe:
-    return load(name, scale).recipe
+    return load(name, scale)
 
 
 @pytest.mark.parametrize("scale", SCALES)

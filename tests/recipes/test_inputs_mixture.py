@@ -12,7 +12,7 @@ from tokenweight.planning.graph import Planner
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.schema import EchoCorpus, FilesCorpus, MixtureCorpus, NovelCorpus, PretrainBase
 
-BASE = load("table-3/uniform", "mini").recipe.base
+BASE = load("table-3/uniform", "mini").base
 assert isinstance(BASE, PretrainBase)
 PRETRAINING = BASE.corpus
 assert isinstance(PRETRAINING, MixtureCorpus)
@@ -29,7 +29,7 @@ def books(tmp_path: Path) -> Path:
 
 
 def test_the_users_books_stand_everywhere(books: Path) -> None:
-    recipe = load("table-5/sparse-1b", "mini", Inputs(corpus=str(books))).recipe
+    recipe = load("table-5/sparse-1b", "mini", Inputs(corpus=str(books)))
     mine = BOOKS.model_copy(update={"path": str(books)})
     assert recipe.corpus == recipe.evaluation.perplexity.corpus == mine
     assert recipe.scorer is not None
@@ -41,12 +41,12 @@ def test_the_users_books_stand_everywhere(books: Path) -> None:
 
 
 def test_base_pretrain_keeps_the_mixture_and_its_tokenizer(books: Path) -> None:
-    named = load("table-3/uniform", "mini", Inputs(corpus=str(books), base="pretrain")).recipe
-    assert named.base == load("table-3/uniform", "mini", Inputs(corpus=str(books))).recipe.base
+    named = load("table-3/uniform", "mini", Inputs(corpus=str(books), base="pretrain"))
+    assert named.base == load("table-3/uniform", "mini", Inputs(corpus=str(books))).base
 
 
 def test_the_synthetic_parts_share_no_seed_with_what_is_evaluated(books: Path) -> None:
-    evaluation = load("table-3/uniform", "mini", Inputs(corpus=str(books))).recipe.evaluation
+    evaluation = load("table-3/uniform", "mini", Inputs(corpus=str(books))).evaluation
     seeds = {part.corpus.seed for part in PRETRAINING.parts if isinstance(part.corpus, NovelCorpus | EchoCorpus)}
     assert evaluation.planted.corpus.seed not in seeds
     assert len(seeds) == 2
@@ -55,8 +55,8 @@ def test_the_synthetic_parts_share_no_seed_with_what_is_evaluated(books: Path) -
 def test_the_identity_of_a_mixture_is_its_contents_and_shares(books: Path, tmp_path: Path) -> None:
     inputs = Inputs(corpus=str(books))
     recipe = load("table-3/no-train-8k", "mini", inputs)
-    assert isinstance(recipe.recipe.base, PretrainBase)
-    corpus = recipe.recipe.base.corpus
+    assert isinstance(recipe.base, PretrainBase)
+    corpus = recipe.base.corpus
     assert isinstance(corpus, MixtureCorpus)
 
     def fingerprint(path: Path, shares: tuple[float, ...]) -> str:
@@ -71,7 +71,7 @@ def test_the_identity_of_a_mixture_is_its_contents_and_shares(books: Path, tmp_p
             )
             for part, share in zip(corpus.parts, shares, strict=True)
         )
-        base = recipe.recipe.base.model_copy(update={"corpus": MixtureCorpus(parts=parts)})
+        base = recipe.base.model_copy(update={"corpus": MixtureCorpus(parts=parts)})
         checkpoint, _ = Planner(Store(tmp_path / "store"))._base(base)
         return checkpoint.fingerprint
 

@@ -4,7 +4,6 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
-from tokenweight.recipes.recipe import resolved
 from tokenweight.recipes.schema import FilesCorpus, LocalBase, PretrainBase, Scale
 
 GOLDEN = Path(__file__).parent / "golden-keys.txt"
@@ -25,22 +24,22 @@ def test_table_3_has_the_papers_eight_rows() -> None:
 
 
 def test_table_4_is_frozen_sparse_with_another_score() -> None:
-    main = load("table-3/frozen-sparse", "smoke").recipe
+    main = load("table-3/frozen-sparse", "smoke")
     for score in ("ppmi", "npmi", "sppmi", "snpmi"):
-        other = load(f"table-4/{score}", "smoke").recipe
+        other = load(f"table-4/{score}", "smoke")
         assert other.weighting == main.weighting.model_copy(update={"score": score})
         assert other.model_copy(update={"name": main.name, "weighting": main.weighting}) == main
 
 
 def test_a_seed_changes_training_data_and_ties_and_nothing_else() -> None:
     recipe, other = load_all(["table-3/unfrozen-sparse", "table-3/unfrozen-sparse/seed-2"], "smoke")
-    assert other.recipe.seed == 2
-    assert other.recipe.chunking
-    assert other.recipe.chunking.seed == 2
-    assert recipe.recipe.chunking
-    same = {"name": recipe.recipe.name, "seed": 0, "chunking": recipe.recipe.chunking}
-    assert other.recipe.model_copy(update=same) == recipe.recipe
-    assert load("table-3/no-train-32k/seed-1", "smoke").recipe.seed == 0
+    assert other.seed == 2
+    assert other.chunking
+    assert other.chunking.seed == 2
+    assert recipe.chunking
+    same = {"name": recipe.name, "seed": 0, "chunking": recipe.chunking}
+    assert other.model_copy(update=same) == recipe
+    assert load("table-3/no-train-32k/seed-1", "smoke").seed == 0
     for name in ("table-3/uniform/seed-x", "table-3/nothing/seed-1"):
         with pytest.raises(UserError, match="unknown; choose one of"):
             load(name, "smoke")
@@ -48,11 +47,11 @@ def test_a_seed_changes_training_data_and_ties_and_nothing_else() -> None:
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_recipe_exists_at_every_scale(scale: Scale) -> None:
-    assert [loaded.recipe.scale for loaded in load_all(names(), scale)] == [scale] * 42
+    assert [recipe.scale for recipe in load_all(names(), scale)] == [scale] * 42
 
 
 def test_the_papers_constants() -> None:
-    recipe = load("table-3/frozen-sparse", "paper").recipe
+    recipe = load("table-3/frozen-sparse", "paper")
     assert recipe.training
     assert recipe.scorer
     assert recipe.extension
@@ -65,14 +64,14 @@ def test_the_papers_constants() -> None:
     assert (recipe.extension.rope_theta, recipe.extension.long_tokens) == (15.3e6, 32768)
     assert (recipe.scorer.short_tokens, recipe.scorer.stride_tokens) == (8192, 6144)
     assert (recipe.weighting.postprocessing, recipe.weighting.kappa) == ("sparse", 0.4)
-    assert load("table-3/unfrozen-sparse", "paper").recipe.weighting.kappa == 0.2
-    assert load("table-3/frozen-dense", "paper").recipe.weighting.lambda_ == 0.75
-    assert load("table-3/no-train-8k", "paper").recipe.context_tokens == 8192
-    assert load("table-3/no-train-32k", "paper").recipe.training is None
+    assert load("table-3/unfrozen-sparse", "paper").weighting.kappa == 0.2
+    assert load("table-3/frozen-dense", "paper").weighting.lambda_ == 0.75
+    assert load("table-3/no-train-8k", "paper").context_tokens == 8192
+    assert load("table-3/no-train-32k", "paper").training is None
 
 
 def test_smoke_is_an_eighth_of_the_paper() -> None:
-    smoke, paper = (load("table-3/unfrozen-dense", scale).recipe for scale in ("smoke", "paper"))
+    smoke, paper = (load("table-3/unfrozen-dense", scale) for scale in ("smoke", "paper"))
     assert smoke.scorer
     assert paper.scorer
     assert smoke.context_tokens * 8 == paper.context_tokens
@@ -82,7 +81,7 @@ def test_smoke_is_an_eighth_of_the_paper() -> None:
 
 
 def test_recipes_of_one_table_differ_only_where_they_should() -> None:
-    uniform, lcde = (load(f"table-3/{row}", "paper").recipe for row in ("uniform", "lcde"))
+    uniform, lcde = (load(f"table-3/{row}", "paper") for row in ("uniform", "lcde"))
     assert uniform.training == lcde.training
     assert uniform.corpus != lcde.corpus
     assert uniform.evaluation == lcde.evaluation
@@ -90,18 +89,16 @@ def test_recipes_of_one_table_differ_only_where_they_should() -> None:
 
 def test_every_value_has_an_origin() -> None:
     loaded = load("table-3/frozen-sparse", "paper")
-    origins = {key: origin for key, _, origin in resolved(loaded.recipe, loaded.settings)}
+    origins = {key: origin for key, _, origin in loaded.settings()}
     assert origins["training.steps"] == "Appendix B: 240 steps"
     assert origins["chunking.seed"] == "default of the schema"
     overridden = load("table-3/frozen-sparse", "paper", Inputs(settings=("training.steps=3",)))
-    assert {key: origin for key, _, origin in resolved(overridden.recipe, overridden.settings)}[
-        "training.steps"
-    ] == "given by you"
+    assert {key: origin for key, _, origin in overridden.settings()}["training.steps"] == "given by you"
 
 
 def test_configuration_keys_are_stable() -> None:
     loaded = load("table-3/frozen-sparse", "smoke")
-    assert "\n".join(key for key, _, _ in resolved(loaded.recipe, loaded.settings)) + "\n" == GOLDEN.read_text()
+    assert "\n".join(key for key, _, _ in loaded.settings()) + "\n" == GOLDEN.read_text()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +136,7 @@ def test_unknown_names_list_the_known_ones() -> None:
 
 
 def test_changed_steps_change_what_is_chunked() -> None:
-    recipe = load("table-3/uniform", "smoke", Inputs(settings=("training.steps=5",))).recipe
+    recipe = load("table-3/uniform", "smoke", Inputs(settings=("training.steps=5",)))
     assert recipe.chunking
     assert recipe.chunking.sequences == 10
 
@@ -147,18 +144,18 @@ def test_changed_steps_change_what_is_chunked() -> None:
 def test_a_users_own_inputs_take_the_recipes_place(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     given = Inputs(corpus=str(tmp_path), base=str(tmp_path), mmlu=str(tmp_path))
-    recipe = load("table-3/uniform", "smoke", given).recipe
+    recipe = load("table-3/uniform", "smoke", given)
     assert isinstance(recipe.corpus, FilesCorpus)
     assert isinstance(recipe.base, LocalBase)
     assert recipe.evaluation.perplexity.corpus == recipe.corpus
     assert recipe.evaluation.mmlu.data == str(tmp_path)
-    assert load("table-3/no-train-8k", "smoke", given).recipe.corpus is None
+    assert load("table-3/no-train-8k", "smoke", given).corpus is None
 
 
 def test_a_base_can_be_trained_by_the_pipeline(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     given = Inputs(corpus=str(tmp_path), base="pretrain", tokenizer=str(tmp_path))
-    base = load("table-3/uniform", "smoke", given).recipe.base
+    base = load("table-3/uniform", "smoke", given).base
     assert isinstance(base, PretrainBase)
     assert base.tokenizer == str(tmp_path)
     assert isinstance(base.corpus, FilesCorpus)
@@ -182,10 +179,10 @@ def test_missing_inputs_are_named(given: Inputs, message: str, tmp_path: Path, m
 
 def test_parity_is_the_papers_unless_asked_for() -> None:
     for name in names():
-        assert load(name, "paper").recipe.parity == "paper"
+        assert load(name, "paper").parity == "paper"
     loaded = load("table-3/uniform", "smoke", Inputs(settings=("parity=authors",)))
-    assert loaded.recipe.parity == "authors"
-    shown = {key: (value, origin) for key, value, origin in resolved(loaded.recipe, loaded.settings)}
+    assert loaded.parity == "authors"
+    shown = {key: (value, origin) for key, value, origin in loaded.settings()}
     assert shown["parity"] == ("authors", "given by you")
-    paper = load("table-3/uniform", "smoke").recipe
-    assert loaded.recipe.model_copy(update={"parity": "paper"}) == paper
+    paper = load("table-3/uniform", "smoke")
+    assert loaded.model_copy(update={"parity": "paper"}) == paper

@@ -16,7 +16,7 @@ from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.labels import at_lengths
 
 LENGTHS = (1024, 2048, 3072, 4096)
 RULER_TASKS = tuple(f"task_{i:02d}" for i in range(13))

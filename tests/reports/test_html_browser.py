@@ -10,7 +10,6 @@ from reports_browser import BROWSER, Page
 from reports_fake_store import RULER_TASKS, FakeStore
 
 from tokenweight.recipes import load
-from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html.data import Section
 from tokenweight.reports.html.page import render
@@ -42,9 +41,9 @@ def report(store: FakeStore) -> Report:
 def file(store: FakeStore, report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     loaded = load("table-3/uniform", "smoke")
     recipes = {
-        loaded.recipe.name: (
+        loaded.name: (
             "tokenweight show-config table-3/uniform",
-            list(resolved(loaded.recipe, loaded.settings)),
+            list(loaded.settings()),
         )
     }
     section = Section(report, "tokenweight reproduce table-3 --scale smoke", recipes)

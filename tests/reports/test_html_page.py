@@ -15,7 +15,6 @@ from reports_fake_store import RULER_TASKS, FakeStore, seal
 
 from tokenweight.errors import UserError
 from tokenweight.recipes import load
-from tokenweight.recipes.recipe import resolved
 from tokenweight.reports.build import build_report
 from tokenweight.reports.html import behind
 from tokenweight.reports.html.data import Section
@@ -76,9 +75,9 @@ def full_report(two_rows: FakeStore) -> Report:
 
 @pytest.fixture(scope="module")
 def full_page(full_report: Report, two_rows: FakeStore) -> str:
-    loaded = load("table-3/uniform", "smoke")
-    settings = list(resolved(loaded.recipe, loaded.settings))
-    recipes = {loaded.recipe.name: ("tokenweight show-config table-3/uniform --scale smoke", settings)}
+    recipe = load("table-3/uniform", "smoke")
+    settings = list(recipe.settings())
+    recipes = {recipe.name: ("tokenweight show-config table-3/uniform --scale smoke", settings)}
     return render([Section(full_report, COMMAND, recipes)], two_rows.root)
 
 
@@ -171,7 +170,8 @@ def test_a_recipe_shows_its_settings_with_their_origin(full_page: str) -> None:
     recipe = data["recipes"]["table-3/uniform"]
     settings = {data["settings"][number][0]: data["settings"][number][1:] for number in recipe["settings"]}
     loaded = load("table-3/uniform", "smoke")
-    assert settings["training.steps"] == [loaded.recipe.training.steps, loaded.settings["training.steps"].origin]
+    assert loaded.training
+    assert settings["training.steps"] == [loaded.training.steps, loaded.origins["training.steps"]]
     assert recipe["command"].startswith("tokenweight show-config table-3/uniform")
     assert data["commands"] == [COMMAND]
 

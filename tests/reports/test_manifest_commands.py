@@ -6,10 +6,10 @@ from reports_fake_store import FakeStore, manifest_of
 
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import RowEntry
-from tokenweight.planning.experiments import plan_experiment
 from tokenweight.recipes import Inputs
 from tokenweight.reports.html.page import show_config_command
 from tokenweight.reports.targets.find import find_experiments
+from tokenweight.tasks.experiments import plan_experiment
 
 
 def test_commands_are_typed_as_they_were_given(store: FakeStore) -> None:

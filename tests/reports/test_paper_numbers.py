@@ -14,7 +14,7 @@ from tokenweight.reports.display import emphasise
 from tokenweight.reports.paper.numbers import paper_number, paper_table, paper_tables, parse
 from tokenweight.reports.statistics import pearson, spearman
 from tokenweight.reports.targets import TARGETS, get_target
-from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.labels import at_lengths
 
 BY_COLUMN = json.loads(Path(__file__).with_name("paper_by_column.json").read_text(encoding="utf-8"))
 HALF_PRINTED = 0.005  # a number printed with two decimals is known to this

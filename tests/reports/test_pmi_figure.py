@@ -33,7 +33,7 @@ from tokenweight.reports.pmi import (
     statistic,
 )
 from tokenweight.reports.samples import read_unit, units_of
-from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.labels import at_lengths
 
 TARGET = at_lengths("figure-3", AT)
 CHUNK_TOKENS, FIRST = 4000, 1000

@@ -20,7 +20,7 @@ from tokenweight.reports.display import finding_texts
 from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_seeds
 from tokenweight.reports.model import FindingResult, Report
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.resolve import at_lengths
+from tokenweight.reports.targets.labels import at_lengths
 
 TARGET = get_target("planted")
 DISTANCES = (1024, 2048)

@@ -218,7 +218,7 @@ def test_weights_that_were_put_back_are_whole_again(store: Store) -> None:
 
 
 def test_a_plan_says_that_the_weights_are_gone(store: Store) -> None:
-    from tokenweight.planning.graph import Graph
+    from tokenweight.pipeline.stage import Graph
     from tokenweight.planning.plan import schedule
 
     @dataclass(eq=False)

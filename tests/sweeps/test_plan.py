@@ -9,12 +9,13 @@ import pytest
 from tokenweight.commands.reproduce import MEASURES
 from tokenweight.errors import UserError
 from tokenweight.pipeline import Build, Store
-from tokenweight.planning.experiments import SHARED, PlannedExperiment, plan_experiment
+from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.planning.plan import SHARED, graph_of, shared_to_make, to_make
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.recipe import Recipe, chosen_names
 from tokenweight.reports.targets.find import find_experiments, sweep_experiment
 from tokenweight.reports.targets.schema import SWEPT_ON
-from tokenweight.tasks.experiments import plan_texts
+from tokenweight.tasks.experiments import plan_experiment, plan_texts
 
 SPARSE = "table-3/frozen-sparse"
 NOTHING = Inputs()
@@ -30,22 +31,22 @@ def swept(
     """The recipes of a sweep's rows, by the rows' keys."""
     sweep = sweep_experiment(recipes, over, explicit, ("perplexity",), name)
     ((resolved,), _) = find_experiments([sweep], "smoke", inputs)
-    return {row: loaded.recipe for (row, _), loaded in resolved.recipes.items()}
+    return {row: recipe for (row, _), recipe in resolved.recipes.items()}
 
 
-def planned(root: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> PlannedExperiment:
+def planned(root: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> ResolvedExperiment:
     user = sweep_experiment(recipes, over, (), ("perplexity",), None)
     ((resolved,), _) = find_experiments([user], "smoke")
     return plan_experiment(resolved, Store(root))
 
 
-def put(store: Store, plan: PlannedExperiment, label: str) -> None:
+def put(store: Store, plan: ResolvedExperiment, label: str) -> None:
     """All that a member needs, in the store."""
 
     def build(work: Build) -> None:
         (work.directory / "made").write_text("x")
 
-    for node in plan.graph_of(label, store).artifacts:
+    for node in graph_of(plan.graph, label, store).artifacts:
         store.get_or_build(node.identity, build)
 
 
@@ -132,9 +133,9 @@ def test_measures_are_named_in_one_order() -> None:
 
 def test_members_that_are_the_same_run_are_made_once(tmp_path: Path) -> None:
     plan = planned(tmp_path, "weighting.kappa=0.4,1", recipes=(SPARSE, "table-3/unfrozen-sparse"))
-    alike = [recipes for recipes in plan.runs.values() if len(recipes) > 1]
+    alike = [recipes for recipes in plan.graph.runs.values() if len(recipes) > 1]
     assert alike == [[f"{SPARSE} kappa=1", "table-3/unfrozen-sparse kappa=1"]]  # uniform weights: no scorer
-    assert len(plan.runs) == 3
+    assert len(plan.graph.runs) == 3
     assert len({node.identity.fingerprint for node in plan.graph.trained.values()}) == 3
 
 
@@ -149,23 +150,23 @@ def test_a_member_is_the_recipe_of_a_target_that_it_equals(tmp_path: Path) -> No
 
 def test_shared_stages_are_there_once_and_made_first(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), planned(tmp_path, "weighting.kappa=0.2,0.4,0.6")
-    shared = plan.shared_to_make(store)
+    shared = shared_to_make(plan.graph, store)
     assert [node.stage.name for node in shared] == ["chunk", "score", "extend"]
     assert [node.stage.name for node in plan.graph.artifacts if node.stage.name in ("chunk", "score", "extend")] == [
         "chunk", "score", "extend",
     ]  # fmt: skip
     put(store, plan, f"{SPARSE} kappa=0.2")
-    assert plan.shared_to_make(store) == []
-    assert plan.graph_of(SHARED, store).evaluations == {SHARED: []}
-    with pytest.raises(UserError, match=r"run 'kappa=0\.3': is none of sweep-"):
-        plan.graph_of("kappa=0.3", store)
+    assert shared_to_make(plan.graph, store) == []
+    assert graph_of(plan.graph, SHARED, store).evaluations == {SHARED: []}
+    with pytest.raises(UserError, match=r"run 'kappa=0\.3': is none of the experiment's"):
+        graph_of(plan.graph, "kappa=0.3", store)
 
 
 def test_a_rerun_touches_only_what_is_missing(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), planned(tmp_path, "weighting.kappa=0.2,0.4,0.6")
     for label in (f"{SPARSE} kappa=0.2", f"{SPARSE} kappa=0.6"):
         put(store, plan, label)
-    assert [label for label in plan.runs if plan.to_make(label, store)] == [f"{SPARSE} kappa=0.4"]
-    lacking = plan.to_make(f"{SPARSE} kappa=0.4", store)
-    assert {step.artifact.stage.name for step in lacking} == {"train", "evaluate"}
-    assert {tuple(plan.graph.wanted_by(step.artifact)) for step in lacking} == {(f"{SPARSE} kappa=0.4",)}
+    assert [label for label in plan.graph.runs if to_make(plan.graph.part([label]), store)] == [f"{SPARSE} kappa=0.4"]
+    lacking = to_make(plan.graph.part([f"{SPARSE} kappa=0.4"]), store)
+    assert {artifact.stage.name for artifact in lacking} == {"train", "evaluate"}
+    assert {tuple(plan.graph.wanted_by(artifact)) for artifact in lacking} == {(f"{SPARSE} kappa=0.4",)}

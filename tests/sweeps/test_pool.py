@@ -20,7 +20,7 @@ from tokenweight.errors import UserError
 from tokenweight.flows import pool as pools
 from tokenweight.flows import reproduce as flows
 from tokenweight.pipeline import Store
-from tokenweight.planning.experiments import SHARED
+from tokenweight.planning.plan import SHARED
 from tokenweight.reports.targets.find import find_experiments
 
 ROOT = Path(__file__).parents[2]
@@ -83,14 +83,11 @@ class Plan:
     name = "s"
 
     def __init__(self, shared: list[str], lacking: list[str]) -> None:
-        self.runs: list[str] = []
+        self.graph = SimpleNamespace(part=lambda runs: runs[0])
         self.shared, self.lacking = shared, lacking
 
-    def shared_to_make(self, _store: Store) -> list[str]:
-        return self.shared
-
-    def to_make(self, label: str, _store: Store) -> list[SimpleNamespace]:
-        return [SimpleNamespace(artifact=self.shared[0] if label in self.lacking else "own")]
+    def to_make(self, label: str, _store: Store) -> list[str]:
+        return [self.shared[0] if label in self.lacking else "own"]
 
 
 Run = Callable[..., dict[str, str]]
@@ -100,7 +97,9 @@ Run = Callable[..., dict[str, str]]
 def in_pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     def run(server: Server, labels: list[str], plan: Plan | None = None, pool: str = "slurm", at_once: int = 2) -> Any:
         plan = plan or Plan([], [])
-        plan.runs = labels
+        plan.graph.runs = {label: [label] for label in labels}
+        monkeypatch.setattr(pools, "to_make", plan.to_make)
+        monkeypatch.setattr(pools, "shared_to_make", lambda *_: plan.shared)
         monkeypatch.setattr(pools, "get_client", lambda **_: server)
         monkeypatch.setattr(pools, "_submit", server.submit)
         monkeypatch.setattr(pools, "POLL_SECONDS", 0)
@@ -184,7 +183,7 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_several_experiments_share_a_pool_by_their_names() -> None:
-    wanted = [SimpleNamespace(name=name, resolved=SimpleNamespace(seeds=[0, 1, 2])) for name in ("table-3", "own")]
+    wanted = [SimpleNamespace(name=name, manifest=SimpleNamespace(seeds=[0, 1, 2])) for name in ("table-3", "own")]
     pool = pools.Pool("slurm", 4, {"experiment": "table-3:3 own.yaml", "scale": "smoke"})
     assert pool.for_one(wanted[1], wanted[1:]) is pool  # type: ignore[arg-type]
     assert pool.for_one(wanted[0], wanted).parameters == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}  # type: ignore[arg-type]
@@ -200,7 +199,7 @@ def test_the_deployments_of_sweeps_are_experiments() -> None:
     own = ours.pop("one-model")
     for name, entry in ours.items():
         (resolved,), _ = find_experiments([entry["parameters"]["experiment"]], "smoke")
-        assert resolved.experiment.name == name
+        assert resolved.name == name
         assert len(resolved.recipes) > 1
         assert own["work_pool"]["name"] != entry["work_pool"]["name"]
 

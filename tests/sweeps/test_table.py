@@ -13,14 +13,14 @@ import pytest
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.experiment import Experiment, Figure, Lengths, Row
 from tokenweight.pipeline.manifest import Manifest, with_failures
-from tokenweight.planning.experiments import failures, plan_experiment
 from tokenweight.reports.figures.panels import draw_sweep
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 from tokenweight.reports.targets.find import find_experiments, sweep_experiment
+from tokenweight.reports.targets.labels import labels_of
 from tokenweight.reports.targets.members import members
-from tokenweight.reports.targets.resolve import labels_of
 from tokenweight.reports.writing import write_results
+from tokenweight.tasks.experiments import plan_experiment
 
 SPARSE = "table-3/frozen-sparse"
 
@@ -32,7 +32,7 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     )
     ((resolved,), _) = find_experiments([user], "smoke")
     plan = plan_experiment(resolved, store)
-    failed = failures(plan, {f"{SPARSE} kappa=0.4": "its disk is full"})
+    failed = {f"{SPARSE} kappa=0.4": "its disk is full"}
     report, files = write_results(with_failures(plan.manifest, failed), store.root, tmp_path / "out", figures=False)
     assert sorted(files) == ["csv", "json", "macros", "manifest", "md", "tex"]
     assert files["tex"].name == "kappas.tex"

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.stages import Chunk
-from tokenweight.pipeline.stage import Artifact, LocalTokenizer
-from tokenweight.planning.graph import Graph
+from tokenweight.pipeline.stage import Artifact, Graph, LocalTokenizer
 from tokenweight.recipes.schema import Chunking, FilesCorpus
 
 

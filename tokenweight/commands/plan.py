@@ -23,7 +23,6 @@ from tokenweight.recipes import load, load_all, names
 from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE, Choices, Seeds
-from tokenweight.recipes.recipe import resolved
 from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.find import targets_of
@@ -77,8 +76,7 @@ def show_config(
     as_json: bool = False,
 ) -> None:
     """A recipe with the origin of each value."""
-    loaded = load(recipe, scale, inputs)
-    rows = list(resolved(loaded.recipe, loaded.settings))
+    rows = list(load(recipe, scale, inputs).settings())
     if as_json:
         print_json({key: {"value": value, "origin": origin} for key, value, origin in rows})
         return
@@ -114,7 +112,7 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     """
     trained = Planner(store).graph(load_all(names(), scale), ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "complete"}
-    at_paper, execution = {each.recipe.name: each for each in load_all(names(), "paper")}, default_execution("paper")
+    at_paper, execution = {each.name: each for each in load_all(names(), "paper")}, default_execution("paper")
     every = {name: get_target(name) for name in TARGETS}
     shown = [
         (name, one.paper_place or "not in the paper", one.title.partition(" (")[0], one.recipes, one.seeds)

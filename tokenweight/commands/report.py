@@ -77,8 +77,8 @@ def _manifests(
     A manifest is a file, or the store's own where the user says nothing that could change it (it needs no data, and is
     what was run), or a plan's. Raises UserError for what is no experiment.
     """
-    from tokenweight.planning.experiments import plan_experiments
     from tokenweight.reports.targets.find import find_experiments, targets_of
+    from tokenweight.tasks.experiments import plan_experiments
 
     found: list[Manifest] = []
     left_out: list[str] = []

@@ -21,7 +21,7 @@ from tokenweight.recipes.schema import AtLeastOne
 if TYPE_CHECKING:
     from tokenweight.flows.pool import Pool
     from tokenweight.pipeline import Store
-    from tokenweight.planning.experiments import PlannedExperiment
+    from tokenweight.pipeline.manifest import ResolvedExperiment
     from tokenweight.recipes.schema import Execution
     from tokenweight.tasks.experiments import Written
 
@@ -122,7 +122,7 @@ def results_directory(out: Path) -> Path:
 
 
 def make_and_show(
-    wanted: Sequence[PlannedExperiment],
+    wanted: Sequence[ResolvedExperiment],
     store: Store,
     options: RunOptions,
     execution: Callable[[], Execution],
@@ -142,7 +142,7 @@ def make_and_show(
     if all(entry.action == "reuse" for plan in plans for entry in plan):
         count, names = len({entry.artifact for plan in plans for entry in plan}), ", ".join(one.name for one in wanted)
         say = note if as_json else print
-        say(f"All {count} artifacts of {names} ({wanted[0].resolved.scale}) are in the store: nothing to run.")
+        say(f"All {count} artifacts of {names} ({wanted[0].manifest.scale}) are in the store: nothing to run.")
         with packed_as_it_goes(store.root, options.records):
             for planned in wanted:
                 show(*write_tables(planned, store, out, options.figures), as_json=as_json)

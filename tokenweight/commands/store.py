@@ -19,7 +19,7 @@ from tokenweight.pipeline.inventory import Entry, garbage, inventory, remove, un
 from tokenweight.pipeline.inventory import weights as weights_of
 from tokenweight.pipeline.locks import exclusive_lock
 from tokenweight.pipeline.store import Kind, existing_store
-from tokenweight.planning.plan import schedule
+from tokenweight.planning.plan import to_make
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE
 from tokenweight.tasks.experiments import plan_texts
@@ -177,7 +177,7 @@ def _needs(
             row = found.setdefault(artifact.fingerprint, {"targets": [], "recipes": []})
             row["targets"].append(planned.name)
             row["recipes"] += [name for name in planned.graph.wanted_by(artifact) if name not in row["recipes"]]
-        made = (entry.artifact for entry in schedule(planned.graph, place) if entry.action != "reuse")
+        made = to_make(planned.graph, place)
         soon.update(parent.fingerprint for artifact in made for parent in artifact.parents)
     return found, soon
 

@@ -6,14 +6,12 @@ scale's lengths: nothing here calls anything.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tokenweight.pipeline.measures import Difference, Measure
-from tokenweight.recipes import Inputs, ResolvedRecipe
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.options import MOST_SEEDS
 
@@ -152,27 +150,3 @@ class Experiment(Described[Row, Column]):
         """The benchmarks that the columns are measured on."""
         read = (getattr(column.measure, "benchmark", None) for column in self.columns)
         return frozenset(benchmark for benchmark in read if benchmark)
-
-
-@dataclasses.dataclass(frozen=True)
-class ResolvedExperiment:
-    """What a plan and a report are made from."""
-
-    experiment: Experiment
-    scale: str
-    recipes: dict[tuple[str, int], ResolvedRecipe]  # by row and seed
-    inputs: Inputs
-    lengths: Lengths
-    about: str  # what the scale's numbers are
-    command: str  # that makes it
-    notes: tuple[str, ...] = ()  # where this run departs from the paper
-
-    @property
-    def seeds(self) -> list[int]:
-        """Ascending."""
-        return sorted({seed for _, seed in self.recipes})
-
-    @property
-    def loaded(self) -> list[ResolvedRecipe]:
-        """Each recipe once, in the order of seeds and rows."""
-        return list({loaded.recipe.name: loaded for loaded in self.recipes.values()}.values())

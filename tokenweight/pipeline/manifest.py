@@ -1,4 +1,4 @@
-"""The manifest: a resolved experiment, and which artifact is behind each row, seed and benchmark.
+"""The manifest: an experiment at a scale, and which artifact is behind each row, seed and benchmark.
 
 With the records it is all that a report needs. It lies at `<store>/manifests/<experiment>-<scale>.json`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,10 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 from tokenweight.errors import UserError
 from tokenweight.files import write_files
 from tokenweight.pipeline.experiment import Experiment, Lengths
-from tokenweight.recipes import seeded
+from tokenweight.pipeline.stage import Graph
 from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.recipe import Recipe, seeded
+from tokenweight.recipes.schema import Scale
 
 FOLDER = "manifests"
 Run = tuple[str, int]  # row and seed
@@ -47,7 +50,7 @@ class RowEntry(Frozen):
     row: str
     recipe: str
     seed: int = 0
-    units: tuple[UnitEntry, ...]
+    units: tuple[UnitEntry, ...] = ()
     train: StageEntry | None = None
     failed: str | None = None  # why the last run did not make all of it
 
@@ -102,6 +105,30 @@ class Manifest(Frozen):
         """What a row with one seed is called: "Frozen Sparse, seed 1", or without the seed where there is one."""
         name = next(row.name for row in self.experiment.rows if row.key == run[0])
         return f"{name}, seed {run[1]}" if len(self.seeds) > 1 else name
+
+
+@dataclass(frozen=True)
+class ResolvedExperiment:
+    """An experiment on its way: its manifest, its recipes and, once it is planned, all their artifacts."""
+
+    manifest: Manifest
+    recipes: Mapping[Run, Recipe]
+    graph: Graph = field(default_factory=Graph)
+
+    @property
+    def name(self) -> str:
+        """The experiment's."""
+        return self.manifest.name
+
+    @property
+    def like(self) -> Scale:
+        """The named scale that the experiment's own is, or changes."""
+        return next(iter(self.recipes.values())).scale
+
+    @property
+    def each_recipe(self) -> list[Recipe]:
+        """Each once, in the order of seeds and rows."""
+        return list({recipe.name: recipe for recipe in self.recipes.values()}.values())
 
 
 def manifest_path(store_root: Path, name: str, scale: str) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -212,6 +213,46 @@ def with_ancestors(artifacts: Iterable[Artifact]) -> set[Artifact]:
             found.add(artifact)
             waiting.extend(artifact.parents)
     return found
+
+
+@dataclass
+class Graph:
+    """All artifacts that some recipes need, each once, in the order in which they can be made."""
+
+    artifacts: list[Artifact] = field(default_factory=list)
+    evaluations: dict[str, list[Artifact]] = field(default_factory=dict)  # by recipe name
+    trained: dict[str, Artifact] = field(default_factory=dict)  # by recipe name
+    missing: list[str] = field(default_factory=list)  # inputs that are not there, by name
+
+    @cached_property
+    def _recipes(self) -> Mapping[Artifact, list[str]]:
+        found = defaultdict[Artifact, list[str]](list)
+        for name, leaves in self.evaluations.items():
+            for artifact in with_ancestors(leaves):
+                found[artifact].append(name)
+        return found
+
+    def wanted_by(self, artifact: Artifact) -> list[str]:
+        """Names of the recipes that need an artifact, directly or through others."""
+        return self._recipes.get(artifact, [])
+
+    @cached_property
+    def runs(self) -> dict[str, list[str]]:
+        """Recipes that are the same run, by the first's name: a run is what its evaluations are, with all behind."""
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for recipe, leaves in self.evaluations.items():
+            alike.setdefault(tuple(leaf.fingerprint for leaf in leaves), []).append(recipe)
+        return {recipes[0]: recipes for recipes in alike.values()}
+
+    def part(self, recipes: Iterable[str]) -> Graph:
+        """What some of the recipes need, by name."""
+        names = dict.fromkeys(recipes)
+        return Graph(
+            [artifact for artifact in self.artifacts if not names.keys().isdisjoint(self.wanted_by(artifact))],
+            {name: self.evaluations[name] for name in names},
+            {name: self.trained[name] for name in names if name in self.trained},
+            self.missing,
+        )
 
 
 def value_at(model: Any, dotted: str) -> Any:

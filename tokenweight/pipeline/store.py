@@ -16,9 +16,7 @@ from tokenweight.files import check_writable, replace_file
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.environment import devices, git_state, package_versions, peak_memory_bytes
 from tokenweight.pipeline.locks import is_held, lease
-from tokenweight.pipeline.stage import Artifact, HubModel, Identity, Input
-from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Execution
+from tokenweight.pipeline.stage import Artifact, HubModel, Identity
 
 RECORD = "record.json"
 RECORD_VERSION = 2
@@ -229,23 +227,6 @@ def removed_weights(artifact: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     return [name for name in names if not (artifact / name).is_file()]
-
-
-def made(artifact: Artifact, store: Store, execution: Execution, progress: Progress, note: Note) -> bool:
-    """Make an artifact whose inputs are there, unless the store holds it; whether it was there.
-
-    UserError: a model of the hub is neither in the local cache nor to be had.
-    """
-
-    def build(work: Build) -> None:
-        inputs = {
-            role: Input(locate(one, store, small=role == "tokenizer"), one.fingerprint)
-            for role, one in artifact.inputs.items()
-        }
-        stage = artifact.stage.placed(artifact.sources)
-        work.facts.update(stage.run(inputs, work.directory, execution, progress))
-
-    return store.get_or_build(artifact.identity, build, note=note)[1]
 
 
 def locate(artifact: Artifact, store: Store, *, small: bool = False) -> Path:

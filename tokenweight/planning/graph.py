@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 
 from tokenweight.assets import smoke_base_dir, tokenizer_dir
@@ -22,6 +20,7 @@ from tokenweight.pipeline import Digests, Store
 from tokenweight.pipeline.digests import is_there
 from tokenweight.pipeline.stage import (
     Artifact,
+    Graph,
     HubModel,
     LocalModel,
     LocalTokenizer,
@@ -29,9 +28,8 @@ from tokenweight.pipeline.stage import (
     content_digest,
     replaced,
     value_at,
-    with_ancestors,
 )
-from tokenweight.recipes import ResolvedRecipe, schema
+from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
 from tokenweight.training.bases import config_values
@@ -45,38 +43,6 @@ _TOKENIZER_FILES = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
     "merges.txt", "added_tokens.json",
 }  # fmt: skip
-
-
-@dataclass
-class Graph:
-    """All artifacts that some recipes need, each once, in the order in which they can be made."""
-
-    artifacts: list[Artifact] = field(default_factory=list)
-    evaluations: dict[str, list[Artifact]] = field(default_factory=dict)  # by recipe name
-    trained: dict[str, Artifact] = field(default_factory=dict)  # by recipe name
-    missing: list[str] = field(default_factory=list)  # inputs that are not there, by name
-
-    @cached_property
-    def _recipes(self) -> Mapping[Artifact, list[str]]:
-        found = defaultdict[Artifact, list[str]](list)
-        for name, leaves in self.evaluations.items():
-            for artifact in with_ancestors(leaves):
-                found[artifact].append(name)
-        return found
-
-    def wanted_by(self, artifact: Artifact) -> list[str]:
-        """Names of the recipes that need an artifact, directly or through others."""
-        return self._recipes.get(artifact, [])
-
-    def part(self, recipes: Iterable[str]) -> Graph:
-        """What some of the recipes need, by name."""
-        names = dict.fromkeys(recipes)
-        return Graph(
-            [artifact for artifact in self.artifacts if not names.keys().isdisjoint(self.wanted_by(artifact))],
-            {name: self.evaluations[name] for name in names},
-            {name: self.trained[name] for name in names if name in self.trained},
-            self.missing,
-        )
 
 
 def union(graphs: Iterable[Graph]) -> Graph:
@@ -108,11 +74,10 @@ class Planner:
         self._files = cache(self._new_files)
         self._corpus_files = cache(self._new_corpus_files)
 
-    def graph(self, recipes: Iterable[ResolvedRecipe], benchmarks: Iterable[str]) -> Graph:
+    def graph(self, recipes: Iterable[Recipe], benchmarks: Iterable[str]) -> Graph:
         """Artifacts that evaluating `recipes` on `benchmarks` needs; a benchmark's units follow the recipe's context."""
         graph, chosen = Graph(), tuple(benchmarks)
-        for loaded in recipes:
-            recipe = _canonical(loaded.recipe)
+        for recipe in map(_canonical, recipes):
             checkpoint = self._checkpoint(recipe)
             if recipe.training:
                 graph.trained[recipe.name] = checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,13 @@ from tokenweight.evaluation.units import benchmark_of
 from tokenweight.optional import check_room
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.digests import refuse_listing
-from tokenweight.pipeline.stage import Artifact
-from tokenweight.planning.graph import Graph
+from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.recipes.execution import check_batch
 from tokenweight.recipes.schema import Corpus, Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete
 from tokenweight.training.stages import Pretrain, Train
+
+SHARED = "what members share"  # a run that is no recipe's
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,26 @@ def schedule(graph: Graph, store: Store) -> list[PlanEntry]:
             needed.update(parents)
             entries.append(PlanEntry(artifact, "wait" if state.kind == "being made" else "run", reason))
     return entries[::-1]
+
+
+def to_make(graph: Graph, store: Store) -> list[Artifact]:
+    """What the store lacks of what a graph's recipes need, also where another run makes it now."""
+    return [entry.artifact for entry in schedule(graph, store) if entry.action != "reuse"]
+
+
+def shared_to_make(graph: Graph, store: Store) -> list[Artifact]:
+    """What several runs need and the store lacks: texts, prompts, base, scores."""
+    counts = Counter(artifact for run in graph.runs for artifact in to_make(graph.part([run]), store))
+    return [artifact for artifact in graph.artifacts if counts[artifact] > 1]
+
+
+def graph_of(graph: Graph, run: str, store: Store) -> Graph:
+    """The artifacts of one run, or of SHARED. UserError for another name."""
+    if run == SHARED:
+        return Graph(artifacts=graph.artifacts, evaluations={SHARED: shared_to_make(graph, store)})
+    if run not in graph.runs:
+        raise UserError(f"run {run!r}: is none of the experiment's; they are {', '.join(graph.runs)}")
+    return graph.part([run])
 
 
 def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:

@@ -12,9 +12,9 @@ from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.stages import UnitStage
 from tokenweight.evaluation.units import benchmark_of
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.stage import HubModel
+from tokenweight.pipeline.stage import Graph, HubModel
 from tokenweight.planning.costs import Cost, stage_cost, summed
-from tokenweight.planning.graph import Graph, union
+from tokenweight.planning.graph import union
 from tokenweight.planning.plan import PlanEntry, schedule, shortened, to_run
 from tokenweight.recipes.schema import Execution, HubCorpus
 from tokenweight.training.stages import Pretrain, Train

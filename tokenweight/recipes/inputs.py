@@ -1,8 +1,8 @@
-"""What a user puts in place of a recipe's own inputs: flat values, the same for the command line and for flows."""
+"""What a user puts in place of a recipe's own inputs, flat, the same for the command line and for flows; recipes with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,20 @@ from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.files import LISTING_SUFFIX
 from tokenweight.recipes.frozen import Frozen
-from tokenweight.recipes.recipe import Settings, assignments, cite, nested, of_scale, override, replace
-from tokenweight.recipes.schema import Scale
+from tokenweight.recipes.recipe import (
+    GIVEN,
+    Recipe,
+    Settings,
+    assignments,
+    build,
+    cite,
+    nested,
+    of_scale,
+    override,
+    replace,
+    scaled,
+)
+from tokenweight.recipes.schema import SCALES, Scale
 
 _STEPS = ("training.steps", "training.sequences_per_step")
 _DATA = {
@@ -78,6 +90,41 @@ class Inputs(Frozen):
         return assignments("--set", self.settings)
 
 
+def load(name: str, scale: Scale, inputs: Inputs | None = None) -> Recipe:
+    """One recipe by name; raises UserError as `load_all` does."""
+    return load_all([name], scale, inputs)[0]
+
+
+def load_all(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None) -> list[Recipe]:
+    """Recipes by name; raises UserError for an unknown name or scale, and for a setting that none of them knows.
+
+    A name may end in /seed-K: the recipe on other training sequences in another order, with other random ties.
+    """
+    if scale not in SCALES:
+        raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
+    inputs = inputs or Inputs()
+    recipes = [load_as(name, scaled(name, scale), scale, inputs) for name in wanted]
+    check_settings(recipes, inputs)
+    return recipes
+
+
+def load_as(name: str, settings: Settings, scale: Scale, inputs: Inputs) -> Recipe:
+    """A recipe of settings with a user's inputs in place; the user's settings are judged by `check_settings`."""
+    return build(name, scale, apply(inputs, settings, scale))
+
+
+def check_settings(recipes: list[Recipe], inputs: Inputs) -> None:
+    """Raise UserError for a setting of the user's that none of the recipes knows."""
+    unknown = sorted(key for key in inputs.assignments() if not any(recipe.has_given(key) for recipe in recipes))
+    if unknown and recipes:
+        names, last = [recipe.name for recipe in recipes], recipes[-1]
+        plain = last.name.partition(" ")[0]  # a row's recipe has the row's name behind
+        raise UserError(
+            f"--set {unknown[0]}: no such setting in {', '.join(names) if len(names) < 3 else 'these recipes'}; "
+            f"`tokenweight show-config {plain} --scale {last.scale}` lists them"
+        )
+
+
 def given_options(inputs: Inputs) -> tuple[str, ...]:
     """For below a table: what the user gave in place of the recipes' own; of an absolute path only its last part."""
     given = inputs.model_dump(exclude_none=True, exclude={"settings"})
@@ -95,8 +142,17 @@ def last_part(value: str) -> str:
     return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
 
 
-def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, set[str]]:
-    """`settings` with the user's inputs in place, and which of the user's keys this recipe knows."""
+def without_places(value: Any) -> Any:
+    """A setting as others may see it: of absolute paths the last part."""
+    if isinstance(value, dict):
+        return {key: without_places(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_places(part) for part in value]
+    return last_part(value) if isinstance(value, str) else value
+
+
+def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
+    """`settings` with the user's inputs in place."""
     changes: dict[str, Any] = {}
     if inputs.corpus:
         path = _existing("--corpus", inputs.corpus)
@@ -111,12 +167,13 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> tuple[Settings, s
     for field, key in _DATA.items():
         if value := getattr(inputs, field):
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
-    settings, given = override(replace(settings, cite("given by you", changes)), inputs.assignments())
-    if given & set(_STEPS) and "chunking.sequences" in settings.keys() - given:  # keep chunking what the steps read
+    own = inputs.assignments()
+    settings = override(replace(settings, cite(GIVEN, changes)), own)
+    if not own.keys().isdisjoint(_STEPS) and "chunking.sequences" in settings.keys() - own:  # chunk what the steps read
         counts = [settings[key].value for key in _STEPS if key in settings]
         if len(counts) == 2 and all(isinstance(n, int) and n > 0 for n in counts):  # else the schema says what is wrong
             settings = replace(settings, cite("what the steps read", {"chunking.sequences": prod(counts)}))
-    return settings, given
+    return settings
 
 
 def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.frozen import Frozen
@@ -30,6 +30,8 @@ from tokenweight.recipes.schema import (
     Training,
 )
 from tokenweight.weighting.settings import Weighting
+
+GIVEN = "given by you"
 
 
 class Recipe(Frozen):
@@ -54,11 +56,31 @@ class Recipe(Frozen):
     evaluation: Evaluation
     seed: Seed = 0
     parity: Parity = "paper"
+    origins: dict[str, str] = Field(default={}, exclude=True, repr=False)  # of values, by dotted key
 
     @property
     def context_tokens(self) -> int:
         """Longest input of the finished model, in tokens."""
         return self.extension.long_tokens if self.extension else self.base.context_tokens
+
+    def __eq__(self, other: object) -> bool:
+        """By its values, wherever they come from."""
+        return isinstance(other, Recipe) and self.model_dump() == other.model_dump()
+
+    def settings(self) -> Iterator[tuple[str, Any, str]]:
+        """(dotted key, value, origin) of every value, in the order of the schema."""
+        for key, value in flatten("", self.model_dump(mode="json", by_alias=True, exclude={"name", "scale"})):
+            place = key
+            while place and place not in self.origins:
+                place = place.rpartition(".")[0]
+            yield key, value, self.origins.get(place, "default of the schema")
+
+    def has_given(self, setting: str) -> bool:
+        """Whether a setting of the user's is one of this recipe."""
+        return any(
+            origin == GIVEN and (key == setting or key.startswith(f"{setting}."))
+            for key, origin in self.origins.items()
+        )
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -125,7 +147,8 @@ def nested(settings: Settings, below: str = "") -> dict[str, Any]:
 def build(name: str, scale: Scale, settings: Settings) -> Recipe:
     """The recipe that the settings describe; raises UserError naming the field that does not fit."""
     try:
-        return Recipe.model_validate({"name": name, "scale": scale, **nested(settings)})
+        origins = {key: cited.origin for key, cited in settings.items()}
+        return Recipe.model_validate({"name": name, "scale": scale, "origins": origins, **nested(settings)})
     except ValidationError as error:
         raise UserError(f"recipe {name} ({scale}): {one_line(error)}") from None
 
@@ -152,23 +175,17 @@ def chosen_names(option: str, text: str, known: Iterable[str]) -> tuple[str, ...
     return tuple(name for name in every if name in given)
 
 
-def override(settings: Settings, assignments: Mapping[str, str]) -> tuple[Settings, set[str]]:
-    """Apply `key=value` from a user to the keys that these settings know; also says which keys were known.
-
-    Values are read as JSON where they are JSON (12, 0.5, true, null), else as text.
-    """
+def override(settings: Settings, assignments: Mapping[str, str]) -> Settings:
+    """Apply `key=value` from a user to the keys that these settings know; values are read as JSON where they are JSON."""
     if not assignments:
-        return settings, set()
-    has = {key for key, _, _ in resolved(build("probe", "smoke", settings), settings)}
-    has -= {
-        "weighting.kappa",
-        "weighting.lambda",
-    } - settings.keys()  # of one postprocessing each, whose recipes name it
+        return settings
+    has = {key for key, _, _ in build("probe", "smoke", settings).settings()}
+    # Of one postprocessing each, whose recipes name it.
+    has -= {"weighting.kappa", "weighting.lambda"} - settings.keys()
     if "scorer.kind" in settings and settings["scorer.kind"].value == "frozen":  # it scores once
         has.discard("scorer.precision")
     known = {key for key in assignments if key in has or any(leaf.startswith(f"{key}.") for leaf in has)}
-    changes = {key: Cited(parse(assignments[key]), "given by you") for key in known}
-    return replace(settings, changes), known
+    return replace(settings, cite(GIVEN, {key: parse(assignments[key]) for key in known}))
 
 
 def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
@@ -205,15 +222,6 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def resolved(recipe: Recipe, settings: Settings) -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, value, origin) of every value of a recipe, in the order of the schema."""
-    for key, value in flatten("", recipe.model_dump(mode="json", by_alias=True, exclude={"name", "scale"})):
-        place = key
-        while place and place not in settings:
-            place = place.rpartition(".")[0]
-        yield key, value, settings[place].origin if place else "default of the schema"
-
-
 def flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The leaves of nested dictionaries as (dotted key, value)."""
     if isinstance(value, dict) and value:
@@ -240,6 +248,11 @@ def of_scale(scale: Scale) -> dict[str, Any]:
 def names() -> list[str]:
     """Names of all recipes, e.g. table-3/frozen-sparse."""
     return [name for name in of_scale("paper")["parts"] if "/" in name]
+
+
+def seeded(name: str, seed: int) -> str:
+    """Name of a recipe's run with another seed, e.g. table-3/uniform/seed-2; seed 0 is the recipe itself."""
+    return f"{name}/seed-{seed}" if seed else name
 
 
 def scaled(name: str, scale: Scale) -> Settings:

@@ -218,7 +218,7 @@ def test_offline_is_one_line_and_leaves_nothing(
 def test_scale_paper_finds_what_was_fetched(squad: Web, pages: Web, run: Run, tmp_path: Path) -> None:
     assert run("squad")[0] == 0
     assert run("essays")[0] == 0
-    ruler = load("table-3/uniform", "paper").recipe.evaluation.ruler
+    ruler = load("table-3/uniform", "paper").evaluation.ruler
     assert ruler.squad is not None
     assert ruler.haystack is not None
     assert Path(ruler.squad).read_bytes() == SQUAD

@@ -1,4 +1,4 @@
-"""An experiment at a scale: labels by what is set or swept, columns at the scale's lengths, notes of what departs."""
+"""An experiment at a scale in words: labels by what is set or swept, columns at its lengths, notes of what departs."""
 
 from __future__ import annotations
 
@@ -13,74 +13,38 @@ from tokenweight.pipeline.experiment import (
     Experiment,
     Figure,
     Lengths,
-    ResolvedExperiment,
     Row,
 )
-from tokenweight.recipes import Inputs, ResolvedRecipe, load_all
-from tokenweight.recipes.inputs import given_options, last_part
-from tokenweight.recipes.recipe import Recipe, of_scale, shown
+from tokenweight.recipes.inputs import Inputs, given_options, last_part, load_all
+from tokenweight.recipes.recipe import Recipe, shown
 from tokenweight.recipes.schema import HubBase, PretrainBase
-from tokenweight.reports.targets import TARGETS, get_target
+from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import columns_at, headlines, notes_of, tokens_label, usual_columns
-from tokenweight.reports.targets.members import RECIPE, Bases, Member, load_members, members, short_names
+from tokenweight.reports.targets.members import RECIPE, Member, members, short_names
 from tokenweight.reports.targets.schema import ExperimentSpec
 
 _SYMBOLS = {"kappa": "κ", "lambda": "λ", "learning_rate": "learning rate", RECIPE: "recipe"}
-_NAMES_ROWS = ("scorer.kind", "weighting.postprocessing", "weighting.score")
 _PHI2_ID = "microsoft/phi-2"
-
-
-def resolve(
-    spec: ExperimentSpec,
-    scale: str,
-    inputs: Inputs,
-    seeds: int | None = None,
-    bases: Bases | None = None,
-    command: str = "",
-) -> ResolvedExperiment:
-    """The experiment at a scale, each row with seeds 0 to `seeds` - 1 (None: as many as it says); --set is not judged here.
-
-    `bases`: models that were looked at already. Raises UserError where a row is no valid recipe.
-    """
-    if spec.compares_corpora and inputs.corpus:
-        raise UserError(
-            f"{spec.name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
-            "leave --corpus out"
-        )
-    if spec.name in TARGETS and (named := [key for key in inputs.assignments() if key in _NAMES_ROWS]):
-        raise UserError(
-            f"--set {named[0]}: the rows of {spec.name} are called by it; set it in an experiment of your own (docs/experiments.md)"
-        )
-    like, found = spec.scale_like(scale), members(spec)
-    recipes = load_members(spec, found, scale, inputs, seeds or spec.seeds, bases or {})
-    lengths = _lengths_of([loaded.recipe for loaded in recipes.values()])
-    kind = "target" if spec.name in TARGETS else "own" if spec.recipes else "models"
-    about = [of_scale(like)["about"][kind]]
-    about += [f"Limited to {spec.limit} of each task's samples: not the whole protocol."] if spec.limit else []
-    about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
-    known = {m.row.recipe: recipes[m.key, 0] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
-    return ResolvedExperiment(
-        _at_lengths(spec, found, lengths),
-        scale,
-        recipes,
-        inputs,
-        lengths,
-        about=" ".join(about),
-        command=spec.command or f"tokenweight reproduce {command or spec.name} --scale {scale}",
-        notes=(
-            *given_options(inputs),
-            *_what_is_set(spec, scale),
-            *_swept(found),
-            *(_model(m, recipes[m.key, 0].recipe) for m in found if m.row.recipe is None),
-            *_departures(known),
-        ),
-    )
 
 
 def at_lengths(name: str, lengths: Lengths) -> Experiment:
     """The target with its columns and labels at a run's lengths, beside those of the paper's."""
     target = get_target(name)
-    return _at_lengths(target, members(target), lengths)
+    return experiment_at(target, members(target), lengths)
+
+
+def notes(
+    spec: ExperimentSpec, found: Sequence[Member], recipes: Mapping[str, Recipe], scale: str, inputs: Inputs
+) -> tuple[str, ...]:
+    """Where a run departs from the paper, a sentence each; recipes by row."""
+    known = {m.row.recipe: recipes[m.key] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
+    return (
+        *given_options(inputs),
+        *_what_is_set(spec, scale),
+        *_swept(found),
+        *(_model(m, recipes[m.key]) for m in found if m.row.recipe is None),
+        *_departures(known),
+    )
 
 
 def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:
@@ -104,7 +68,8 @@ def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[
     return stub, {m.key: (text_of(m, [first]), text_of(m, others)) for m in rows}
 
 
-def _at_lengths(spec: ExperimentSpec, found: Sequence[Member], lengths: Lengths) -> Experiment:
+def experiment_at(spec: ExperimentSpec, found: Sequence[Member], lengths: Lengths) -> Experiment:
+    """With columns and labels at a run's lengths."""
     as_they_are, other_bases = not spec.recipes, any(row.base for row in spec.rows)
     papers = PAPER_LENGTHS.model_copy(update={"ruler": spec.paper_lengths_tokens})
     if spec.columns:
@@ -194,7 +159,7 @@ def _model(member: Member, recipe: Recipe) -> str:
     return f"{member.key}: {which}; read with inputs of up to {recipe.context_tokens} tokens."
 
 
-def _lengths_of(recipes: Sequence[Recipe]) -> Lengths:
+def lengths_of(recipes: Sequence[Recipe]) -> Lengths:
     """The lengths of all recipes together: of models of different contexts those that any of them is measured at."""
     evaluations = [recipe.evaluation for recipe in recipes]
     first, longest = evaluations[0], max(recipe.context_tokens for recipe in recipes)
@@ -208,12 +173,11 @@ def _lengths_of(recipes: Sequence[Recipe]) -> Lengths:
     )
 
 
-def _departures(recipes: Mapping[str, ResolvedRecipe]) -> tuple[str, ...]:
+def _departures(recipes: Mapping[str, Recipe]) -> tuple[str, ...]:
     """Where models stand for others than those that the paper's own recipes name, a sentence each; recipes by their names."""
     found: dict[str, None] = {}
     scorers: dict[str, None] = {}
-    for paper, loaded in zip(load_all(list(recipes), "paper"), recipes.values(), strict=True):
-        ours, theirs = loaded.recipe, paper.recipe
+    for theirs, ours in zip(load_all(list(recipes), "paper"), recipes.values(), strict=True):
         of_phi = isinstance(theirs.base, HubBase) and theirs.base.repo_id == _PHI2_ID
         if of_phi and isinstance(ours.base, PretrainBase):
             found["In place of Phi-2 stands a small model of its architecture, pre-trained by the pipeline."] = None
