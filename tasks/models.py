@@ -8,27 +8,17 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.backends import check_backend
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import BENCHMARKS, unreachable
+from tokenweight.evaluation.units import unreachable
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.recipe import chosen_names
-from tokenweight.recipes.schema import Backend
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 from tokenweight.tasks.experiments import plan_experiment
 
-
-def chosen_benchmarks(text: str | None, backend: Backend = "hf") -> tuple[str, ...]:
-    """Comma-separated names in the benchmarks' own order, the same for all runs. UserError for others.
-
-    None: all as far as the backend runs them, but pmi, which reads whole documents twice, for no table.
-    """
-    offered = [name for name in BENCHMARKS if name in ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")]
-    if text is not None:
-        return chosen_names("--benchmarks", text, offered)
-    return tuple(name for name in offered if name != "pmi" and (backend == "hf" or not BENCHMARKS[name].one_pass))
+OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")
 
 
 def chosen_lengths(text: str | None) -> tuple[int, ...]:
@@ -50,7 +40,8 @@ def plan_models(
         UserError: a model cannot be evaluated or is given twice, it cannot read the lengths, or the backend or data are
         missing; all data that is missing is named.
     """
-    chosen, lengths_tokens = chosen_benchmarks(benchmarks, how.backend), chosen_lengths(lengths)
+    chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, OFFERED)
+    lengths_tokens = chosen_lengths(lengths)
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
     models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])

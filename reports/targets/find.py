@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment, RowEntry
-from tokenweight.recipes.inputs import Inputs, check_settings, last_part, without_places
+from tokenweight.recipes.inputs import Inputs, check_settings, given_by, last_part, without_places
 from tokenweight.recipes.options import MOST_SEEDS
 from tokenweight.recipes.recipe import assignments, names, of_scale, parse
 from tokenweight.recipes.schema import Backend
@@ -101,15 +101,14 @@ def _resolve(
     about = [of_scale(like)["about"][kind]]
     about += [f"Limited to {spec.limit} of each task's samples: not the whole protocol."] if spec.limit else []
     about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
-    given = inputs.model_dump(exclude={"settings"}, exclude_none=True)
-    given |= {f"set {key}": value for key, value in inputs.assignments().items()}
+    given = given_by(inputs)
     manifest = Manifest(
         experiment=experiment_at(spec, found, lengths),
         scale=scale,
         lengths=lengths,
         about=" ".join(about),
         command=spec.command or f"tokenweight reproduce {command or spec.name} --scale {scale}",
-        inputs={name: last_part(value) for name, value in given.items()},
+        inputs=given,
         recipes={
             m.recipe: tuple((key, without_places(value), origin) for key, value, origin in recipes[m.key, 0].settings())
             for m in found
@@ -117,7 +116,7 @@ def _resolve(
         rows=tuple(
             RowEntry(row=m.key, recipe=m.recipe, seed=seed) for seed in range(seeds or spec.seeds) for m in found
         ),
-        divergences=notes(spec, found, {m.key: recipes[m.key, 0] for m in found}, scale, inputs),
+        divergences=notes(spec, found, {m.key: recipes[m.key, 0] for m in found}, scale, given),
     )
     return ResolvedExperiment(manifest, recipes)
 

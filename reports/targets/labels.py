@@ -15,7 +15,7 @@ from tokenweight.pipeline.experiment import (
     Lengths,
     Row,
 )
-from tokenweight.recipes.inputs import Inputs, given_options, last_part, load_all
+from tokenweight.recipes.inputs import as_options, last_part, load_all
 from tokenweight.recipes.recipe import Recipe, shown
 from tokenweight.recipes.schema import HubBase, PretrainBase
 from tokenweight.reports.targets import get_target
@@ -34,12 +34,13 @@ def at_lengths(name: str, lengths: Lengths) -> Experiment:
 
 
 def notes(
-    spec: ExperimentSpec, found: Sequence[Member], recipes: Mapping[str, Recipe], scale: str, inputs: Inputs
+    spec: ExperimentSpec, found: Sequence[Member], recipes: Mapping[str, Recipe], scale: str, given: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Where a run departs from the paper, a sentence each; recipes by row."""
+    """Where a run departs from the paper, a sentence each; recipes by row, what the user gave by option."""
+    options = ", ".join(" ".join(pair) for pair in as_options(given))
     known = {m.row.recipe: recipes[m.key] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
     return (
-        *given_options(inputs),
+        *([f"Run with {options}."] if options else []),
         *_what_is_set(spec, scale),
         *_swept(found),
         *(_model(m, recipes[m.key]) for m in found if m.row.recipe is None),

@@ -14,7 +14,7 @@ from tokenweight.pipeline.digests import listed_digest, listed_files
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes import Inputs, load
-from tokenweight.recipes.inputs import given_options
+from tokenweight.recipes.inputs import given_by
 from tokenweight.recipes.schema import Execution, FilesCorpus
 
 
@@ -55,9 +55,7 @@ def test_a_run_has_the_same_fingerprints_by_its_data_and_by_their_digests(tmp_pa
 
 
 def test_below_a_table_stands_the_directory() -> None:
-    assert given_options(Inputs(corpus="books.sha256", mmlu="/data/mmlu.sha256")) == (
-        "Run with --corpus books, --mmlu mmlu.",
-    )
+    assert given_by(Inputs(corpus="books.sha256", mmlu="/data/mmlu.sha256")) == {"corpus": "books", "mmlu": "mmlu"}
 
 
 def test_nothing_is_computed_from_digests(

@@ -25,7 +25,6 @@ from tokenweight.recipes.options import STORE
 from tokenweight.tasks.experiments import plan_texts
 
 _NEEDLESS: dict[str, list[str]] = {"targets": [], "recipes": []}
-StageOption = Annotated[str | None, Field(description="Only artifacts of this stage, for example train")]
 
 
 @command

@@ -18,6 +18,7 @@ from tokenweight.files import write_files
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.stage import Graph
 from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.inputs import as_options
 from tokenweight.recipes.recipe import Recipe, seeded
 from tokenweight.recipes.schema import Scale
 
@@ -96,9 +97,7 @@ class Manifest(Frozen):
     def full_command(self) -> str:
         """With this run's inputs and seeds, as one types it where they lie."""
         words = [] if len(self.seeds) == self.experiment.seeds else ["--seeds", str(len(self.seeds))]
-        for name, value in self.inputs.items():
-            setting = name.removeprefix("set ")
-            words += [f"--{name}", value] if setting == name else ["--set", f"{setting}={value}"]
+        words += [word for pair in as_options(self.inputs) for word in pair]
         return f"{self.command} {shlex.join(words)}".strip()
 
     def label(self, run: Run) -> str:

@@ -125,14 +125,17 @@ def check_settings(recipes: list[Recipe], inputs: Inputs) -> None:
         )
 
 
-def given_options(inputs: Inputs) -> tuple[str, ...]:
-    """For below a table: what the user gave in place of the recipes' own; of an absolute path only its last part."""
+def given_by(inputs: Inputs) -> dict[str, str]:
+    """What the user gave in place of the recipes' own, by option, "set KEY" for a setting; of paths the last part."""
     given = inputs.model_dump(exclude_none=True, exclude={"settings"})
-    options = [
-        *(f"--{name} {last_part(value)}" for name, value in given.items()),
-        *(f"--set {key}={last_part(value)}" for key, value in inputs.assignments().items()),
-    ]
-    return (f"Run with {', '.join(options)}.",) if options else ()
+    given |= {f"set {key}": value for key, value in inputs.assignments().items()}
+    return {name: last_part(value) for name, value in given.items()}
+
+
+def as_options(given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """As one types it: ("--corpus", "books"), ("--set", "training.steps=12")."""
+    pairs = ((name.partition("set "), value) for name, value in given.items())
+    return [("--set", f"{key}={value}") if key else (f"--{name}", value) for (name, _, key), value in pairs]
 
 
 def last_part(value: str) -> str:
