@@ -54,7 +54,8 @@ def answers(api_url: str) -> bool:
 
 def nobody_answers(api_url: str, source: str) -> str:
     """The line for a person whose server does not answer."""
-    return f"no Prefect server answers at {api_url} ({source}); start one with `prefect server start`, or name another"
+    start = "start one with `prefect server start` and wait until it is up"
+    return f"no Prefect server answers at {api_url} ({source}); {start}, or name another"
 
 
 def prepare() -> None:

@@ -12,8 +12,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
+
+from tokenweight.errors import UserError
 
 T = TypeVar("T")
 _TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
@@ -43,7 +45,12 @@ class Part:
         """The function's own parameter, from flat values."""
         if self.given_only:
             return {name: value for name, value in given.items() if value is not None}
-        return self.model(**given)
+        try:
+            return self.model(**given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            option = ".".join(map(str, first["loc"])).replace("_", "-")
+            raise UserError(f"--{option}: {first['msg']} (got {first['input']!r})") from None
 
 
 def flat(function: Callable[..., T]) -> Callable[..., T]:

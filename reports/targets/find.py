@@ -124,10 +124,10 @@ def _resolve(
 def _of_file(text: str, scale: str, inputs: Inputs, seeds: int | None) -> ResolvedExperiment:
     file = read_experiment(text)
     name = file.spec.name
-    if name in (*TARGETS, ALL, "table-6"):
-        raise UserError(f"{name}.yaml: name: {name} is a target's; choose another")
     command = f"{name}.yaml" if "\n" in text else shlex.quote(last_part(text))
     with file.placed():
+        if name in (*TARGETS, ALL, "table-6"):
+            raise UserError(f"name: {name} is a target's; choose another")
         return _resolve(file.spec, scale, inputs, seeds, command=command)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs, apply, load_as, longest_input
-from tokenweight.recipes.recipe import Recipe, cite, parse, replace, scaled, seeded, shown
+from tokenweight.recipes.recipe import Recipe, cite, names, parse, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
@@ -70,9 +70,13 @@ def load_members(
         UserError: a setting that a recipe does not have, or a value that does not fit.
     """
     made = {(m.key, seed): _load(spec, m, seed, scale, inputs, bases) for seed in range(seeds) for m in found}
-    if unknown := [key for key in spec.set if not any(recipe.has_given(key) for recipe in made.values())]:
-        near = nearest(unknown[0], {key for recipe in made.values() for key in recipe.origins})
-        raise UserError(f"set.{unknown[0]}: no such setting in any row{near}")
+    for key in (key for key in spec.common(scale) if not any(recipe.has_given(key) for recipe in made.values())):
+        near = nearest(key, {key for recipe in made.values() for key in recipe.origins})
+        place = "set" if key in spec.set else f"scales.{scale}"
+        raise UserError(f"{place}.{key}: no such setting in any row{near}")
+    longest = max(recipe.context_tokens for recipe in made.values())
+    if spec.lengths and max(spec.lengths) > longest:
+        raise UserError(f"lengths: no row reads {max(spec.lengths)} tokens; give lengths up to {longest}")
     return made
 
 
@@ -100,6 +104,9 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         chosen = member.values.get(SEED, 0)
         if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 0:
             raise UserError(f"seed={shown(chosen)}: not a seed; give whole numbers from 0")
+        if row.recipe.partition("/seed-")[0] not in names():
+            known = nearest(row.recipe, names()) or f"; choose one of {', '.join(names())}"
+            raise UserError(f"rows[{member.number}].recipe: {row.recipe!r} is unknown{known}")
         if (chosen or seed) and "/seed-" in row.recipe:
             raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out where there are others")
         settings = scaled(seeded(row.recipe, chosen or seed), like)

@@ -31,6 +31,7 @@ LIBRARY = MAKING | {"training", "evaluation", "inspection", "model_configs", "pl
 ARROWS = {
     "embedded": {"processes"},
     "files": SMALL,
+    "flat": {"errors"},
     "latex": {"webpage"},
     "optional": SMALL,
     "recipes": SMALL | {"weighting"},

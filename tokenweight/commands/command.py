@@ -51,7 +51,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _not_blank(_type: Any, value: Any) -> None:
-    if value == "":
+    if value == "" or (isinstance(value, list | tuple) and "" in value):
         raise ValueError("Give a value, or leave the option out")
 
 

@@ -40,10 +40,11 @@ def ls(
     """What the store holds."""
     place = existing_store(store)
     entries = inventory(place.root)
+    chosen = _filtered(entries, stage, state)
     users, (needed, _) = used_by(entries), _needs(place, target, scale, Inputs())
     shown = [
         _row(entry) | {"used_by": users[entry.fingerprint]} | needed.get(entry.fingerprint, _NEEDLESS)
-        for entry in _filtered(entries, stage, state)
+        for entry in chosen
         if target is None or entry.fingerprint in needed
     ]
     if as_json:

@@ -66,6 +66,6 @@ class ModelOptions(Frozen):
     processes: int | None = Field(default=None, ge=1)
     """Number of processes that share the evaluation. Default: one for each visible GPU"""
     backend: Backend = "hf"
-    """vllm: where it is installed (docs/evaluation.md); it has no perplexity and no pmi"""
+    """vllm: where it is installed (docs/evaluate.md); it has no perplexity and no pmi"""
     tensor_parallel: int = Field(default=1, ge=1)
     """Number of GPUs that share one model, with backend vllm"""
