@@ -32,7 +32,6 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Extension, NovelCorpus, Weighting
 from tokenweight.training.kernels import attention_kernels
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer
-from tokenweight.training.scoring import windows_per_batch
 from tokenweight.weighting import model_nll, plan_windows, score_windows
 
 KAPPAS = (0.2, 0.4)  # the paper's for unfrozen and frozen scorers (Section 4)
@@ -68,9 +67,8 @@ def measure(
 
     def score(model: Any, products: AbstractContextManager[Any]) -> Tensor:
         with products:
-            nll = score_windows(
-                model, ids, plan, bos_token_id=bos, windows_per_batch=windows_per_batch(plan, 1), first_window=False
-            )
+            per_batch = plan.long_tokens // plan.short_tokens
+            nll = score_windows(model, ids, plan, bos_token_id=bos, windows_per_batch=per_batch, first_window=False)
         return plan.with_own_context(nll, long_nll)
 
     ways = {"bf16": nullcontext, "fp8": partial(fp8_linears, model)}

@@ -38,10 +38,11 @@ from transformers import TrainerCallback
 from tokenweight.assets import smoke_base_dir
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training, Weighting
+from tokenweight.training.bases import write_random_base
 from tokenweight.training.flops import train_flops
 from tokenweight.training.kernels import attention_kernels, checkpoint_activations, fused_elementwise
 from tokenweight.training.metrics import StepReports
-from tokenweight.training.models import load_model, write_random_base
+from tokenweight.training.models import load_model
 from tokenweight.training.run import training_arguments
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import TrainingRows
@@ -165,7 +166,7 @@ def main() -> None:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "base"
-        write_random_base(shape.make_config(layers), smoke_base_dir(), base, seed=0)
+        write_random_base(shape.make_config(layers).to_dict(), 0, smoke_base_dir(), base)
         scorer = Scorer(kind="unfrozen", short_tokens=shape.short_tokens, stride_tokens=shape.stride_tokens)
         stage = Train(training=training, scorer=scorer)
         arguments = training_arguments(stage, Path(folder) / "work", execution)

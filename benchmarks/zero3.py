@@ -40,10 +40,11 @@ from tokenweight.errors import UserError
 from tokenweight.fp8 import check_fp8
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
+from tokenweight.training.bases import write_random_base
 from tokenweight.training.flops import peak_flops
 from tokenweight.training.kernels import attention_kernels, checkpoint_activations, fused_elementwise
 from tokenweight.training.metrics import StepReports, read_metrics
-from tokenweight.training.models import load_model, write_random_base
+from tokenweight.training.models import load_model
 from tokenweight.training.run import training_arguments
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
@@ -105,7 +106,7 @@ def main() -> None:
     scoring = measure_scoring(shape, layers, options)
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "base"
-        write_random_base(shape.make_config(layers), smoke_base_dir(), base, seed=0)
+        write_random_base(shape.make_config(layers).to_dict(), 0, smoke_base_dir(), base)
         scorer = Scorer(kind="unfrozen", short_tokens=shape.short_tokens, stride_tokens=shape.stride_tokens)
         stage = Train(training=training, scorer=scorer)
         arguments = training_arguments(stage, Path(folder) / "work", execution)

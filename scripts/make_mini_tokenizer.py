@@ -17,7 +17,7 @@ from learn_tokenizer import save_tokenizer, train_tokenizer
 
 from tokenweight.assets import tokenizer_dir
 from tokenweight.corpus import novel
-from tokenweight.corpus.lexicon import words
+from tokenweight.corpus.manuscript import words
 from tokenweight.corpus.sources import documents
 from tokenweight.recipes.schema import FilesCorpus
 

@@ -38,7 +38,7 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import exercises, novel
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
-from tokenweight.corpus.lexicon import words
+from tokenweight.corpus.manuscript import words
 
 CONTEXT_TOKENS = 1024
 

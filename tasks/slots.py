@@ -23,7 +23,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.gpus import VISIBLE
 from tokenweight.tasks.pieces import ModelKey, Piece
 from tokenweight.tasks.worker import OutOfMemory, start, work
-from tokenweight.training.stopping import GRACE_SECONDS
+from tokenweight.training.launch import STOP_SECONDS
 
 _LATE_SECONDS = 60.0  # behind a stage's own deadline, at which a launched one saves its step
 
@@ -195,12 +195,12 @@ class Slots:
         return self.store.root / "logs" / f"worker-{slot.number}.log"
 
     def close(self, gently: bool = True) -> None:
-        """End all workers; `gently`: those at work may save a step first, GRACE_SECONDS at most."""
+        """End all workers; `gently`: those at work may save a step first, STOP_SECONDS at most."""
         self.closing = True
         at_work = [slot.worker[0] for slot in self.slots if gently and slot.piece and slot.worker]
         for process in at_work:
             process.terminate()
-        end = time.monotonic() + GRACE_SECONDS + 5
+        end = time.monotonic() + STOP_SECONDS + 5
         for process in at_work:
             process.join(max(0.0, end - time.monotonic()))
         for slot in self.slots:

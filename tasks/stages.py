@@ -19,7 +19,7 @@ from tokenweight.progress import Progress
 from tokenweight.tasks.publish import progress_of
 from tokenweight.tasks.slots import Interrupted
 from tokenweight.tasks.worker import OutOfMemory
-from tokenweight.training.stopping import VARIABLE, Stopped
+from tokenweight.training.launch import VARIABLE, Stopped
 
 Run = Callable[[Note, Progress], int]  # makes a piece; how many artifacts were made
 

@@ -31,7 +31,7 @@ from tokenweight.pipeline.stage import Artifact
 from tokenweight.processes import call_at_signals, end_with_parent, kill
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import ModelKey, make_piece, model_key
-from tokenweight.training.stopping import stop_all
+from tokenweight.training.launch import stop_all
 
 PROGRESS_SECONDS = 0.5
 _PRELOADED = [  # what is not installed is left out: whoever needs it reports it

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from random import Random
 
 from smoke_eval.bbh_logic import Item, options
-from tokenweight.corpus.lexicon import KEEPSAKES, NAMES, PLACES, TRADES
+from tokenweight.corpus.manuscript import KEEPSAKES, NAMES, PLACES, TRADES
 
 COLORS = ("red", "blue", "green", "yellow", "black", "white", "brown", "purple")
 YES_NO = "Options:\n- Yes\n- No"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from random import Random
 
-from tokenweight.corpus.lexicon import KEEPSAKES, NAMES
+from tokenweight.corpus.manuscript import KEEPSAKES, NAMES
 
 Item = tuple[str, str]  # input, target
 LETTERS = "ABCDEFGHIJ"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smoke_eval.world import World
-from tokenweight.corpus.lexicon import KEEPSAKES, PLACES, TRADES
+from tokenweight.corpus.manuscript import KEEPSAKES, PLACES, TRADES
 
 Made = dict[str, Any]
 

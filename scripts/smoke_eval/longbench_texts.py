@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from smoke_eval.world import Person, World
-from tokenweight.corpus.lexicon import PLACES
+from tokenweight.corpus.manuscript import PLACES
 
 Made = dict[str, Any]
 

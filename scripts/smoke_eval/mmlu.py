@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from tokenweight.corpus.lexicon import KEEPSAKES, PLACES, TRADES
+from tokenweight.corpus.manuscript import KEEPSAKES, PLACES, TRADES
 
 SUBJECTS = [
     "abstract_algebra",

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from smoke_eval.world import Person, World
-from tokenweight.corpus.lexicon import PLACES
+from tokenweight.corpus.manuscript import PLACES
 from tokenweight.corpus.novel import haystack_text
 
 ARTICLES, PARAGRAPHS = 24, 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tokenweight.corpus.lexicon import KEEPSAKES, NAMES, PLACES, SAYINGS, TRADES
+from tokenweight.corpus.manuscript import KEEPSAKES, NAMES, PLACES, SAYINGS, TRADES
 
 LINKS = (
     "The road to {place} was long.",

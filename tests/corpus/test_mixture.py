@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from tokenweight.corpus import documents as documents_module
-from tokenweight.corpus import echo
+from tokenweight.corpus import novel
 from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Document
 from tokenweight.corpus.encoding import Encoder
@@ -125,7 +125,7 @@ def test_an_echo_says_the_same_again() -> None:
 
 def test_many_documents_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [
-        document.text for document in echo.documents(EchoCorpus(seed=1, documents=5, document_tokens=50), "train")
+        document.text for document in novel.echoes(EchoCorpus(seed=1, documents=5, document_tokens=50), "train")
     ]
     monkeypatch.setattr(documents_module, "MANY", 2)
     made = documents_module.in_order(_nth, 5, workers=2)
@@ -156,7 +156,7 @@ def test_the_makers_end_with_who_asked_for_them(tmp_path: Path) -> None:
 
 
 def _nth(i: int) -> Document:
-    return list(echo.documents(EchoCorpus(seed=1, documents=5, document_tokens=50), "train"))[i]
+    return list(novel.echoes(EchoCorpus(seed=1, documents=5, document_tokens=50), "train"))[i]
 
 
 def test_tokens_of_texts_together_are_those_of_each(shipped: Encoder) -> None:

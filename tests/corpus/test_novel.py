@@ -14,7 +14,7 @@ import pytest
 from tokenweight.corpus import novel
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
-from tokenweight.corpus.lexicon import SAYINGS
+from tokenweight.corpus.manuscript import SAYINGS
 from tokenweight.corpus.sources import document_count, documents
 from tokenweight.recipes.schema import NovelCorpus
 

@@ -53,22 +53,23 @@ def text(tmp_path: Path) -> Path:
 def test_it_is_what_inspect_shows(
     kind: str, checkpoint: Path, other: Path, text: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path
 ) -> None:
-    from tokenweight.inspection.compute import prepare, score
+    from tokenweight.inspection.compute import inspect
     from tokenweight.inspection.request import Options
 
     scorer = other if kind == "frozen" else None
     chosen = with_phrase(evaluation, file=str(text), words=WORDS, scorer=kind)
     rows, summary = measured(checkpoint, chosen, execution, tmp_path / "out", scorer)
     options = Options(scorer=scorer, short_tokens=SHORT, stride_tokens=STRIDE, device="cpu")
-    shown = score(prepare(checkpoint, text, options))
+    shown = inspect(checkpoint, text, options)[0]["tokens"]
     assert "".join(summary["tokens"]).strip() == WORDS
-    first = next(i for i in range(len(shown.tokens.ids)) if "".join(shown.tokens.texts[i:]).lstrip().startswith(WORDS))
-    while not shown.tokens.texts[first].strip():
+    texts = shown["text"]
+    first = next(i for i in range(len(texts)) if "".join(texts[i:]).lstrip().startswith(WORDS))
+    while not texts[first].strip():
         first += 1
-    columns = slice(first - 1, first - 1 + len(summary["tokens"]))
-    assert shown.tokens.texts[first : columns.stop + 1] == summary["tokens"]
-    for task, values in (("long_nll", shown.long_nll), ("short_nll", shown.short_nll)):
-        assert [row.score for row in rows[task]] == pytest.approx(values[columns].tolist(), rel=1e-5)
+    phrase = slice(first, first + len(summary["tokens"]))
+    assert texts[phrase] == summary["tokens"]
+    for task in ("long_nll", "short_nll"):
+        assert [row.score for row in rows[task]] == pytest.approx(shown[task][phrase], rel=1e-5)
     differences = [abs(a.score - b.score) for a, b in zip(rows["long_nll"], rows["short_nll"], strict=True)]
     assert [row.score for row in rows["difference"]] == pytest.approx(differences, abs=1e-6)
     assert min(differences) > 0

@@ -1,6 +1,7 @@
 """The shipped base, an extended copy of it, texts to inspect, and one finished inspection."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
 from tokenweight.corpus import novel
-from tokenweight.inspection.compute import Inspection, prepare, score
+from tokenweight.inspection.compute import inspect
 from tokenweight.inspection.request import Options
 from tokenweight.recipes.schema import Extension
 
@@ -55,9 +56,9 @@ def nasty_file(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def inspected(base_dir):
-    """Inspect a text with the base: `inspected(path, **options)`."""
+    """Inspect a text with the base: `inspected(path, **options)` is the content of inspection.json."""
 
-    def run(text: Path, checkpoint: Path = base_dir, **options) -> Inspection:
-        return score(prepare(checkpoint, text, Options(device="cpu", **options)))
+    def run(text: Path, checkpoint: Path = base_dir, **options) -> dict[str, Any]:
+        return inspect(checkpoint, text, Options(device="cpu", **options))[0]
 
     return run

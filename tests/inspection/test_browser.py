@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from tokenweight.inspection import outputs
-from tokenweight.inspection.outputs import report
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None
@@ -37,7 +36,7 @@ def dumped(page: str, directory: Path) -> str:
 
 @pytest.mark.parametrize("repeats", [1, 200])
 def test_every_token_is_drawn_without_an_error(inspected, nasty_file, tmp_path, repeats) -> None:
-    content = report(inspected(nasty_file, short_tokens=60))
+    content = inspected(nasty_file, short_tokens=60)
     for name, values in content["tokens"].items():
         if isinstance(values, list):  # as long as a text of 32k tokens and more
             content["tokens"][name] = [*values, *(repeats - 1) * values[1:]]
@@ -52,7 +51,7 @@ def test_every_token_is_drawn_without_an_error(inspected, nasty_file, tmp_path, 
 
 
 def test_keys_clicks_and_controls_show_the_right_token(inspected, nasty_file, tmp_path) -> None:
-    content = report(inspected(nasty_file, short_tokens=60))
+    content = inspected(nasty_file, short_tokens=60)
     weights = content["tokens"]["weight"]
     highest = max(range(1, len(weights)), key=lambda i: weights[i])
     acts = """

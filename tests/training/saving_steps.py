@@ -12,10 +12,10 @@ from training_calls import TrainRequest
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training import saving
+from tokenweight.training import models
 from tokenweight.training.run import fit
 
-validate = saving.validate_checkpoint
+validate = models.validate_checkpoint
 NORM = "model.layers.0.input_layernorm.weight"
 
 
@@ -60,7 +60,7 @@ def try_damages(checkpoint, dtype, probe, expected_logits):
 
 if __name__ == "__main__":
     request, out_dir = TrainRequest.model_validate_json(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    saving.validate_checkpoint = try_damages
+    models.validate_checkpoint = try_damages
     execution = Execution(launcher="torchrun", processes=2, device="cpu", deepspeed_stage=3)
     fit(request.stage, request.inputs, out_dir, execution, None, no_progress)
     torch.distributed.barrier()

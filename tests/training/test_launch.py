@@ -123,7 +123,7 @@ def test_nothing_outside_the_node_can_reach_a_rendezvous():
         "if c.status == psutil.CONN_LISTEN}; print('listens on', addresses, flush=True)"
     )
     torchrun = (
-        "import sys; from torch.distributed import run; from tokenweight.training.torchrun import bind_rendezvous;"
+        "import sys; from torch.distributed import run; from tokenweight.training.launch import bind_rendezvous;"
         "host, port = bind_rendezvous();"
         "run.main(['--nproc_per_node', '1', '--master_addr', host, '--master_port', str(port), '--no_python', *sys.argv[1:]])"
     )

@@ -13,7 +13,7 @@ from tokenweight.recipes.execution import check_launch, execution_for
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training import deepspeed_config as deepspeed_file
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config
-from tokenweight.training.torchrun import launch_command, meet
+from tokenweight.training.launch import launch_command, meet
 
 
 def execution(**fields):
@@ -71,7 +71,7 @@ def test_a_plan_asks_for_no_package(monkeypatch):
 def test_command_of_torchrun(tmp_path):
     command = launch_command(execution(), tmp_path)
     assert command == [
-        sys.executable, "-m", "tokenweight.training.torchrun", str(tmp_path), "torchrun", "1", "4",
+        sys.executable, "-m", "tokenweight.training.launch", str(tmp_path), "torchrun", "1", "4",
     ]  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_srun_starts_one_task_a_node_named_by_the_artifact(tmp_path, monkeypatch
         "--kill-on-bad-exit=1", "--gres=gpu:2", "--comment=a b",
     ]  # fmt: skip
     assert command[8:] == [
-        sys.executable, "-m", "tokenweight.training.torchrun", str(out / "launch"), "srun", "2", "2",
+        sys.executable, "-m", "tokenweight.training.launch", str(out / "launch"), "srun", "2", "2",
     ]  # fmt: skip
 
 
@@ -144,6 +144,6 @@ def test_nodes_of_srun_meet_where_the_first_says(tmp_path, monkeypatch):
 
 
 def test_a_node_of_srun_that_sees_no_first_one_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokenweight.training.torchrun.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("tokenweight.training.launch.WAIT_SECONDS", 0.0)
     with pytest.raises(SystemExit, match="all nodes must see the store at the same path"):
         meet(tmp_path, "1")

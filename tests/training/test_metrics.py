@@ -75,7 +75,7 @@ rank = torch.distributed.get_rank()
 metrics = StepMetrics(torch.device("cpu"), 10.0, 1.0)
 metrics.add(torch.tensor([[1.0, 3.0]]) + 4 * rank, torch.tensor([[2.0, 0.0], [1.0, 1.0]][rank]).reshape(1, 2))
 row = metrics.finish()
-reasons = [same_on_all_ranks("bad" if rank == 1 else None, metrics.device), same_on_all_ranks(None, metrics.device)]
+reasons = [same_on_all_ranks("bad" if rank == 1 else None), same_on_all_ranks(None)]
 with open(f"{sys.argv[1]}/{rank}.json", "w") as file:
     json.dump([row, reasons], file)
 torch.distributed.destroy_process_group()

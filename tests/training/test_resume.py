@@ -132,7 +132,7 @@ def test_a_run_cut_after_its_last_step_only_saves(make_request, tmp_path, monkey
 
     request = make_request(steps=4)
     with monkeypatch.context() as patch:
-        patch.setattr("tokenweight.training.saving.validate_checkpoint", fail)
+        patch.setattr("tokenweight.training.models.validate_checkpoint", fail)
         with pytest.raises(Cut):
             train(request, tmp_path / "cut", EXECUTION, no_progress)
     assert (tmp_path / "cut" / "model.partial").is_dir()

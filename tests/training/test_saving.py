@@ -45,9 +45,9 @@ def test_a_model_saved_under_zero_3(make_request, unfrozen, tmp_path):
     said = seen["said"]
     assert "differ from the trainer's" in said["changed_weight"]
     assert "differ from the trainer's" in said["old_rope"]
-    assert "empty or not finite" in said["not_finite"]
-    assert "empty or not finite" in said["empty"]
-    assert "do not fit the model" in said["missing"]
+    assert "is not finite" in said["not_finite"]
+    assert "1 mismatched" in said["empty"]
+    assert "1 missing" in said["missing"]
 
 
 def test_tied_weights_are_in_the_file_once(make_request, unfrozen, inline, tmp_path):

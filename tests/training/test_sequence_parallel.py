@@ -21,7 +21,7 @@ from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
 from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.models import load_model
 from tokenweight.training.sequence_parallel import check_sequence_parallel, install_attention, shared_rows
-from tokenweight.weighting.head import model_nll, model_nll_and_entropy
+from tokenweight.weighting.head import model_nll
 from tokenweight.weighting.shards import SequenceShard
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -112,7 +112,7 @@ def test_neighbouring_ranks_read_the_same_rows():
 def test_attention_that_ignores_shards_is_noticed(model_dir, chunk_dir):
     ids = torch.from_numpy(np.load(chunk_dir / "tokens.npy")[:1].astype(np.int64))
     with pytest.raises(ValueError, match="would not see each other"):
-        model_nll_and_entropy(load_model(model_dir, torch.float32), ids, shard=SequenceShard(64, 0, 2))
+        model_nll(load_model(model_dir, torch.float32), ids, shard=SequenceShard(64, 0, 2))
 
 
 def test_calls_without_a_shard_are_as_ever(model_dir, chunk_dir):

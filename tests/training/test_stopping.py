@@ -17,10 +17,9 @@ from training_calls import train
 from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training import stopping
+from tokenweight.training import launch
 from tokenweight.training.checkpoints import last_complete
-from tokenweight.training.launch import run_guarded
-from tokenweight.training.stopping import VARIABLE, Stopped, stop_all, stoppable
+from tokenweight.training.launch import VARIABLE, Stopped, run_guarded, stop_all
 
 sys.path.insert(0, str(Path(__file__).parent))
 from terminated import TRAIN
@@ -108,11 +107,13 @@ def test_a_child_is_ended_at_its_deadline(tmp_path):
 
 
 def test_all_launched_trainings_are_asked_and_waited_for(tmp_path, monkeypatch):
-    with stoppable(tmp_path) as stop_file:
-        monkeypatch.setattr(stopping, "GRACE_SECONDS", 0.1)
-        stop_all()
-        assert stop_file.exists()
+    stop_file = tmp_path / "stop"
+    monkeypatch.setattr(launch, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "_active", {stop_file})
+    stop_all()
+    assert stop_file.exists()
     stop_file.unlink()
+    monkeypatch.setattr(launch, "_active", set())
     stop_all()
     assert not stop_file.exists()
 

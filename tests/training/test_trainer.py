@@ -14,8 +14,7 @@ from tokenweight.context.rope import assert_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer, Training, Weighting
-from tokenweight.training.models import load_model
-from tokenweight.training.saving import validate_checkpoint
+from tokenweight.training.models import load_model, validate_checkpoint
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, token_weights, weighted_nll
 
@@ -239,9 +238,9 @@ def test_a_damaged_checkpoint_does_not_pass_validation(model_dir, tmp_path):
         validate_checkpoint(model_dir, torch.float32, probe, logits * 1.01)
     state = load_file(model_dir / "model.safetensors")
     for name, tensor, message in (
-        ("model.norm.weight", torch.full((32,), torch.nan), "model.norm.weight is empty or not finite"),
-        ("model.norm.weight", torch.empty(0), "model.norm.weight is empty or not finite"),
-        ("another.weight", torch.ones(3), "1 tensors do not fit the model, first another.weight"),
+        ("model.norm.weight", torch.full((32,), torch.nan), "model.norm.weight is not finite"),
+        ("model.norm.weight", torch.empty(0), r"tensors 1 mismatched \(first .*model.norm.weight"),
+        ("another.weight", torch.ones(3), r"tensors 1 unexpected \(first another.weight\)"),
     ):
         shutil.copytree(model_dir, tmp_path / "copy", dirs_exist_ok=True)
         (tmp_path / "copy" / "model.safetensors").unlink()

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tokenweight.weighting import install_head, model_nll, per_token_nll
-from tokenweight.weighting.head import TokenNLLHead, model_nll_and_entropy, per_token_nll_and_entropy
+from tokenweight.weighting.head import TokenNLLHead
 
 ROWS, WIDTH, VOCABULARY = 203, 24, 97
 
@@ -108,7 +108,8 @@ def test_all_weights_zero_give_zero_gradient_everywhere():
 def test_entropy_is_that_of_the_prediction_and_a_constant(bias):
     hidden, weight, offset, labels, _ = problem(bias)
     hidden.requires_grad_()
-    nll, entropy = per_token_nll_and_entropy(hidden, weight, labels, bias=offset, chunk_rows=64)
+    entropy = torch.empty(ROWS)
+    nll = per_token_nll(hidden, weight, labels, bias=offset, chunk_rows=64, entropy=entropy)
     p = nn.functional.linear(hidden.double(), weight.double(), None if offset is None else offset.double()).softmax(-1)
     torch.testing.assert_close(entropy, -(p * p.log()).sum(-1).float(), rtol=1e-4, atol=1e-5)
     assert torch.equal(nll, per_token_nll(hidden, weight, labels, bias=offset, chunk_rows=64))
@@ -215,8 +216,8 @@ def test_model_nll_of_some_columns_is_a_slice_of_all(make_llama):
     model = make_llama()
     install_head(model)
     ids = torch.randint(0, 50, (2, 40), generator=torch.Generator().manual_seed(5))
-    everything, entropy = model_nll_and_entropy(model, ids)
-    assert entropy.shape == everything.shape == (2, 39)
+    everything = model_nll(model, ids)
+    assert everything.shape == (2, 39)
     torch.testing.assert_close(model_nll(model, ids, 7, 20), everything[:, 7:20])
     for start, stop in ((-1, 5), (5, 5), (0, 40)):
         with pytest.raises(ValueError, match="positions"):
@@ -373,8 +374,8 @@ def test_logits_changed_in_place_are_refused(make_llama):
 
 
 def test_a_head_that_gives_other_numbers_than_the_model_is_refused(make_llama, monkeypatch):
-    zeros = lambda rows, *_, **__: (torch.zeros(len(rows)), None)  # noqa: E731
-    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll_and_entropy", zeros)
+    zeros = lambda rows, *_, **__: torch.zeros(len(rows))  # noqa: E731
+    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll", zeros)
     with pytest.raises(ValueError, match=r"its NLL is \[.*\] for some tokens, that of its head \[0.0"):
         install_head(make_llama())
 

@@ -122,13 +122,13 @@ def test_the_paper_s_head_rounds_nothing(make_llama):
 def test_scoring_on_windows_computes_no_entropy(make_llama, monkeypatch):
     model = make_llama()
     install_head(model)
-    ours = head.per_token_nll_and_entropy
+    ours = head.per_token_nll
 
-    def without_entropy(*given, with_entropy, **named):
-        assert not with_entropy
-        return ours(*given, with_entropy=with_entropy, **named)
+    def without_entropy(*given, entropy, **named):
+        assert entropy is None
+        return ours(*given, entropy=entropy, **named)
 
-    monkeypatch.setattr(head, "per_token_nll_and_entropy", without_entropy)
+    monkeypatch.setattr(head, "per_token_nll", without_entropy)
     score_windows(
         model, torch.zeros(1, 61, dtype=torch.long), plan_windows(61, 16, 12), bos_token_id=None, windows_per_batch=9
     )

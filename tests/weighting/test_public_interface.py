@@ -35,7 +35,7 @@ def parameters(function):
             "token_weights",
             "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse, scored=None",
         ),
-        ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none"),
+        ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none, entropy=None"),
         ("weighted_nll", "nll, weights"),
         (
             "add_token_weighting",

@@ -11,8 +11,7 @@ import torch
 
 from tokenweight.recipes.schema import Weighting
 from tokenweight.training.sequence_parallel import install_attention
-from tokenweight.weighting import install_head, plan_windows, score_windows
-from tokenweight.weighting.head import model_nll_and_entropy
+from tokenweight.weighting import install_head, model_nll, plan_windows, score_windows
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
 
@@ -113,23 +112,24 @@ def test_rows_are_spread_evenly(threads, count):
     assert given == [-(-count // PROCESSES)] * PROCESSES  # also where they do not divide: passes must be equally many
 
 
-@pytest.mark.parametrize("entropy", [False, True])
-def test_nll_of_shards_is_that_of_the_whole(make_llama, threads, ids, entropy):
+def test_nll_of_shards_is_that_of_the_whole(make_llama, threads, ids):
     models = [prepared(make_llama) for _ in range(PROCESSES + 1)]
-    expected = model_nll_and_entropy(models[-1], ids)
-    parts = threads.run(lambda shard: model_nll_and_entropy(models[shard.rank], ids, shard=shard, with_entropy=entropy))
-    torch.testing.assert_close(torch.cat([nll for nll, _ in parts], 1), expected[0], rtol=1e-5, atol=1e-5)
-    if entropy:
-        torch.testing.assert_close(torch.cat([e for _, e in parts], 1), expected[1], rtol=1e-5, atol=1e-5)
-    else:
-        assert [e for _, e in parts] == [None, None]
+
+    def nll_and_entropy(model, own, shard=None):
+        entropy = torch.empty(len(ids), own.stop - own.start)
+        return model_nll(model, ids, shard=shard, entropy=entropy), entropy
+
+    expected = nll_and_entropy(models[-1], slice(0, TOKENS - 1))
+    parts = threads.run(lambda shard: nll_and_entropy(models[shard.rank], shard.own_predictions, shard))
+    for given, whole in zip(zip(*parts, strict=True), expected, strict=True):
+        torch.testing.assert_close(torch.cat(given, 1), whole, rtol=1e-5, atol=1e-5)
 
 
 def test_attention_that_ignores_shards_is_refused(make_llama, ids):
     model = make_llama()
     install_head(model)
     with pytest.raises(ValueError, match="would not see each other"):
-        model_nll_and_entropy(model, ids, shard=SequenceShard(TOKENS, 0, PROCESSES))
+        model_nll(model, ids, shard=SequenceShard(TOKENS, 0, PROCESSES))
 
 
 @pytest.mark.parametrize(

@@ -88,10 +88,8 @@ def test_a_frozen_scorer_keeps_its_first_window(model):
 
 @pytest.mark.parametrize("weighting", [Weighting(score="mile"), Weighting(postprocessing="dense", lambda_=0.5)])
 def test_the_entropy_is_computed_for_mile_only(model, monkeypatch, weighting):
-    ours, asked = step_module.model_nll_and_entropy, []
-    monkeypatch.setattr(
-        step_module, "model_nll_and_entropy", lambda *given, **named: asked.append(named) or ours(*given, **named)
-    )
+    ours, asked = step_module.model_nll, []
+    monkeypatch.setattr(step_module, "model_nll", lambda *given, **named: asked.append(named) or ours(*given, **named))
     ids = sequences()
     weighted_step(model, ids, weighting, sequence_ids=[0, 1], seed=0, short_nll=torch.rand(2, 47))
-    assert [named["with_entropy"] for named in asked] == [False]
+    assert [named["entropy"] for named in asked] == [None]

@@ -22,15 +22,12 @@ def inspect_text(
     as_json: bool = False,
 ) -> None:
     """Every token's losses and weight."""
-    from tokenweight.corpus.token_texts import highest_span
     from tokenweight.files import check_writable, write_files
-    from tokenweight.inspection.compute import prepare, score
-    from tokenweight.inspection.outputs import in_words, page, report, table
+    from tokenweight.inspection.compute import inspect
+    from tokenweight.inspection.outputs import in_words, page, table
 
     check_writable("--out", out)
-    inspection = score(prepare(checkpoint, text, options))
-    span = inspection.span or highest_span(inspection.weights)
-    content = report(inspection)
+    content, span = inspect(checkpoint, text, options)
     files = {
         out / "inspection.html": page(content),
         out / "span.tex": table(content, span),

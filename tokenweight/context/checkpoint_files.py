@@ -69,17 +69,14 @@ def weight_files(model_dir: Path) -> list[Path]:
 
 def link_weights(model_dir: Path, target_dir: Path) -> None:
     """Hard-link the weights of a checkpoint into another directory, or copy them across file systems."""
-    weights = weight_files(model_dir)
-    if not weights:
+    if not weight_files(model_dir):
         raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHTS)}) here; give a complete checkpoint")
-    for file in weights:
+    for file in filter(_is_weight, _files(model_dir)):
         target = target_dir / file.name
         try:
             os.link(file.resolve(), target)
         except OSError:  # another file system, or one without hard links
             shutil.copyfile(file, target)
-    for index in model_dir.glob("*.index.json"):
-        shutil.copyfile(index, target_dir / index.name)
 
 
 def copy_companions(model_dir: Path, target_dir: Path) -> None:

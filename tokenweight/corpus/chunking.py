@@ -209,11 +209,7 @@ def _account(
     kept, in_plan, usable = chosen.distinct_tokens(lengths), planned.distinct_tokens(lengths), int(lengths.sum())
     tokens = sum(document.tokens for document in read)
     left = "not_drawn" if chunking.mixture == "lcde" else "remainder"
-    dropped = {
-        "document_too_short": tokens - usable,
-        left: usable - in_plan,
-        "beyond_sequences": in_plan - kept,
-    }
+    dropped = {"document_too_short": tokens - usable, left: usable - in_plan, "beyond_sequences": in_plan - kept}
     return {
         "mixture": chunking.mixture,
         "long_tokens": chunking.long_tokens,

@@ -13,8 +13,7 @@ from string import ascii_lowercase, ascii_uppercase
 from uuid import UUID
 
 from tokenweight.corpus.documents import Document
-from tokenweight.corpus.lexicon import NOVEL, SAYINGS, words
-from tokenweight.corpus.manuscript import Fact, Manuscript
+from tokenweight.corpus.manuscript import NOVEL, SAYINGS, Fact, Manuscript, words
 
 
 def key_and_value(rng: Random, relation: str) -> tuple[str, str]:
@@ -26,7 +25,6 @@ def key_and_value(rng: Random, relation: str) -> tuple[str, str]:
 
 
 def exercise(rng: Random, id: str, characters: int) -> Document:
-    """One exercise of about `characters` characters."""
     manuscript = Manuscript()
     write = rng.choices((_niah, _tracking, _common_words, _frequent_words), (12, 2, 1, 1))[0]
     write(rng, manuscript, characters)

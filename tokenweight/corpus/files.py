@@ -53,7 +53,6 @@ def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
 
 
 def count(corpus: FilesCorpus, split: Split) -> int:
-    """How many documents the split has."""
     return len(_split_numbers(corpus, sum(_counts(corpus).values()), split))
 
 
@@ -66,7 +65,6 @@ def check(corpus: FilesCorpus) -> None:
 
 
 def _counts(corpus: FilesCorpus) -> dict[Path, int]:
-    """How many documents each file has."""
     refuse_listing("corpus.path", Path(corpus.path))
     paths = list_files(corpus)
     for path in paths:

@@ -1,13 +1,42 @@
-"""A text in the making: pieces with their kinds, facts with their values."""
+"""A text of the synthetic novel in the making: its words, pieces with their kinds, facts with their values.
+
+Words and sentences are the same for every seed, so that a small model can know the language. What changes from document
+to document is who lives where and which number belongs to which key.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from itertools import product
 from random import Random
+from typing import Any, Literal
 
 from tokenweight.corpus.documents import Document, Kind, Span
+
+NOVEL: dict[str, Any] = json.loads((files("tokenweight.corpus") / "novel.json").read_text("utf-8"))
+
+NAMES, PLACES = (tuple(map("".join, product(*NOVEL[which]))) for which in ("names", "places"))
+TRADES: tuple[str, ...] = tuple(NOVEL["trades"])
+KEEPSAKES: tuple[str, ...] = tuple(NOVEL["keepsakes"])
+# After the first two words, which no other saying shares, every word follows from those before it.
+SAYINGS: tuple[str, ...] = tuple(NOVEL["sayings"])
+
+
+@cache
+def words(category: Literal["adjective", "noun", "verb"]) -> tuple[str, ...]:
+    """A word list of wonderwords (where RULER's keys come from) without profanities, sorted: equal in every process."""
+    from wonderwords import Defaults, RandomWord
+
+    lists = RandomWord(
+        adjective=Defaults.ADJECTIVES, noun=Defaults.NOUNS, verb=Defaults.VERBS, rude=Defaults.PROFANITIES
+    )
+    chosen, rude = (set(lists.filter(include_categories=[which])) for which in (category, "rude"))
+    return tuple(sorted(chosen - rude))
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +91,6 @@ class Manuscript:
         self.write(" ".join(words[free_words:]), Kind.EASY)
 
     def document(self, id: str, domain: str) -> Document:
-        """The finished document."""
         return Document(id, "".join(self.parts), domain, tuple(self.spans))
 
 

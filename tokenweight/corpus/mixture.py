@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tokenweight.corpus.packing import Ints, Segments, packed, per_document
@@ -85,7 +83,7 @@ def fixed_shares(
             cut.append(packed(documents, lengths[documents], chunking.long_tokens - int(bos), separator))
         else:
             own = per_document(lengths[documents], chunking.long_tokens, bos=bos)
-            cut.append(replace(own, document=documents[own.document]))
+            cut.append(own._replace(document=documents[own.document]))
     available = np.array([own.sequences for own in cut])
     shares = np.array([one.share for one in corpus.parts])
     total = int((available / shares).min()) if chunking.sequences is None else chunking.sequences

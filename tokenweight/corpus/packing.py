@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Segments:
+class Segments(NamedTuple):
     """Pieces of documents laid into sequences; all arrays [segments], sorted by (sequence, position).
 
     `position`: where in the sequence the piece begins, counting from behind the BOS; `start`: its first token within
@@ -27,15 +26,14 @@ class Segments:
 
     @property
     def sequences(self) -> int:
-        """Number of sequences."""
         return int(self.sequence[-1]) + 1 if len(self.sequence) else 0
 
     @staticmethod
     def one_after_another(parts: Sequence[Segments]) -> Segments:
         """All sequences of several, numbered through."""
         firsts = np.cumsum([0, *(part.sequences for part in parts)])
-        numbered = [replace(part, sequence=part.sequence + first) for part, first in zip(parts, firsts, strict=False)]
-        return Segments(*(np.concatenate([getattr(one, field.name) for one in numbered]) for field in fields(Segments)))
+        numbered = [part._replace(sequence=part.sequence + first) for part, first in zip(parts, firsts, strict=False)]
+        return Segments(*map(np.concatenate, zip(*numbered, strict=True)))
 
     def select(self, order: Ints) -> Segments:
         """The sequences named by `order`, numbered anew in that order."""
@@ -43,8 +41,7 @@ class Segments:
         anew[order] = np.arange(len(order))
         rows = np.argsort(anew[self.sequence], kind="stable")
         rows = rows[anew[self.sequence[rows]] < len(order)]
-        sequence = anew[self.sequence[rows]]
-        return Segments(sequence, self.position[rows], self.document[rows], self.start[rows], self.length[rows])
+        return Segments(anew[self.sequence[rows]], *(column[rows] for column in self[1:]))
 
     def distinct_tokens(self, lengths: Ints) -> int:
         """Tokens of the documents (`lengths` [documents]) that are in at least one sequence."""
@@ -86,11 +83,5 @@ def packed(documents: Ints, lengths: Ints, payload: int, separator: int) -> Segm
     row = np.repeat(first_row, counts) + np.arange(len(piece)) - np.repeat(np.cumsum(counts) - counts, counts)
     begin = np.maximum(starts[piece], row * payload)
     end = np.minimum(starts[piece] + lengths[piece], (row + 1) * payload)
-    full = row < total // payload
-    return Segments(
-        row[full],
-        (begin - row * payload)[full],
-        documents[piece][full],
-        (begin - starts[piece])[full],
-        (end - begin)[full],
-    )
+    segments = Segments(row, begin - row * payload, documents[piece], begin - starts[piece], end - begin)
+    return Segments(*(column[row < total // payload] for column in segments))

@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tokenweight.corpus import echo, files, novel
+from tokenweight.corpus import files, novel
 from tokenweight.corpus.documents import Document, Split
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Corpus, FilesCorpus, HubCorpus, MixtureCorpus
@@ -91,7 +91,7 @@ def _hub_document(corpus: HubCorpus, split: str, number: int, row: dict[str, Any
 # The documents of a split, and how many there are: 0 where nobody knows before the end.
 _SOURCES: dict[str, tuple[Callable[[Any, Split], Iterator[Document]], Callable[[Any, Split], int]]] = {
     "novel": (novel.documents, novel.count),
-    "echo": (echo.documents, echo.count),
+    "echo": (novel.echoes, novel.count),
     "files": (files.documents, files.count),
     "hub": (_hub_documents, lambda corpus, split: 0),
 }

@@ -140,7 +140,6 @@ def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos:
     """Both NLLs of one chunk, ids int64 [1, tokens]. A chunk no longer than a window has no far context."""
     import torch
 
-    from tokenweight.training.scoring import windows_per_batch
     from tokenweight.weighting import model_nll, plan_windows, score_windows
 
     tokens = ids.shape[1]
@@ -148,14 +147,7 @@ def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos:
     plan = plan_windows(tokens, short_tokens, min(pmi.stride_tokens, short_tokens - 1))
     with torch.no_grad():
         long_nll = model_nll(model, ids)
-        short_nll = score_windows(
-            scorer or model,
-            ids,
-            plan,
-            bos_token_id=bos,
-            windows_per_batch=windows_per_batch(plan, 1),
-            first_window=scorer is not None,
-        )
+        short_nll = score_windows(scorer or model, ids, plan, bos_token_id=bos, first_window=scorer is not None)
         if scorer is None:
             short_nll = plan.with_own_context(short_nll, long_nll)
     long, short = (nll[0].float().cpu().numpy() for nll in (long_nll, short_nll))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -27,6 +27,7 @@ SMALLEST = 2.0**-100  # a tensor whose values are all smaller is zero
 SIDE_MULTIPLE = 16  # of a weight's both sides: what torch._scaled_mm takes on GPUs
 MINIMUM_OVERLAP = 0.98
 KAPPA_WITHOUT_ONE = 0.2  # for weightings that choose no tokens (dense): the paper's kappa for unfrozen scorers
+Rounded = tuple[Tensor, Tensor]  # values in e4m3, and their scale
 ADA = (8, 9)  # the first compute capability with float8 products
 
 
@@ -76,25 +77,21 @@ def fp8_linears(model: nn.Module, *, fast_accumulation: bool = False) -> Iterato
 
 
 def _fp8_linear(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    rounded_input: Callable[[Tensor], Rounded],
-    fast_accumulation: bool,
+    x: Tensor, weight: Tensor, bias: Tensor | None, rounded_input: Callable[[Tensor], Rounded], fast_accumulation: bool
 ) -> Tensor:
     """x [..., K], weight [N, K], bias [N] -> [..., N] in x's precision, or autocast's where it is on."""
     if torch.is_grad_enabled():
         raise RuntimeError("float8 products have no gradient: use fp8_linears under torch.no_grad()")
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    left, right = rounded_input(x), round_to_fp8(weight)
+    (left, left_scale), (right, right_scale) = rounded_input(x), round_to_fp8(weight)
     # GPUs add a bias inside the product where it comes out in bf16, and refuse one where it comes out in fp32.
     inside = bias.to(dtype) if bias is not None and dtype == torch.bfloat16 else None
     product = torch._scaled_mm(
-        left.values.reshape(-1, x.shape[-1]),
-        right.values.t(),
-        scale_a=left.scale,
-        scale_b=right.scale,
+        left.reshape(-1, x.shape[-1]),
+        right.t(),
+        scale_a=left_scale,
+        scale_b=right_scale,
         bias=inside,
         out_dtype=dtype,
         use_fast_accum=fast_accumulation,
@@ -104,15 +101,8 @@ def _fp8_linear(
     return product.view(*x.shape[:-1], -1)
 
 
-class Rounded(NamedTuple):
-    """A tensor as values (float8 e4m3) times scale (fp32, one number)."""
-
-    values: Tensor
-    scale: Tensor
-
-
 def round_to_fp8(x: Tensor) -> Rounded:
-    """Round a tensor to e4m3 with one scale: the power of two that brings its largest absolute value to 225..448.
+    """Round a tensor to values in e4m3 times one scale, the power of two that brings its largest absolute value to 225..448.
 
     A power of two moves exponents alone. So how a value is rounded does not depend on its neighbours, and scores not on
     how sequences are put into batches (but for values less than 2^-15 of the largest, where e4m3 ends).
@@ -120,7 +110,7 @@ def round_to_fp8(x: Tensor) -> Rounded:
     largest = torch.linalg.vector_norm(x, ord=torch.inf).float()
     # One kernel reads, scales and casts on a GPU; flat, so that one compiled kernel does for every shape.
     values, scale = (_compiled_cast if x.is_cuda else _cast)(x.reshape(-1), largest)
-    return Rounded(values.view(x.shape), scale)
+    return values.view(x.shape), scale
 
 
 def _cast(x: Tensor, largest: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,59 +10,35 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tokenweight.context.checkpoint_files import checkpoint_sha256
 from tokenweight.context.extend import load_config
-from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text
+from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text, highest_span
 from tokenweight.errors import StageError, UserError
-from tokenweight.inspection.request import Options, chosen_span, read_text
+from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span, read_text
+from tokenweight.pipeline.environment import package_versions
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
-from tokenweight.training.scoring import windows_per_batch
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
 FloatArray = NDArray[np.float32]
 
 
-@dataclass
-class Inspection:
-    """A checked text as tokens with their windows, and the numbers of each token once it is scored.
+def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, Any], range]:
+    """Score the tokens of a text as a training step does: the content of inspection.json, and the tokens of the table.
 
-    Arrays have shape [M], M = N - 1; column j is about token j + 1. long_nll, short_nll in nats; weights.
+    Models are named by directory name and content digest, never by path. What is wrong with the input is a UserError of
+    one line.
     """
-
-    checkpoint: Path
-    text: Path
-    options: Options
-    tokens: Tokens
-    span: range | None  # of the LaTeX table; None: around the largest weight
-    plan: WindowPlan
-    bos_token_id: int | None
-    device: torch.device
-    precision: torch.dtype  # of both passes; their NLL is in fp32 either way
-    long_nll: FloatArray = field(init=False)
-    short_nll: FloatArray = field(init=False)
-    weights: FloatArray = field(init=False)
-
-    @property
-    def short_context_tokens(self) -> NDArray[np.int64]:
-        """How many tokens the short pass had before the token (the long pass had j + 1): int64 [M]."""
-        counts = np.arange(1, self.plan.predictions + 1)
-        for start, (first, stop) in zip(self.plan.starts, self.plan.scored_ranges, strict=True):
-            counts[first:stop] -= start
-        return counts
-
-
-def prepare(checkpoint: Path, text: Path, options: Options) -> Inspection:
-    """Read and check everything that can be wrong with the input; loads no weights. UserError in one line."""
-    scorer = options.scorer
-    _ = options.weighting  # raises what is wrong with it
-    content = read_text(text)
+    # 1. All that can be checked before weights are loaded.
+    scorer, weighting = options.scorer, options.weighting
+    words = read_text(text)
     config = load_config(checkpoint)
-    scorer_config = load_config(scorer) if scorer else None
+    scorer_config = load_config(scorer) if scorer else config
     tokenizer = load_tokenizer(checkpoint)
     if scorer and vocabulary_sha256(load_tokenizer(scorer)) != vocabulary_sha256(tokenizer):
         raise UserError(f"--scorer {scorer}: has another vocabulary than CHECKPOINT; take one that shares it")
-    tokens = _tokens(text, content, tokenizer, options.long_tokens, config.max_position_embeddings)
-    for name, model_config in (("CHECKPOINT", config), ("--scorer", scorer_config or config)):
+    tokens = _tokens(text, words, tokenizer, options.long_tokens, config.max_position_embeddings)
+    for name, model_config in (("CHECKPOINT", config), ("--scorer", scorer_config)):
         if max(tokens.ids) >= model_config.vocab_size:
             raise UserError(
                 f"{name}: the model knows {model_config.vocab_size} tokens, its tokenizer gives token "
@@ -71,39 +47,19 @@ def prepare(checkpoint: Path, text: Path, options: Options) -> Inspection:
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no GPU; run where one is, or leave --device out")
     device = resolve_device(options.device)
-    bf16 = device.type == "cuda" and config.dtype is torch.bfloat16
-    return Inspection(
-        checkpoint=checkpoint,
-        text=text,
-        options=options,
-        tokens=tokens,
-        span=chosen_span(tokens, options),
-        plan=_plan(options, len(tokens.ids), scorer_config),
-        bos_token_id=bos_token_id(tokenizer, scorer_config or config),
-        device=device,
-        precision=torch.bfloat16 if bf16 else torch.float32,
-    )
-
-
-def score(inspection: Inspection) -> Inspection:
-    """Score the tokens as a training step does; UserError where a model cannot be loaded."""
-    options, weighting, plan = inspection.options, inspection.options.weighting, inspection.plan
-    token_ids = torch.tensor([inspection.tokens.ids], device=inspection.device)
-    # 1. Short context: the scorer's, or the model's own.
-    model = _load(options.scorer or inspection.checkpoint, inspection)
-    own_first_window = not options.scorer or weighting.score == "long_ce"
-    short_nll = score_windows(
-        model,
-        token_ids,
-        plan,
-        bos_token_id=inspection.bos_token_id,
-        windows_per_batch=windows_per_batch(plan, 1),
-        first_window=not own_first_window,
-    )
-    # 2. Long context, and weights.
-    if options.scorer:
+    precision = torch.bfloat16 if device.type == "cuda" and config.dtype is torch.bfloat16 else torch.float32
+    span = chosen_span(tokens, options)
+    plan = window_plan(options, len(tokens.ids), scorer_config.max_position_embeddings if scorer else len(tokens.ids))
+    # 2. Short context: the scorer's, or the model's own.
+    token_ids = torch.tensor([tokens.ids], device=device)
+    model = _load(scorer or checkpoint, precision, device)
+    own_first_window = not scorer or weighting.score == "long_ce"
+    bos = bos_token_id(tokenizer, scorer_config)
+    short_nll = score_windows(model, token_ids, plan, bos_token_id=bos, first_window=not own_first_window)
+    # 3. Long context, and weights.
+    if scorer:
         del model
-        model = _load(inspection.checkpoint, inspection)
+        model = _load(checkpoint, precision, device)
     try:
         with torch.no_grad():
             step = weighted_step(
@@ -119,10 +75,85 @@ def score(inspection: Inspection) -> Inspection:
         raise StageError(f"{error} for this text; the checkpoint may be damaged") from None
     if own_first_window:
         short_nll = plan.with_own_context(short_nll, step.nll)
-    inspection.long_nll, inspection.short_nll, inspection.weights = (
-        values[0].cpu().numpy() for values in (step.nll, short_nll, step.weights)
-    )
-    return inspection
+    # 4. What is reported.
+    read, weights = "".join(tokens.texts), step.weights[0].cpu().numpy()
+    content = {
+        "checkpoint": _model(checkpoint),
+        "scorer": {"kind": "frozen", **_model(scorer)} if scorer else {"kind": "unfrozen"},
+        "text": {
+            "name": text.name,
+            "sha256": hashlib.sha256(read.encode()).hexdigest(),
+            "characters": len(read),
+            "whole_text": tokens.whole_text,
+        },
+        "settings": {
+            "long_tokens": plan.long_tokens,
+            "short_tokens": plan.short_tokens,
+            "stride_tokens": plan.stride_tokens,
+            "windows": len(plan.starts),
+            "weighting": weighting.model_dump(mode="json", by_alias=True),
+            "seed": options.seed,
+            "precision": str(precision).removeprefix("torch."),  # of both passes; their NLL is in fp32 either way
+            "device": device.type,
+        },
+        "versions": package_versions(),
+        **_numbers(tokens, plan, step.nll[0].cpu().numpy(), short_nll[0].cpu().numpy(), weights),
+    }
+    return content, span or highest_span(weights)
+
+
+def _numbers(
+    tokens: Tokens, plan: WindowPlan, long_nll: FloatArray, short_nll: FloatArray, weights: FloatArray
+) -> dict[str, Any]:
+    """The summary and the numbers of each token; arrays have shape [M], M = N - 1, column j is about token j + 1.
+
+    `summary` holds counts, means over the M predictions (nats) and shares of them (0 to 1); its
+    `first_window_predictions` have the same context in both passes: unfrozen, their difference is exactly 0. `tokens`
+    holds lists of length N, null where a token has no prediction (the first). difference = long - short NLL
+    (so PMI = -difference).
+    """
+    short_context_tokens = np.arange(1, plan.predictions + 1)  # before the token; the long pass had j + 1
+    for start, (first, stop) in zip(plan.starts, plan.scored_ranges, strict=True):
+        short_context_tokens[first:stop] -= start
+    return {
+        "summary": {
+            "tokens": plan.long_tokens,
+            "predictions": plan.predictions,
+            "first_window_predictions": plan.scored_ranges[0][1],
+            "mean_long_nll": _mean(long_nll),
+            "mean_short_nll": _mean(short_nll),
+            "mean_abs_pmi": _mean(np.abs(long_nll - short_nll)),
+            "mean_weight": _mean(weights),
+            "max_weight": float(weights.max()),
+            "share_above_1": _mean(weights > 1),
+            "share_zero": _mean(weights == 0),
+        },
+        "tokens": {
+            "id": tokens.ids,
+            "text": tokens.texts,
+            "added": {str(index): name for index, name in tokens.added.items()},
+            "long_nll": _shortest(long_nll),
+            "short_nll": _shortest(short_nll),
+            "difference": _shortest(long_nll - short_nll),
+            "weight": _shortest(weights),
+            "short_context_tokens": [None, *short_context_tokens.tolist()],
+        },
+    }
+
+
+def _model(directory: Path) -> dict[str, str]:
+    place = directory.resolve()
+    name = f"{place.parent.name}/{place.name}" if place.name == "model" else place.name  # as stages leave theirs
+    return {"name": name, "sha256": checkpoint_sha256(directory)}
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values, dtype=np.float64))
+
+
+def _shortest(values: FloatArray) -> list[float | None]:
+    """Each float32 as the shortest decimal that reads back as it, behind nothing for the first token."""
+    return [None, *(float(str(value)) for value in values)]
 
 
 def _tokens(path: Path, text: str, tokenizer: Any, long_tokens: int | None, context_tokens: int) -> Tokens:
@@ -137,20 +168,26 @@ def _tokens(path: Path, text: str, tokenizer: Any, long_tokens: int | None, cont
     return tokens
 
 
-def _plan(options: Options, long_tokens: int, scorer_config: Any) -> WindowPlan:
-    scorer_context = scorer_config.max_position_embeddings if scorer_config else long_tokens
-    short_tokens, stride_tokens = options.windows(long_tokens, scorer_context)
-    if scorer_config and short_tokens > scorer_context:
-        raise UserError(f"--short-tokens {short_tokens}: exceeds the scorer's context ({scorer_context}); lower it")
+def window_plan(options: Options, long_tokens: int, scorer_context_tokens: int) -> WindowPlan:
+    """The windows, by default in the paper's shares (Section 4, Datasets): 8192 and 6144 for 32768 tokens.
+
+    A quarter of the sequence (a scorer of a shorter context gets windows of that), and three quarters of the window, so
+    that every later prediction has at least a quarter of it as context.
+    """
+    short_tokens = options.short_tokens or max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
+    if options.scorer and short_tokens > scorer_context_tokens:
+        raise UserError(
+            f"--short-tokens {short_tokens}: exceeds the scorer's context ({scorer_context_tokens}); lower it"
+        )
     try:
-        return plan_windows(long_tokens, short_tokens, stride_tokens)
+        return plan_windows(long_tokens, short_tokens, options.stride_tokens or max(1, 3 * short_tokens // 4))
     except ValueError as error:
         raise UserError(f"--short-tokens, --stride-tokens: {error}; change one of them") from None
 
 
-def _load(model_dir: Path, inspection: Inspection) -> Any:
+def _load(model_dir: Path, precision: torch.dtype, device: torch.device) -> Any:
     try:
-        return load_model(model_dir, inspection.precision).to(inspection.device).eval()
+        return load_model(model_dir, precision).to(device).eval()
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{model_dir}: the model cannot be loaded ({reason}); give a whole checkpoint") from error

@@ -1,8 +1,7 @@
-"""What an inspection writes: its numbers as plain data, and from these one page and a LaTeX table in the form of Table 1."""
+"""What an inspection writes from its numbers: one page, and a LaTeX table in the form of Table 1."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import unicodedata
@@ -10,12 +9,7 @@ from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tokenweight.context.checkpoint_files import checkpoint_sha256
-from tokenweight.inspection.compute import FloatArray, Inspection
 from tokenweight.latex import environment, printed
-from tokenweight.pipeline.environment import package_versions
 from tokenweight.webpage import page_environment, script_json
 
 TOKENS_PER_BLOCK = 13  # columns of Table 1
@@ -30,77 +24,6 @@ _NAMED = ("tokenweight", "torch", "transformers")  # the first is unknown where 
 _MARKS = {"\n": r"$\hookleftarrow$", "\t": r"$\rightarrow$", "'": r"\textquotesingle{}", "’": "’"}
 _LIGATURES = re.compile(r"(?<=-)(?=-)|(?<=,)(?=,)")  # -- would print as a dash, ,, as a quotation mark
 _REST_OF_A_CHARACTER = r"$\triangleleft$"
-
-
-def report(inspection: Inspection) -> dict[str, Any]:
-    """The content of inspection.json.
-
-    `summary` holds counts, means over the M predictions (nats) and shares of them (0 to 1); its
-    `first_window_predictions` have the same context in both passes: unfrozen, their difference is exactly 0. `tokens`
-    holds lists of length N, null where a token has no prediction (the first). difference = long - short NLL
-    (so PMI = -difference). Models are named by directory name and content digest, never by path.
-    """
-    options, plan, tokens = inspection.options, inspection.plan, inspection.tokens
-    long_nll, short_nll, weights = inspection.long_nll, inspection.short_nll, inspection.weights
-    text = "".join(tokens.texts)
-    return {
-        "checkpoint": _model(inspection.checkpoint),
-        "scorer": {"kind": "frozen", **_model(options.scorer)} if options.scorer else {"kind": "unfrozen"},
-        "text": {
-            "name": inspection.text.name,
-            "sha256": hashlib.sha256(text.encode()).hexdigest(),
-            "characters": len(text),
-            "whole_text": tokens.whole_text,
-        },
-        "settings": {
-            "long_tokens": plan.long_tokens,
-            "short_tokens": plan.short_tokens,
-            "stride_tokens": plan.stride_tokens,
-            "windows": len(plan.starts),
-            "weighting": options.weighting.model_dump(mode="json", by_alias=True),
-            "seed": options.seed,
-            "precision": str(inspection.precision).removeprefix("torch."),
-            "device": inspection.device.type,
-        },
-        "versions": package_versions(),
-        "summary": {
-            "tokens": plan.long_tokens,
-            "predictions": plan.predictions,
-            "first_window_predictions": plan.scored_ranges[0][1],
-            "mean_long_nll": _mean(long_nll),
-            "mean_short_nll": _mean(short_nll),
-            "mean_abs_pmi": _mean(np.abs(long_nll - short_nll)),
-            "mean_weight": _mean(weights),
-            "max_weight": float(weights.max()),
-            "share_above_1": _mean(weights > 1),
-            "share_zero": _mean(weights == 0),
-        },
-        "tokens": {
-            "id": tokens.ids,
-            "text": tokens.texts,
-            "added": {str(index): name for index, name in tokens.added.items()},
-            "long_nll": _shortest(long_nll),
-            "short_nll": _shortest(short_nll),
-            "difference": _shortest(long_nll - short_nll),
-            "weight": _shortest(weights),
-            "short_context_tokens": [None, *inspection.short_context_tokens.tolist()],
-        },
-    }
-
-
-def _model(directory: Path) -> dict[str, str]:
-    place = directory.resolve()
-    name = f"{place.parent.name}/{place.name}" if place.name == "model" else place.name  # as stages leave theirs
-    return {"name": name, "sha256": checkpoint_sha256(directory)}
-
-
-def _mean(values: Any) -> float:
-    return float(np.mean(values, dtype=np.float64))
-
-
-def _shortest(values: FloatArray) -> list[float | None]:
-    """Each float32 as the shortest decimal that reads back as it, behind nothing for the first token."""
-    return [None, *(float(str(value)) for value in values)]
 
 
 def weight_level(weight: float) -> int:
@@ -180,6 +103,5 @@ def nats(value: float | None) -> str:
 
 
 def _box(text: str, weight: float | None) -> str:
-    """Text on the colour of a weight."""
     level = 0 if weight is None else weight_level(weight)
     return rf"\colorbox{{tw{'Above' if level > 0 else 'Below'}{abs(level)}}}{{{text}}}" if level else text

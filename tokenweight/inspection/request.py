@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from tokenweight.corpus.files import decode
 from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
@@ -23,41 +23,32 @@ SHORT_SHARE = 4  # the window is a quarter of the sequence, 8192 of 32768 (Secti
 class Options(Frozen):
     """How to compare contexts, and which tokens the table shows; None: the default that fits the checkpoint."""
 
-    scorer: Path | None = Field(
-        default=None,
-        description="Checkpoint of a frozen scorer with the same vocabulary. Default: the checkpoint itself",
-    )
-    long_tokens: int | None = Field(
-        default=None, ge=2, description="Number of the text's tokens. Default: what fits the context"
-    )
-    short_tokens: int | None = Field(
-        default=None, ge=2, description="Length of the short context. Default: a quarter of the long one"
-    )
-    stride_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="Tokens from one window to the next. Default: three quarters of the window",
-    )
-    score: ScoreName = Field(default="abs_pmi", description="Score function (Section 3.1)")
-    postprocessing: Literal["dense", "sparse", "raw", "uniform"] = Field(
-        default="dense", description="From scores to weights (Section 3.2)"
-    )
-    lambda_: float | None = Field(
-        default=None, description="With dense: share of uniform weights. Default: 0, the scores alone"
-    )
-    kappa: float | None = Field(
-        default=None, description="With sparse: share of the tokens kept. Default: 0.2, with --scorer 0.4"
-    )
-    span: str | None = Field(
-        default=None, description="START:END, the tokens of the LaTeX table. Default: around the largest weight"
-    )
-    find: str | None = Field(
-        default=None, description="In place of --span: the tokens around the first place of this text"
-    )
-    seed: int = Field(default=0, ge=0, description="Seed that settles ties of sparse weights")
-    device: Literal["auto", "cpu", "cuda"] = Field(
-        default="auto", description="Where models run; auto: on a GPU where there is one"
-    )
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    scorer: Path | None = None
+    """Checkpoint of a frozen scorer with the same vocabulary. Default: the checkpoint itself"""
+    long_tokens: int | None = Field(default=None, ge=2)
+    """Number of the text's tokens. Default: what fits the context"""
+    short_tokens: int | None = Field(default=None, ge=2)
+    """Length of the short context. Default: a quarter of the long one"""
+    stride_tokens: int | None = Field(default=None, ge=1)
+    """Tokens from one window to the next. Default: three quarters of the window"""
+    score: ScoreName = "abs_pmi"
+    """Score function (Section 3.1)"""
+    postprocessing: Literal["dense", "sparse", "raw", "uniform"] = "dense"
+    """From scores to weights (Section 3.2)"""
+    lambda_: float | None = None
+    """With dense: share of uniform weights. Default: 0, the scores alone"""
+    kappa: float | None = None
+    """With sparse: share of the tokens kept. Default: 0.2, with --scorer 0.4"""
+    span: str | None = None
+    """START:END, the tokens of the LaTeX table. Default: around the largest weight"""
+    find: str | None = None
+    """In place of --span: the tokens around the first place of this text"""
+    seed: int = Field(default=0, ge=0)
+    """Seed that settles ties of sparse weights"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models run; auto: on a GPU where there is one"""
 
     @property
     def weighting(self) -> Weighting:
@@ -79,16 +70,6 @@ class Options(Frozen):
             raise UserError(
                 f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
             ) from None
-
-    def windows(self, long_tokens: int, scorer_context_tokens: int) -> tuple[int, int]:
-        """(short_tokens, stride_tokens); by default in the paper's shares.
-
-        A quarter of the sequence (a scorer of a shorter context gets windows of that), and three quarters of the
-        window, so that every later prediction has at least a quarter of it as context: 8192 and 6144 for 32768 tokens
-        (Section 4, Datasets).
-        """
-        short_tokens = self.short_tokens or max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
-        return short_tokens, self.stride_tokens or max(1, 3 * short_tokens // 4)
 
 
 def read_text(path: Path) -> str:

@@ -32,8 +32,7 @@ from tokenweight.pipeline.stage import (
 from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
-from tokenweight.training.bases import config_values
-from tokenweight.training.stages import Initialize, Pretrain, Score, Train
+from tokenweight.training.stages import Initialize, Pretrain, Score, Train, config_values
 
 # In the order in which they run: what is wrong with a configuration or with data shows before any long work.
 STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Extend, Train, Evaluate)

@@ -72,12 +72,10 @@ def delete_broken(broken: list[Path]) -> None:
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """The optimizer step after which a checkpoint was written."""
     return int(checkpoint.name.rpartition("-")[2])
 
 
 def split_of(execution: Execution) -> Split:
-    """How an execution splits a run."""
     return execution.model_dump(include=set(SPLIT))
 
 

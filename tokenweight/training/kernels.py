@@ -47,7 +47,7 @@ def checkpoint_activations(model: Any, checkpointing: Checkpointing) -> None:
         return
     arguments: dict[str, Any] = {"use_reentrant": False}
     if checkpointing != "full":
-        kept = _is_attention if checkpointing == "keep_attention" else _is_attention_or_projection
+        kept = partial(_is_kept, projections=checkpointing == "keep_projections")
         arguments["context_fn"] = partial(_keeping, kept)
     newer = getattr(model, "activation_checkpointing_enable", None)  # the older name is on its way out
     (newer or model.gradient_checkpointing_enable)(arguments)
@@ -84,16 +84,12 @@ def _keeping(kept: Callable[..., bool]) -> tuple[_Only, _Only]:
     return _Only(kept, forward), _Only(kept, recomputation)
 
 
-def _is_attention(operation: Any, _: Sequence[Any]) -> bool:
-    return operation in _ATTENTION
-
-
-def _is_attention_or_projection(operation: Any, arguments: Sequence[Any]) -> bool:
-    """Attention, and products whose output is no wider than their input: not the MLP's first ones.
+def _is_kept(operation: Any, arguments: Sequence[Any], *, projections: bool) -> bool:
+    """Attention; with `projections` also products whose output is no wider than their input: not the MLP's first ones.
 
     (Its last one is never computed again: nothing in the layer's backward pass needs its output.)
     """
-    if operation in _PRODUCTS:
+    if projections and operation in _PRODUCTS:
         rows, matrix = arguments[-2:]
         return bool(matrix.shape[1] <= rows.shape[1])
     return operation in _ATTENTION
@@ -120,22 +116,20 @@ def fast_kernels(model: nn.Module, execution: Execution) -> Iterator[None]:
 
 
 @contextmanager
-def fused_elementwise(model: nn.Module) -> Iterator[list[str]]:
-    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled; gives the names of these.
+def fused_elementwise(model: nn.Module) -> Iterator[None]:
+    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled.
 
     Everything is as it was afterwards. Values change by the rounding that fused kernels leave out.
     """
     room: Any = sys.modules[type(model).__module__]
     rotary = getattr(room, "apply_rotary_pos_emb", None)
     changed = [(module, forward) for module in model.modules() if (forward := _fused_forward(module)) is not None]
-    names = sorted({forward.__name__.strip("_").removesuffix("_forward") for _, forward in changed})
     try:
         for module, forward in changed:
             module.forward = MethodType(forward, module)  # type: ignore[method-assign]
         if rotary is not None:
             room.apply_rotary_pos_emb = torch.compile(rotary, dynamic=False)
-            names.append("rotary")
-        yield names
+        yield
     finally:
         for module, _ in changed:
             del module.forward

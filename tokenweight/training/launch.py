@@ -1,14 +1,28 @@
 """Training and scoring in several processes: torchrun or srun as a child that never outlives us.
 
-`torchrun ... -m tokenweight.training.launch LAUNCH_FOLDER` is one rank of a launched call.
+`python -m tokenweight.training.launch LAUNCH_FOLDER LAUNCHER NODES PROCESSES_PER_NODE` is torchrun on one node, and
+`torchrun ... -m tokenweight.training.launch LAUNCH_FOLDER` one rank of a launched call.
+
+With launcher `torchrun` nothing outside the node can reach it. Whatever address torchrun is given, its store listens on
+all of the machine's: anyone on the network could join a run. So the socket is bound here, to 127.0.0.1 and a free port.
+Launcher `srun`: a Slurm step (inside a job) or a job of its own, with one such torchrun on each of its nodes. The first
+takes a free port and writes it into the folder, which all nodes see; the others wait for it.
+
+A training that is asked to stop ends after its current step, with a checkpoint; the next run resumes there. It is asked
+by a file: that reaches every process on every node, whatever started them. There are two. One lies in the artifact's
+launch folder and is made where a launched training is ended (TERM). The other is named by the environment and is made
+by whoever knows that the time is nearly over, such as a Slurm job's script (docs/slurm.md).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,17 +34,27 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.files import replace_file
 from tokenweight.processes import LEAVE_SIGNAL, call_at_signals, end_with_parent, stop_tree
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.stopping import GRACE_SECONDS as STOP_SECONDS
-from tokenweight.training.stopping import STOP_FILE, VARIABLE, ask_to_stop, stoppable
-from tokenweight.training.torchrun import cancel_left_over, launch_command
 
 LAUNCH_FOLDER = "launch"  # in the artifact's directory, while processes run
 CALL, ERROR = "call.pickle", "error.pickle"  # in the launch folder
 PROGRESS_PREFIX = "tokenweight-progress "
 GRACE_SECONDS = 20.0  # more than the guard below us takes
+VARIABLE = "TOKENWEIGHT_STOP_FILE"
+STOP_FILE = "stop"  # in the launch folder
+STOP_SECONDS = 20.0  # for the step and its checkpoint; Slurm kills 30 s after TERM unless KillWait says otherwise
+MEETING = "meeting.json"  # in the launch folder: where the nodes meet, and which step they are
+WAIT_SECONDS = 600.0  # for the first node; shared file systems show a new file late
+_SCANCEL_SECONDS = 30.0
+
+_active: set[Path] = set()  # stop files of what this process launched
+
+
+class Stopped(StageError):
+    """A training ended early, as asked, with a checkpoint."""
 
 
 def launch(
@@ -39,7 +63,7 @@ def launch(
     """Make `call` here (launcher `inline`), or in execution.processes processes, each with its `progress`, and wait.
 
     The call and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
-    removed at the end. `stops_softly`: the call ends by itself soon after it is asked to (tokenweight.training.stopping).
+    removed at the end. `stops_softly`: the call ends by itself soon after it is asked to (above).
     Errors of a worker, on whatever node, are raised here as what they were there (UserError, StageError, Stopped);
     another failure is a StageError with the last lines of its output.
     """
@@ -54,23 +78,25 @@ def launch(
     defaults = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     if execution.launcher == "torchrun" and sys.platform == "linux":
         defaults["GLOO_SOCKET_IFNAME"] = "lo"  # as the rendezvous: one node needs no other address
+    stop_file = folder / STOP_FILE
+    _active.add(stop_file)
     try:
         with (folder / CALL).open("wb") as file:
             pickle.dump((stops_softly, os.environ.get(VARIABLE)), file)  # read before the call, which may load torch
             pickle.dump(call, file)
-        with stoppable(folder) as stop_file:
-            status, tail = run_guarded(
-                launch_command(execution, folder),
-                {**defaults, **os.environ},
-                progress,
-                stop_file=stop_file if stops_softly else None,
-                deadline_seconds=execution.deadline_seconds,
-            )
+        status, tail = run_guarded(
+            launch_command(execution, folder),
+            {**defaults, **os.environ},
+            progress,
+            stop_file=stop_file if stops_softly else None,
+            deadline_seconds=execution.deadline_seconds,
+        )
         if (folder / ERROR).is_file():
             raise pickle.loads((folder / ERROR).read_bytes())
         if status != 0:
             raise StageError(f"{execution.launcher} ended with status {status}: " + " | ".join(tail[-5:]))
     finally:
+        _active.discard(stop_file)
         if execution.launcher == "srun":
             cancel_left_over(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -148,6 +174,112 @@ def run_guarded(
     return status, list(tail)
 
 
+# --- torchrun on one node, or by srun on several ---
+
+
+def launch_command(execution: Execution, folder: Path) -> list[str]:
+    """The command that starts a launch folder's processes, on one node or several.
+
+    A Slurm step or job is named by the artifact's address.
+    """
+    node = [sys.executable, "-m", "tokenweight.training.launch", str(folder), execution.launcher]
+    node += [str(execution.nodes), str(execution.processes_per_node)]
+    if execution.launcher == "torchrun":
+        return node
+    artifact = folder.parent
+    return [
+        "srun",
+        f"--job-name={artifact.parent.name}/{artifact.name.removeprefix('.').removesuffix('.partial')}",
+        f"--nodes={execution.nodes}",
+        f"--ntasks={execution.nodes}",
+        "--ntasks-per-node=1",
+        "--kill-on-bad-exit=1",
+        *shlex.split(execution.srun_options or ""),
+        *node,
+    ]
+
+
+def meet(folder: Path, rank: str) -> tuple[str, int]:
+    """Host and port where the nodes of a Slurm step meet; the first one chooses."""
+    meeting = folder / MEETING
+    if rank == "0":
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        slurm = {"job": os.environ["SLURM_JOB_ID"], "step": os.environ["SLURM_STEP_ID"]}
+        replace_file(meeting, json.dumps({"host": socket.gethostname(), "port": port, "slurm": slurm}))
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not meeting.exists():
+        if time.monotonic() > deadline:
+            sys.exit(f"{meeting}: not seen within {WAIT_SECONDS:.0f} s; all nodes must see the store at the same path")
+        time.sleep(0.2)
+    found = json.loads(meeting.read_text())
+    return found["host"], found["port"]
+
+
+def bind_rendezvous() -> tuple[str, int]:
+    """Host and port of this node's own, on which the store listens that torchrun will open."""
+    from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host, port = listening.getsockname()
+        # Only this process opens the store as its master; the ranks are clients of it (torchrun tells them so).
+        rendezvous: Any = static_tcp_rendezvous
+        rendezvous.TCPStore = partial(rendezvous.TCPStore, master_listen_fd=listening.detach())
+    return host, port
+
+
+def cancel_left_over(folder: Path) -> None:
+    """End the step or job of a launch whose srun is gone: nothing if it is over, as after every orderly end.
+
+    An srun that is killed (by the kernel, for memory) does not end its tasks on other nodes.
+    """
+    try:
+        slurm = json.loads((folder / MEETING).read_text())["slurm"]
+    except (OSError, ValueError):  # no task had begun: srun itself takes its job out of the queue when it is ended
+        return
+    inside = os.environ.get("SLURM_JOB_ID") == slurm["job"]
+    name = f"{slurm['job']}.{slurm['step']}" if inside else slurm["job"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["scancel", "--quiet", name], capture_output=True, timeout=_SCANCEL_SECONDS)
+
+
+def become_torchrun(folder: Path, launcher: str, nodes: str, processes_per_node: str) -> None:
+    """Become torchrun of one node, numbered as by Slurm."""
+    from torch.distributed import run
+
+    rank = os.environ["SLURM_PROCID"] if launcher == "srun" else "0"
+    host, port = meet(folder, rank) if launcher == "srun" else bind_rendezvous()
+    options = ["--nnodes", nodes, "--node_rank", rank, "--nproc_per_node", processes_per_node]
+    run.main(
+        [*options, "--master_addr", host, "--master_port", str(port), "-m", "tokenweight.training.launch", str(folder)]
+    )
+
+
+# --- Asking a training to stop ---
+
+
+def stop_files(launch_folder: Path) -> tuple[Path, ...]:
+    """The files that ask a training to stop; they need not exist."""
+    named = os.environ.get(VARIABLE)
+    return (launch_folder / STOP_FILE, *([Path(named)] if named else []))
+
+
+def ask_to_stop(file: Path) -> None:
+    """Make the file, unless it is there (its time tells when it was made) or its directory is gone with the training."""
+    with suppress(FileNotFoundError, FileExistsError):
+        file.touch(exist_ok=False)
+
+
+def stop_all() -> None:
+    """Ask the launched trainings of this process to stop and wait for them, STOP_SECONDS at most."""
+    for file in tuple(_active):
+        ask_to_stop(file)
+    deadline = time.monotonic() + STOP_SECONDS
+    while _active and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
 # --- One rank ---
 
 
@@ -205,4 +337,7 @@ def _report(done: float, total: int, what: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(make_call(Path(sys.argv[1])))
+    if len(sys.argv) > 2:
+        become_torchrun(Path(sys.argv[1]), *sys.argv[2:])
+    else:
+        sys.exit(make_call(Path(sys.argv[1])))

@@ -12,6 +12,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ RECENT_STEPS = 20
 Row = dict[str, float | None]
 
 
+@dataclass
 class StepMetrics:
     """Sums over the predictions of one optimizer step; :meth:`finish` reduces them over processes.
 
@@ -35,16 +37,13 @@ class StepMetrics:
     each counts it.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        sequence_flops: float | None = None,
-        peak_flops: float | None = None,
-        sequence_parallel: int = 1,
-    ) -> None:
-        self.device, self.sequence_flops, self.peak_flops = device, sequence_flops, peak_flops
-        self.sequence_parallel = sequence_parallel
-        self.sums = torch.zeros(7, dtype=torch.float64, device=device)
+    device: torch.device
+    sequence_flops: float | None = None
+    peak_flops: float | None = None
+    sequence_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        self.sums = torch.zeros(7, dtype=torch.float64, device=self.device)
         self.started = time.perf_counter()
 
     @torch.no_grad()
@@ -102,24 +101,19 @@ def eta_seconds(step_seconds: Sequence[float], steps_left: int) -> float | None:
     return statistics.median(recent) * steps_left if recent else None
 
 
-def same_on_all_ranks(reason: str | None, device: torch.device) -> str | None:
+def same_on_all_ranks(reason: str | None) -> str | None:
     """The first process's reason to stop, in every process; None where none has one.
 
     A process that raised alone would leave the others waiting in their next reduction.
     """
     if not distributed.is_initialized():
         return reason
-    failed = torch.tensor(int(reason is not None), device=device)
-    distributed.all_reduce(failed, op=distributed.ReduceOp.MAX)
-    if not failed.item():
-        return None
     reasons: list[str | None] = [None] * distributed.get_world_size()
     distributed.all_gather_object(reasons, reason)
-    return next(given for given in reasons if given is not None)
+    return next((given for given in reasons if given is not None), None)
 
 
 def describe(row: dict[str, Any]) -> str:
-    """A step's numbers in one line for people."""
     parts = [
         f"NLL {row['nll']:.4f}",
         f"weighted {row['weighted_nll']:.4f}",
@@ -167,7 +161,6 @@ class StepReports:
             self._send(row)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Report one step."""
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         self._send(row)
@@ -178,7 +171,6 @@ class StepReports:
             tracker.log(numbers, step=row["step"])
 
     def close(self) -> None:
-        """Write what is left."""
         for tracker in self.trackers:
             tracker.finish()
 

@@ -1,36 +1,42 @@
-"""Loading a checkpoint for training or scoring: right precision, no dropout, our head, the RoPE that it asks for; its tokenizer."""
+"""Loading a checkpoint for training or scoring: right precision, no dropout, our head, the RoPE that it asks for; its tokenizer.
+
+And the trained one: written, read back, and compared with the trainer before anyone may use it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.initialization import no_init_weights
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, check_weights, copy_tokenizer, save_config
+from tokenweight.context.checkpoint_files import RANDOM_SEED, check_weights, copy_companions, save_config
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
-from tokenweight.errors import UserError
+from tokenweight.errors import StageError, UserError
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.weighting.head import Rounding, install_head
 
+LOGITS_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # rms of the difference over rms of the logits
+
 
 def load_model(
-    model_dir: Path,
-    dtype: torch.dtype,
-    *,
-    config: Any = None,
-    rounding: Rounding = "none",
-    check_rope: bool = True,
+    model_dir: Path, dtype: torch.dtype, *, config: Any = None, rounding: Rounding = "none", check_rope: bool = True
 ) -> Any:
     """A causal language model with a TokenNLLHead and its parameters in `dtype`.
 
     Dropout is 0 whatever the configuration says (Phi-2 has 0.1): with it, identical contexts would give
     different NLLs, and so scores that mean nothing. `config` takes the place of the directory's own; `rounding` is the
-    head's. `check_rope` False where an engine will still round it. A directory of :func:`write_random_base` has no
+    head's. `check_rope` False where an engine will still round it. A base of random weights has no
     weights: they are drawn here, under ZeRO-3 each process keeping its share of one layer after the other.
     """
     config = load_config(model_dir) if config is None else config
@@ -52,10 +58,6 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
 
     UserError: the files do not hold each of the model's tensors, and nothing else, all finite.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
-    from transformers.initialization import no_init_weights
-    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
-
     with quiet_transformers():
         if config is None:
             config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
@@ -78,9 +80,6 @@ def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
 
     Under ZeRO-3 it reports nothing reliable of the tensors: only a size that does not fit is an error there.
     """
-    from transformers import AutoModelForCausalLM
-    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
-
     sharded = is_deepspeed_zero3_enabled()
     check_weights(model_dir, str(model_dir))
     try:
@@ -105,17 +104,6 @@ def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def write_random_base(config: Any, tokenizer_dir: Path, out_dir: Path, seed: int) -> None:
-    """A base of random weights for benchmarks: configuration and tokenizer, no weight files.
-
-    Run time, memory and correctness of a step do not depend on the weights' values.
-    """
-    out_dir.mkdir(parents=True, exist_ok=True)
-    setattr(config, RANDOM_SEED, seed)
-    save_config(config, out_dir)
-    copy_tokenizer(tokenizer_dir, out_dir)
-
-
 def head_rounding(*, frozen: bool) -> Rounding:
     """What the head of a model in training, or of a frozen scorer, rounds to bf16: nothing (`parity` may ask for it)."""
     return "none"
@@ -134,8 +122,6 @@ def resolve_device(device: str, local_rank: int = 0) -> torch.device:
 
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer of a directory; UserError where there is none."""
-    from transformers import AutoTokenizer
-
     try:
         with quiet_transformers():
             return AutoTokenizer.from_pretrained(directory, local_files_only=True)
@@ -154,3 +140,55 @@ def bos_token_id(tokenizer: Any, config: Any) -> int | None:
     """The id that begins a sequence where the tokenizer has such a token."""
     from_config = getattr(config, "bos_token_id", None)
     return tokenizer.bos_token_id if tokenizer.bos_token_id is not None else from_config
+
+
+# --- The trained checkpoint ---
+
+
+def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dtype, probe: Tensor) -> None:
+    """Save the trainer's model as `final` (weights in `dtype`, configuration, tokenizer) once it is validated.
+
+    All processes call this; the first writes. `probe`: token ids int64 [1, T] on which the saved model's logits
+    must equal the trainer's. Raises StageError where the saved checkpoint is not right.
+    """
+    expected_logits = _probe_logits(trainer.model, probe.to(trainer.args.device))
+    state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    if trainer.is_world_process_zero():
+        partial = final.with_name(f"{final.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        tied = model.all_tied_weights_keys  # copies by now, of what the file has under another name
+        weights = {name: value.to(dtype) for name, value in state.items() if name not in tied}
+        with quiet_transformers():
+            model.save_pretrained(partial, state_dict=weights)
+        model.config.dtype = dtype  # of the file; save_pretrained notes that of the parameters in memory
+        save_config(model.config, partial)
+        copy_companions(source_dir, partial)
+        validate_checkpoint(partial, dtype, probe, expected_logits)
+        os.replace(partial, final)
+    trainer.accelerator.wait_for_everyone()
+
+
+def validate_checkpoint(checkpoint: Path, dtype: torch.dtype, probe: Tensor, expected_logits: Tensor) -> None:
+    """Raise StageError unless a checkpoint is complete, finite, has its RoPE and gives `expected_logits` [T, V].
+
+    Read as anyone would read it: on the CPU, in this process alone.
+    """
+    unset_hf_deepspeed_config()  # or ZeRO-3 would wait for the other processes to load their share
+    try:
+        model = causal_lm(checkpoint, dtype)
+    except UserError as error:
+        raise StageError(f"the trained checkpoint is unusable: {error}") from error
+    assert_rope(model, model.config)
+    difference = (_probe_logits(model, probe) - expected_logits).square().mean().sqrt()
+    if not difference <= LOGITS_TOLERANCE[dtype] * expected_logits.square().mean().sqrt():
+        raise StageError(f"{checkpoint.name}: its logits differ from the trainer's by {difference:.2e} (rms)")
+
+
+@torch.no_grad()
+def _probe_logits(model: Any, probe: Tensor) -> Tensor:
+    was_training = model.training
+    model.eval()
+    logits: Tensor = model(input_ids=probe, use_cache=False).logits[0].float().cpu()
+    model.train(was_training)
+    return logits

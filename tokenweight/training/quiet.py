@@ -18,8 +18,7 @@ def quiet_transformers() -> Iterator[None]:
     transformers_logging.disable_progress_bar()
     logging.getLogger("DeepSpeed").addFilter(_errors_only)  # where it is installed, it speaks when imported
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         transformers_logging.set_verbosity(verbosity)

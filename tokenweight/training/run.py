@@ -23,15 +23,20 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.training import checkpoints
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, start_deepspeed_on_cpu
 from tokenweight.training.kernels import checkpoint_activations, fast_kernels
-from tokenweight.training.launch import LAUNCH_FOLDER, launch
+from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch, stop_files
 from tokenweight.training.metrics import StepReports, read_metrics
-from tokenweight.training.models import bos_token_id, head_rounding, load_model, load_tokenizer, resolve_device
+from tokenweight.training.models import (
+    bos_token_id,
+    head_rounding,
+    load_model,
+    load_tokenizer,
+    resolve_device,
+    save_checkpoint,
+)
 from tokenweight.training.quiet import quiet_transformers
-from tokenweight.training.saving import save_checkpoint
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import Scores, TokenRows, TrainingRows, open_tokens
 from tokenweight.training.stages import Train
-from tokenweight.training.stopping import Stopped, stop_files
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
@@ -84,7 +89,6 @@ def train(
 
 
 def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> None:
-    """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
     model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
     tokens = open_tokens(chunk_dir)
@@ -119,19 +123,14 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
 
 
 def fit(
-    stage: Train,
-    inputs: Inputs,
-    out_dir: Path,
-    execution: Execution,
-    resume_from: Path | None,
-    progress: Progress,
+    stage: Train, inputs: Inputs, out_dir: Path, execution: Execution, resume_from: Path | None, progress: Progress
 ) -> None:
     """Train, from `resume_from` where given, and leave out_dir/model, out_dir/metrics.jsonl and reports.
 
     Precision bf16 means bf16 arithmetic on fp32 parameters, as in the paper's DeepSpeed setup: by DeepSpeed's
     master weights, or without DeepSpeed by autocast (AdamW on bf16 parameters would lose steps of 2e-5). The
     finished checkpoint is saved in bf16 then. Called in every process of a run. Raises Stopped where it was asked to
-    stop (tokenweight.training.stopping).
+    stop (tokenweight.training.launch).
     """
     from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer, which takes a second
 

@@ -117,13 +117,7 @@ def _score_own_shards(
                     raise UserError(
                         f"scorer.model: knows {model.config.vocab_size} tokens, the corpus has token {ids.max()}"
                     )
-                nll = score_windows(
-                    model,
-                    torch.from_numpy(ids).to(device),
-                    plan,
-                    bos_token_id=bos,
-                    windows_per_batch=windows_per_batch(plan, len(ids)),
-                )
+                nll = score_windows(model, torch.from_numpy(ids).to(device), plan, bos_token_id=bos)
                 parts.append(nll.cpu().numpy())
                 if not math.isfinite(float(parts[-1].sum(dtype=np.float64))):
                     raise StageError(f"the scorer's NLL of sequence {first} or a neighbour is not finite")
@@ -138,8 +132,3 @@ def _is_complete(path: Path, shape: list[int]) -> bool:
         return bool(open_shard(path).get_shape() == shape)
     except StageError:
         return False
-
-
-def windows_per_batch(plan: WindowPlan, sequences: int) -> int:
-    """As many windows as hold the tokens of `sequences` long ones: the memory of one training forward pass."""
-    return max(1, sequences * plan.long_tokens // plan.short_tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
@@ -40,29 +39,28 @@ class Scores:
     """
 
     def __init__(self, score_dir: Path, sequences: int, predictions: int) -> None:
-        self.shards: list[Any] = []
-        self.first_sequences: list[int] = []
-        covered = 0
-        while covered < sequences:
-            path = shard_path(score_dir, len(self.shards))
-            self.shards.append(open_shard(path))
-            if (found := self.shards[-1].get_shape()[1]) != predictions:
+        self.rows: list[tuple[Any, int]] = []  # a shard and a row of it, by sequence
+        number = 0
+        while len(self.rows) < sequences:
+            path = shard_path(score_dir, number)
+            shard = open_shard(path)
+            rows, found = shard.get_shape()
+            if found != predictions:
                 raise StageError(
                     f"{path}: has {found} scores a sequence, these windows give {predictions}; "
                     f"delete {score_dir.name} and score again"
                 )
-            self.first_sequences.append(covered)
-            covered += self.shards[-1].get_shape()[0]
+            self.rows += [(shard, row) for row in range(rows)]
+            number += 1
 
     def row(self, sequence: int) -> npt.NDArray[np.float32]:
         """NLL of each prediction of one sequence, float32 [M]."""
-        shard = bisect_right(self.first_sequences, sequence) - 1
-        values: npt.NDArray[np.float32] = self.shards[shard][sequence - self.first_sequences[shard]]
+        shard, row = self.rows[sequence]
+        values: npt.NDArray[np.float32] = shard[row]
         return values
 
 
 def shard_path(score_dir: Path, index: int) -> Path:
-    """Where a shard lies."""
     return score_dir / f"shard-{index:05d}.safetensors"
 
 

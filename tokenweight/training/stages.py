@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
+from tokenweight.errors import UserError
 from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Architecture, Execution, Parity, Precision, Scorer, Training, Weighting
+from tokenweight.recipes.schema import (
+    Architecture,
+    Execution,
+    Parity,
+    Precision,
+    RandomBase,
+    Scorer,
+    Training,
+    Weighting,
+)
 
 
-class Initialize(Stage):
+class TrainingStage(Stage):
+    """A stage whose work loads torch: only where it runs, so that plans are quick. No other place here loads late."""
+
+    work: ClassVar[str]  # module and function of this package, called as `run` is, with the stage before
+
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
+        module, name = self.work.split(".")
+        work: Callable[..., dict[str, Any]] = getattr(import_module(f"tokenweight.training.{module}"), name)
+        return work(self, inputs, out_dir, execution, progress)
+
+
+class Initialize(TrainingStage):
     """Random weights in a real configuration, for benchmarks. Input: tokenizer."""
 
     name = "initialize"
     folder = "model"
+    work = "bases.initialize"
     config: dict[str, Any]  # config.json, with its layers and its context
     seed: int = 0
 
@@ -23,17 +48,13 @@ class Initialize(Stage):
         config = self.config
         return f"{config['model_type']}-{config.get('num_hidden_layers')}x{config.get('hidden_size')}-random"
 
-    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.training.bases import initialize
 
-        return initialize(self.config, self.seed, inputs["tokenizer"].path, out_dir)
-
-
-class Pretrain(Stage):
+class Pretrain(TrainingStage):
     """A base trained by the pipeline on sequences of its own context. Inputs: tokenizer, chunks."""
 
     name = "pretrain"
     folder = "model"
+    work = "bases.pretrain"
     architecture: Architecture
     context_tokens: int
     training: Training
@@ -46,19 +67,15 @@ class Pretrain(Stage):
     def short_label(self, inputs: Mapping[str, Artifact]) -> str:
         return "pretrained"
 
-    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.training.bases import pretrain
 
-        return pretrain(self, inputs, out_dir, execution, progress)
-
-
-class Score(Stage):
+class Score(TrainingStage):
     """Short-context NLL of the sequences that training reads, by a frozen scorer (Section 3.1, choice of base model).
 
     Inputs: model, chunks, and the tokenizer of the model to be trained, whose vocabulary the scorer must share.
     """
 
     name = "score"
+    work = "scoring.score"
     short_tokens: int
     stride_tokens: int
     sequences: int
@@ -68,13 +85,8 @@ class Score(Stage):
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].name}"
 
-    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.training.scoring import score
 
-        return score(self, inputs, out_dir, execution, progress)
-
-
-class Train(Stage):
+class Train(TrainingStage):
     """Continued pre-training with token weights (Section 3). Inputs: model, chunks, and scores of a frozen scorer.
 
     The scorer's model is an input: here it is None.
@@ -82,6 +94,7 @@ class Train(Stage):
 
     name = "train"
     folder = "model"
+    work = "run.train"
     training: Training
     weighting: Weighting = Weighting()
     scorer: Scorer | None = None
@@ -92,11 +105,6 @@ class Train(Stage):
         name = f"{inputs['model'].short_name}-{inputs['chunks'].name}-{weighting_label(self.weighting, self.scorer)}"
         name += "-as-authors" if self.parity == "authors" else ""
         return name + (f"-seed{self.seed}" if self.seed else "")
-
-    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.training.run import train
-
-        return train(self, inputs, out_dir, execution, progress)
 
     @property
     def sequences(self) -> int:
@@ -114,11 +122,25 @@ def weighting_label(weighting: Weighting, scorer: Scorer | None) -> str:
     if scorer is None:
         return "uniform"
     amount = {"sparse": weighting.kappa, "dense": weighting.lambda_}.get(weighting.postprocessing)
-    parts: list[str] = [scorer.kind, weighting.postprocessing]
-    if amount is not None:
-        parts.append(f"{amount:g}")
-    if weighting.score != "abs_pmi":
-        parts.append(weighting.score)
-    if scorer.precision != "training":
-        parts.append(f"{scorer.precision}-scoring")
-    return "-".join(parts)
+    parts = [scorer.kind, weighting.postprocessing, "" if amount is None else f"{amount:g}"]
+    parts += [weighting.score if weighting.score != "abs_pmi" else ""]
+    parts += [f"{scorer.precision}-scoring" if scorer.precision != "training" else ""]
+    return "-".join(filter(None, parts))
+
+
+def config_values(base: RandomBase) -> dict[str, Any]:
+    """The configuration that a base asks for, as config.json has it: with its layers and its context.
+
+    Raises UserError where there is no such configuration.
+    """
+    path = shipped_config(base.config) if base.config in SHIPPED_CONFIGS else Path(base.config)
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError):
+        values = None
+    if not isinstance(values, dict) or "model_type" not in values:
+        raise UserError(
+            f"base.config {base.config}: neither one of {', '.join(SHIPPED_CONFIGS)} nor a config.json of transformers"
+        )
+    layers = {} if base.layers is None else {"num_hidden_layers": base.layers}
+    return {**values, **layers, "max_position_embeddings": base.context_tokens}

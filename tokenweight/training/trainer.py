@@ -25,7 +25,6 @@ from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
 from tokenweight.training.metrics import Row, StepMetrics, StepReports, describe, eta_seconds, same_on_all_ranks
-from tokenweight.training.scoring import windows_per_batch
 from tokenweight.training.sequence_parallel import shared_rows
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
@@ -66,6 +65,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
             model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
         )
         self.stage, self.plan, self.bos_token_id, self.shard = stage, plan, bos_token_id, shard
+        self.sequence_parallel = 1 if shard is None else shard.processes  # processes that share each sequence
         self.execution = execution
         self.stop_files = stop_files
         self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
@@ -107,7 +107,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
     def _score(self, token_ids: Tensor) -> Tensor:
         """The model's own NLL on short windows (unfrozen), [B, M]; its first window is left to the long pass."""
         assert self.plan is not None
-        per_batch = windows_per_batch(self.plan, self.args.per_device_train_batch_size)
+        per_batch = self.args.per_device_train_batch_size * self.plan.long_tokens // self.plan.short_tokens
         return score_windows(
             self.model,
             token_ids,
@@ -143,7 +143,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
             )
         except FloatingPointError as error:
             reason = str(error)
-        reason = same_on_all_ranks(reason, self.args.device)
+        reason = same_on_all_ranks(reason)
         if step is None or reason is not None:
             raise self._stopped(str(reason))
         self.step_metrics.add(step.nll, step.weights)
@@ -152,11 +152,6 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
             nlls = (self.plan.with_own_context(inputs[name], long_nll) for name in ("short_nll", "exact_short_nll"))
             self.fp8.add(long_nll, *nlls, inputs["sequence_id"].tolist())
         return step.loss
-
-    @property
-    def sequence_parallel(self) -> int:
-        """Processes that share each sequence."""
-        return 1 if self.shard is None else self.shard.processes
 
     # --- Optimizer, schedule, order (Appendix B) ------------------------------------------------
 
@@ -226,7 +221,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Stop here, with a checkpoint, if any process was asked to; the last step ends the run anyway."""
         asked = "asked to stop" if any(file.exists() for file in self.stop_files) else None
-        if state.global_step < state.max_steps and same_on_all_ranks(asked, args.device) is not None:
+        if state.global_step < state.max_steps and same_on_all_ranks(asked) is not None:
             self.stopped_after = state.global_step
             control.should_save = control.should_training_stop = True
 

@@ -29,6 +29,7 @@ def per_token_nll(
     bias: Tensor | None = None,
     chunk_rows: int = 2048,
     rounding: Rounding = "none",
+    entropy: Tensor | None = None,
 ) -> Tensor:
     """Negative log-likelihood of each label under softmax(hidden @ weight.T + bias), in nats.
 
@@ -36,25 +37,10 @@ def per_token_nll(
     Differentiable in hidden, weight and bias for any gradient per row. At most `chunk_rows` x V logits exist
     at a time (fewer on a CPU, where a chunk should fit its cache). Under autocast the products use its dtype.
     `rounding` "logits" gives the NLL of logits rounded to bf16; "nll" rounds the NLL too, and its gradient is that
-    of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16.
+    of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16. `entropy` (fp32 [rows]) is
+    filled with that of each prediction, in nats, a constant: MiLe needs it.
     Raises ValueError where shapes do not fit.
     """
-    return per_token_nll_and_entropy(
-        hidden, weight, labels, bias=bias, chunk_rows=chunk_rows, rounding=rounding, with_entropy=False
-    )[0]
-
-
-def per_token_nll_and_entropy(
-    hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    *,
-    bias: Tensor | None = None,
-    chunk_rows: int = 2048,
-    rounding: Rounding = "none",
-    with_entropy: bool = True,
-) -> tuple[Tensor, Tensor | None]:
-    """As :func:`per_token_nll`, and the entropy (nats, fp32 [rows], a constant) of each prediction, for MiLe."""
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
         raise ValueError(f"hidden {tuple(hidden.shape)} and weight {tuple(weight.shape)} must be [rows, d] and [V, d]")
     if labels.shape != hidden.shape[:1]:
@@ -65,10 +51,10 @@ def per_token_nll_and_entropy(
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
     if kind == "cpu":
         chunk_rows = min(chunk_rows, max(64, CPU_CHUNK_BYTES // (4 * weight.shape[0])))
-    outputs: tuple[Tensor, Tensor | None] = _TokenNLL.apply(  # type: ignore[no-untyped-call]
-        hidden.to(dtype), weight, bias, labels, chunk_rows, rounding, with_entropy
+    nll: Tensor = _TokenNLL.apply(  # type: ignore[no-untyped-call]
+        hidden.to(dtype), weight, bias, labels, chunk_rows, rounding, entropy
     )
-    return outputs
+    return nll
 
 
 @dataclass
@@ -77,8 +63,7 @@ class NLLRequest:
 
     labels: Tensor  # int64 [B, C]
     start: int = 0
-    with_entropy: bool = False
-    entropy: Tensor | None = None  # filled by the answer: fp32 [B, C]
+    entropy: Tensor | None = None  # to be filled: fp32 [B, C]
     answered: tuple[Tensor, int] | None = None  # the answer, and how often it had been written to
 
 
@@ -99,15 +84,14 @@ class TokenNLLHead(nn.Linear):
             return super().forward(hidden)
         shape = asked.labels.shape
         rows = hidden[:, asked.start : asked.start + shape[1]].reshape(-1, hidden.shape[-1])
-        nll, entropy = per_token_nll_and_entropy(
+        nll = per_token_nll(
             rows,
             self.weight,
             asked.labels.reshape(-1),
             bias=self.bias,
             rounding=self.rounding,
-            with_entropy=asked.with_entropy,
-        )
-        nll, asked.entropy = nll.view(shape), None if entropy is None else entropy.view(shape)
+            entropy=None if asked.entropy is None else asked.entropy.view(-1),
+        ).view(shape)
         asked.answered = nll.detach(), nll._version
         return nll
 
@@ -131,22 +115,8 @@ def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
     ours.train(head.training)
     ours.rounding = rounding
     model.set_output_embeddings(ours)
-    model.register_forward_hook(_refuse_changed)
     _compare_with_own_logits(model)
     return ours
-
-
-def _refuse_changed(model: Any, _: Any, output: Any) -> None:
-    """Raise ValueError where a model's output is not the very tensor that the head answered with."""
-    request = model.get_output_embeddings().request
-    if request is None:
-        return
-    answer, version = request.answered
-    same = output.logits.data_ptr() == answer.data_ptr() or torch.equal(output.logits.detach(), answer)
-    if not same or answer._version != version:
-        raise ValueError(
-            f"{type(model).__name__} changes its logits after the head, so that its NLL cannot be had there"
-        )
 
 
 @torch.no_grad()
@@ -170,49 +140,53 @@ def _compare_with_own_logits(model: Any) -> None:
         )
 
 
-def model_nll(model: nn.Module, token_ids: Tensor, start: int = 0, stop: int | None = None) -> Tensor:
+def model_nll(
+    model: nn.Module,
+    token_ids: Tensor,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    shard: SequenceShard | None = None,
+    entropy: Tensor | None = None,
+) -> Tensor:
     """NLL at positions [start, stop) of each sequence: position j is the NLL of token j + 1 given tokens 0..j.
 
     `model` is a causal language model with a :class:`TokenNLLHead` (see :func:`install_head`), wrapped or not;
-    token_ids int64 [B, T]. Returns fp32 [B, stop - start] (stop None: all T - 1). The head sees only
-    the positions asked for.
+    token_ids int64 [B, T]. Returns fp32 [B, C], C = stop - start (stop None: all T - 1). The head sees only
+    the positions asked for. `entropy` (fp32 [B, C]) is filled with that of each prediction.
+
+    Where processes share a sequence (`shard`), the positions are our predictions: token_ids are the whole sequences, the
+    same on all of them, and `model` has the attention of tokenweight.training.sequence_parallel. Raises ValueError where
+    its layers have not exchanged anything: their NLLs would be those of shards without the rest; and where the model
+    changes what its head has answered.
     """
+    inputs: dict[str, Any] = {"input_ids": token_ids}
+    own_tokens, exchanges = slice(0, token_ids.shape[1]), 0
+    if shard is not None:
+        own_tokens, exchanges = shard.own_tokens, shard.exchanges
+        start, stop = shard.own_predictions.start, shard.own_predictions.stop
+        positions = torch.arange(own_tokens.start, own_tokens.stop, device=token_ids.device)[None]
+        inputs = {"input_ids": token_ids[:, own_tokens], "position_ids": positions, "sequence_shard": shard}
     stop = token_ids.shape[1] - 1 if stop is None else stop
     if not 0 <= start < stop < token_ids.shape[1]:
         raise ValueError(f"positions [{start}, {stop}) do not lie in the {token_ids.shape[1] - 1} of the sequence")
-    return _ask(model, NLLRequest(token_ids[:, start + 1 : stop + 1], start), token_ids)
-
-
-def model_nll_and_entropy(
-    model: nn.Module, token_ids: Tensor, *, shard: SequenceShard | None = None, with_entropy: bool = True
-) -> tuple[Tensor, Tensor | None]:
-    """All of :func:`model_nll`, and the entropy of each prediction (fp32 [B, T - 1], a constant) unless it is not wanted.
-
-    Where processes share a sequence (`shard`), our predictions [B, C] of both: token_ids are the whole sequences, the
-    same on all of them, and `model` has the attention of tokenweight.training.sequence_parallel. Raises ValueError where
-    its layers have not exchanged anything: their NLLs would be those of shards without the rest.
-    """
-    if shard is None:
-        request = NLLRequest(token_ids[:, 1:], with_entropy=with_entropy)
-        return _ask(model, request, token_ids), request.entropy
-    labels = token_ids[:, shard.own_predictions.start + 1 : shard.own_predictions.stop + 1]
-    positions = torch.arange(shard.own_tokens.start, shard.own_tokens.stop, device=token_ids.device)
-    request, before = NLLRequest(labels, with_entropy=with_entropy), shard.exchanges
-    nll = _ask(model, request, token_ids[:, shard.own_tokens], position_ids=positions[None], sequence_shard=shard)
-    if shard.exchanges == before:
-        raise ValueError("the model's attention does not take a sequence_shard: its shards would not see each other")
-    return nll, request.entropy
-
-
-def _ask(model: nn.Module, request: NLLRequest, token_ids: Tensor, **inputs: Any) -> Tensor:
     head = next((m for m in model.modules() if isinstance(m, TokenNLLHead)), None)
     if head is None:
         raise ValueError("the model has no TokenNLLHead: call install_head(model) first")
-    head.request = request
+    request = head.request = NLLRequest(token_ids[:, start + 1 : stop + 1], start - own_tokens.start, entropy)
     try:
-        nll: Tensor = model(input_ids=token_ids, use_cache=False, **inputs).logits
+        nll: Tensor = model(use_cache=False, **inputs).logits
     finally:
         head.request = None
+    assert request.answered is not None
+    answer, version = request.answered
+    same = nll.data_ptr() == answer.data_ptr() or torch.equal(nll.detach(), answer)
+    if not same or answer._version != version:
+        raise ValueError(
+            f"{type(model).__name__} changes its logits after the head, so that its NLL cannot be had there"
+        )
+    if shard is not None and shard.exchanges == exchanges:
+        raise ValueError("the model's attention does not take a sequence_shard: its shards would not see each other")
     return nll
 
 
@@ -228,11 +202,10 @@ class _TokenNLL(torch.autograd.Function):
         labels: Tensor,
         rows: int,
         rounding: Rounding,
-        with_entropy: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+        entropy: Tensor | None,
+    ) -> Tensor:
         nll = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
         normaliser = torch.empty_like(nll)
-        entropy = torch.empty_like(nll) if with_entropy else None
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for start in range(0, len(hidden), rows):
@@ -247,12 +220,10 @@ class _TokenNLL(torch.autograd.Function):
             _round_to_bf16(nll)
         ctx.save_for_backward(hidden, weight, bias, labels, normaliser)
         ctx.rows, ctx.rounding = rows, rounding
-        if entropy is not None:
-            ctx.mark_non_differentiable(entropy)
-        return nll, entropy
+        return nll
 
     @staticmethod
-    def backward(ctx: Any, nll_gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, nll_gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, normaliser = ctx.saved_tensors
         rounds = ctx.rounding == "nll"
         gradient = _round_to_bf16(nll_gradient.float().clone()) if rounds else nll_gradient.float()

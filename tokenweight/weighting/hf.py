@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -47,73 +46,61 @@ def add_token_weighting(
     install_head(trainer.model)
     trainer._set_signature_columns_if_needed()
     trainer._signature_columns.append(SHORT_NLL)  # a Trainer removes columns that the model's forward does not name
-    weighted_sums = _WeightedEvaluation(trainer)
+    weighted_sums = _report_weighted_loss(trainer)
 
     def compute_loss(
         model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        documents = _documents(inputs)
-        short_nll = documents.short_nll
+        token_ids, lengths, scored, short_nll = _documents(inputs)
         unfrozen = weighting.needs_short_nll and short_nll is None
         if unfrozen:
-            short_nll = torch.zeros(documents.scored.shape, device=documents.token_ids.device)
-            for length in set(documents.lengths):
+            short_nll = torch.zeros(scored.shape, device=token_ids.device)
+            for length in set(lengths):
                 if length > short_tokens:
-                    rows = [row for row, own in enumerate(documents.lengths) if own == length]
+                    rows = [row for row, own in enumerate(lengths) if own == length]
                     short_nll[rows, : length - 1] = score_windows(
                         model,
-                        documents.token_ids[rows, :length],
+                        token_ids[rows, :length],
                         plan_windows(length, short_tokens, stride_tokens),
                         bos_token_id=bos_token_id,
                         windows_per_batch=windows_per_batch,
                         first_window=False,
                     )
-        own_first_window = None
-        if (
-            unfrozen or weighting.score == "long_ce"
-        ):  # a plan whose first window is that of every document, however short
-            longest = max(documents.lengths)
+        own_first_window = None  # or a plan whose first window is that of every document, however short
+        if unfrozen or weighting.score == "long_ce":
+            longest = max(lengths)
             stride = min(stride_tokens, short_tokens - 1, longest - 1)
             own_first_window = plan_windows(longest, min(short_tokens, longest), stride)
-        own_ids = [ids[:length] for ids, length in zip(documents.token_ids, documents.lengths, strict=True)]
         step = weighted_step(
             model,
-            documents.token_ids,
+            token_ids,
             weighting,
-            sequence_ids=[_content_id(ids) for ids in own_ids],
+            sequence_ids=[_content_id(ids[:own]) for ids, own in zip(token_ids, lengths, strict=True)],
             seed=seed,
             short_nll=short_nll,
             own_first_window=own_first_window,
-            scored=documents.scored,
+            scored=scored,
         )
         loss = step.loss
         if not model.training:
-            weighted_sums.add(loss, len(inputs["input_ids"]))
-            loss = step.nll[documents.scored].mean()
+            samples = len(inputs["input_ids"])
+            weighted_sums.add_(torch.tensor([float(loss) * samples, samples], dtype=torch.float64))
+            loss = step.nll[scored].mean()
         # A Trainer that has counted the labels of all micro-batches does not divide by their number any more.
         trainer.loss_is_scaled_for_ga = num_items_in_batch is not None
         if num_items_in_batch is not None:
             processes = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
-            loss = loss * documents.scored.sum() * processes / num_items_in_batch
+            loss = loss * scored.sum() * processes / num_items_in_batch
         return (loss, {"nll": step.nll}) if return_outputs else loss
 
     trainer.compute_loss = compute_loss
 
 
-@dataclass(frozen=True)
-class _Documents:
+def _documents(inputs: dict[str, Tensor]) -> tuple[Tensor, list[int], Tensor, Tensor | None]:
     """The documents of a batch, one a row, padded behind, where a causal model never looks.
 
-    token_ids int64 [D, L]; scored bool [D, L - 1]: the predictions that count; short_nll fp32 [D, L - 1].
+    Their token ids int64 [D, L] and lengths; the predictions that count, bool [D, L - 1]; their short NLL fp32 [D, L - 1].
     """
-
-    token_ids: Tensor
-    lengths: list[int]
-    scored: Tensor
-    short_nll: Tensor | None
-
-
-def _documents(inputs: dict[str, Tensor]) -> _Documents:
     ids, labels, short_nll = inputs["input_ids"], inputs.get("labels"), inputs.get(SHORT_NLL)
     if labels is not None and not bool(((labels == ids) | (labels == _IGNORED)).all()):
         raise ValueError(
@@ -128,11 +115,10 @@ def _documents(inputs: dict[str, Tensor]) -> _Documents:
 
     counts = torch.ones_like(ids, dtype=torch.bool) if labels is None else labels != _IGNORED
     short = None if short_nll is None else padded(short_nll, last=1)
-    return _Documents(padded(ids), [stop - start for _, start, stop in places], padded(counts, first=1), short)
+    return padded(ids), [stop - start for _, start, stop in places], padded(counts, first=1), short
 
 
 def _spans(inputs: dict[str, Tensor], row: int) -> list[tuple[int, int]]:
-    """Where each document of a row starts and stops."""
     mask, positions = inputs.get("attention_mask"), inputs.get("position_ids")
     tokens = inputs["input_ids"].shape[1]
     first, stop = 0, tokens
@@ -153,32 +139,25 @@ def _spans(inputs: dict[str, Tensor], row: int) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], stop], strict=True))
 
 
-class _WeightedEvaluation:
-    """The weighted loss of an evaluation, as a metric beside the plain one."""
+def _report_weighted_loss(trainer: Any) -> Tensor:
+    """Have an evaluation report its weighted loss beside the plain one: by two sums, of loss times samples and of samples."""
+    sums = torch.zeros(2, dtype=torch.float64)
+    evaluation_loop, prediction_step = trainer.evaluation_loop, trainer.prediction_step
 
-    def __init__(self, trainer: Any) -> None:
-        self.total, self.samples = 0.0, 0
-        evaluation_loop, prediction_step = trainer.evaluation_loop, trainer.prediction_step
+    def with_weighted_loss(*given: Any, **named: Any) -> Any:
+        sums.zero_()
+        output = evaluation_loop(*given, **named)
+        total, samples = trainer.accelerator.reduce(sums.to(trainer.args.device), "sum").tolist()
+        if samples:
+            output.metrics[f"{named.get('metric_key_prefix', 'eval')}_weighted_loss"] = total / samples
+        return output
 
-        def with_weighted_loss(*given: Any, **named: Any) -> Any:
-            self.total, self.samples = 0.0, 0
-            output = evaluation_loop(*given, **named)
-            sums = torch.tensor([self.total, self.samples], dtype=torch.float64, device=trainer.args.device)
-            total, samples = trainer.accelerator.reduce(sums, "sum").tolist()
-            if samples:
-                output.metrics[f"{named.get('metric_key_prefix', 'eval')}_weighted_loss"] = total / samples
-            return output
+    def with_labels(model: Any, inputs: dict[str, Any], *given: Any, **named: Any) -> Any:
+        """A Trainer computes no loss of a batch without labels."""
+        return prediction_step(model, {"labels": inputs["input_ids"], **inputs}, *given, **named)
 
-        def with_labels(model: Any, inputs: dict[str, Any], *given: Any, **named: Any) -> Any:
-            """A Trainer computes no loss of a batch without labels."""
-            return prediction_step(model, {"labels": inputs["input_ids"], **inputs}, *given, **named)
-
-        trainer.evaluation_loop, trainer.prediction_step = with_weighted_loss, with_labels
-
-    def add(self, loss: Tensor, samples: int) -> None:
-        """Count a batch of so many samples."""
-        self.total += float(loss) * samples
-        self.samples += samples
+    trainer.evaluation_loop, trainer.prediction_step = with_weighted_loss, with_labels
+    return sums
 
 
 def _content_id(token_ids: Tensor) -> int:

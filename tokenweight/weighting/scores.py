@@ -40,17 +40,14 @@ def token_scores(
     if short_nll is None:
         raise ValueError(f"score {score!r} needs short_nll")
     negative_pmi = long_nll - short_nll
+    shift = math.log(shift_k) if score in ("sppmi", "snpmi") else 0.0
     match score:
         case "abs_pmi":
             return negative_pmi.abs()
-        case "ppmi":
-            return (-negative_pmi).clamp_min(0)
-        case "npmi":
-            return negative_pmi.clamp_min(0)
-        case "sppmi":
-            return (-negative_pmi - math.log(shift_k)).clamp_min(0)
-        case "snpmi":
-            return (negative_pmi - math.log(shift_k)).clamp_min(0)
+        case "ppmi" | "sppmi":
+            return (-negative_pmi - shift).clamp_min(0)
+        case "npmi" | "snpmi":
+            return (negative_pmi - shift).clamp_min(0)
         case "excess":
             return negative_pmi
         case "long_ce":

@@ -34,7 +34,6 @@ class SequenceShard:
 
     @property
     def own_tokens(self) -> slice:
-        """Our tokens of the sequence."""
         share = self.tokens // self.processes
         return slice(self.rank * share, (self.rank + 1) * share)
 

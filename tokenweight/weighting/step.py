@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from tokenweight.weighting.head import model_nll_and_entropy
+from tokenweight.weighting.head import model_nll
 from tokenweight.weighting.postprocess import Choice, sparse
 from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.shards import SequenceShard
@@ -50,7 +51,9 @@ def weighted_step(
     """
     # 1. Long context, with gradient.
     needs_entropy = weighting.score == "mile" and weighting.postprocessing != "uniform"
-    nll, entropy = model_nll_and_entropy(model, token_ids, shard=shard, with_entropy=needs_entropy)
+    own = slice(token_ids.shape[1] - 1) if shard is None else shard.own_predictions
+    entropy = torch.empty_like(token_ids[:, own], dtype=torch.float32) if needs_entropy else None
+    nll = model_nll(model, token_ids, shard=shard, entropy=entropy)
     long_nll = nll.detach()
     if shard is not None:  # weights look at all predictions
         long_nll = shard.gather(nll)
@@ -74,5 +77,5 @@ def weighted_step(
         return WeightedStep((weights * nll)[scored].mean(), long_nll, weights)
     if shard is None:
         return WeightedStep(weighted_nll(nll, weights), long_nll, weights)
-    ours = weights[:, shard.own_predictions]
+    ours = weights[:, own]
     return WeightedStep(weighted_nll(nll, ours) * shard.loss_scale, nll.detach(), ours)

@@ -7,7 +7,6 @@ prediction is scored exactly once and, past the first window, with n - s to n - 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -82,25 +81,31 @@ def score_windows(
     plan: WindowPlan,
     *,
     bos_token_id: int | None,
-    windows_per_batch: int,
+    windows_per_batch: int | None = None,
     first_window: bool = True,
     shard: SequenceShard | None = None,
 ) -> Tensor:
     """Short-context NLL of every prediction: fp32 [B, M]; the one routine for any scorer.
 
-    `model` carries a TokenNLLHead and sees each window alone, `windows_per_batch` of them in a forward pass;
-    the head runs on the scored positions only. The model is in eval mode meanwhile. With `first_window` False
+    `model` carries a TokenNLLHead and sees each window alone, `windows_per_batch` of them in a forward pass (None: as
+    many as hold the tokens of the B sequences, the memory of one training forward pass); the head runs on the scored
+    positions only. The model is in eval mode meanwhile. With `first_window` False
     positions 0..n-2 are left zero, to be taken from the long pass (:meth:`WindowPlan.with_own_context`). Processes that
     share their sequences (`shard`) score whole windows each, without a word in between, and all get all NLLs.
     """
     was_training = model.training
     model.eval()
     short_nll = torch.zeros(token_ids.shape[0], plan.predictions, dtype=torch.float32, device=token_ids.device)
-    for first_position, windows in _alike(plan, skip=0 if first_window else 1):
+    alike: dict[int, list[int]] = {}  # windows by the first of their own positions that they score
+    for window, (start, scored) in enumerate(zip(plan.starts, plan.scored_ranges, strict=True)):
+        if window or first_window:
+            alike.setdefault(scored[0] - start, []).append(window)
+    per_batch = windows_per_batch or max(1, len(token_ids) * plan.long_tokens // plan.short_tokens)
+    for first_position, windows in alike.items():
         inputs = window_token_ids(token_ids, plan, windows, bos_token_id).flatten(0, 1)
 
         def nll_of(rows: Tensor, first_position: int = first_position) -> Tensor:
-            batches = torch.split(rows, windows_per_batch)
+            batches = torch.split(rows, per_batch)
             return torch.cat([model_nll(model, batch, first_position, plan.short_tokens - 1) for batch in batches])
 
         nll = nll_of(inputs) if shard is None else shard.spread(inputs, nll_of)
@@ -110,12 +115,3 @@ def score_windows(
             short_nll[:, start:stop] = nll[:, i]
     model.train(was_training)
     return short_nll
-
-
-def _alike(plan: WindowPlan, skip: int) -> Iterator[tuple[int, list[int]]]:
-    """Windows that score the same positions of themselves: (first scored position, their numbers)."""
-    groups: dict[int, list[int]] = {}
-    for window, (start, scored) in enumerate(zip(plan.starts, plan.scored_ranges, strict=True)):
-        if window >= skip:
-            groups.setdefault(scored[0] - start, []).append(window)
-    yield from groups.items()
