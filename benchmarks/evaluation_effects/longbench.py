@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenweight.evaluation.longbench import metrics
 from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, best_score, first_line_of, score_longbench
-from tokenweight.evaluation.longbench.rescore import TaskScore, categories, mean, published
+from tokenweight.evaluation.longbench.rescore import categories, mean, published
 
 OFFICIAL_SAMPLES = {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}  # the other tasks have 200
 SPLIT_WORDS = 8192
@@ -89,7 +89,7 @@ def measure_run(directory: Path) -> dict[str, Any]:
     rules = {rule: _scores(found, lambda p, rule=rule: p.rules[rule]) for rule in ("lceg", "thudm", "none", "lm_eval")}
     official = rules["thudm"]
     return {
-        "published_equal": sum(round(official[name].score, 2) == known.get(name) for name in TASKS),
+        "published_equal": sum(round(official[name], 2) == known.get(name) for name in TASKS),
         "first_line": {
             rule: {"tasks": _rounded(scores), "mean": _two(mean(scores) or 0.0)} for rule, scores in rules.items()
         },
@@ -99,7 +99,7 @@ def measure_run(directory: Path) -> dict[str, Any]:
         "references": _references(found),
         "normalisation": _normalisation(found),
         "code": _code(found),
-        "averages": _averages(official, directory),
+        "averages": _averages(found, official, directory),
         "repeated": dict(_repeated(found)),
         "split": {
             "8192_words": _split(found, lambda p: p.length_words <= SPLIT_WORDS),
@@ -161,12 +161,12 @@ def _percent(scores: list[float]) -> float | None:
     return _two(100 * fmean(scores)) if scores else None
 
 
-def _scores(found: dict[str, list[Prediction]], value: Callable[[Prediction], float]) -> dict[str, TaskScore]:
-    return {name: TaskScore(100 * fmean(map(value, rows)), len(rows)) for name, rows in found.items()}
+def _scores(found: dict[str, list[Prediction]], value: Callable[[Prediction], float]) -> dict[str, float]:
+    return {name: 100 * fmean(map(value, rows)) for name, rows in found.items()}
 
 
-def _rounded(scores: dict[str, TaskScore]) -> dict[str, float]:
-    return {name: _two(found.score) for name, found in scores.items()}
+def _rounded(scores: dict[str, float]) -> dict[str, float]:
+    return {name: _two(score) for name, score in scores.items()}
 
 
 def _references(found: dict[str, list[Prediction]]) -> dict[str, Any]:
@@ -176,8 +176,8 @@ def _references(found: dict[str, list[Prediction]]) -> dict[str, Any]:
         "tasks": {
             name: {
                 "with_several": sum(len(p.references) > 1 for p in rows),
-                "best": _two(best[name].score),
-                "first": _two(first[name].score),
+                "best": _two(best[name]),
+                "first": _two(first[name]),
             }
             for name, rows in several.items()
         },
@@ -215,15 +215,14 @@ def _code(found: dict[str, list[Prediction]]) -> dict[str, Any]:
     }
 
 
-def _averages(official: dict[str, TaskScore], directory: Path) -> dict[str, Any]:
+def _averages(found: dict[str, list[Prediction]], official: dict[str, float], directory: Path) -> dict[str, Any]:
     listed = json.loads((directory / "result.json").read_text(encoding="utf-8"))
-    all_21 = [official[name].score for name in TASKS] + [listed[name] for name in CHINESE if name in listed]
-    samples = sum(found.n for found in official.values())
+    all_21 = [official[name] for name in TASKS] + [listed[name] for name in CHINESE if name in listed]
     return {
         "tasks_16": _two(mean(official) or 0.0),
         "categories_6": _two(fmean(categories(official).values())),
         "with_chinese_21": _two(fmean(all_21)) if len(all_21) == len(TASKS) + len(CHINESE) else None,
-        "samples": _two(sum(found.score * found.n for found in official.values()) / samples),
+        "samples": _percent([p.score for rows in found.values() for p in rows]),
     }
 
 

@@ -14,9 +14,9 @@ import pytest
 from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import Benchmark, Step, Unit, UnitRun
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import evaluate
+from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of, units
-from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import Evaluation, Execution
 
 ROOM = Path(__file__).parents[2] / "tokenweight" / "evaluation"
 SHARED = ("benchmark", "guards", "rescoring", "rows", "run", "samples", "stages")
@@ -41,21 +41,24 @@ class Letters(Benchmark):
         yield Step({unit: [row] for unit in rows}, 1, complete={unit: {"names": 1} for unit in rows})
 
 
+def llama() -> Any:
+    return "llama"
+
+
 def test_a_benchmark_of_ones_own_is_one_class(
-    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluation: Evaluation, execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BENCHMARKS, "letters", Letters())
     (unit,) = units("letters", evaluation, 512)
     run = UnitRun(unit, (), tmp_path)
     assert benchmark_of(unit).scoring(unit)["metric"] == "count"
-    model: Any = "llama"
-    assert list(evaluate(model, [run], evaluation)) == [unit]
+    assert list(evaluate_checkpoint(tmp_path, [run], evaluation, 512, execution, loaded=llama)) == [unit]
     assert [row.score for row in read_rows(tmp_path)] == [5.0]
     assert json.loads((tmp_path / "summary.json").read_text())["names"] == 1
 
 
 def test_a_score_that_is_no_number_is_named(
-    evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    evaluation: Evaluation, execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Nameless(Letters):
         def steps(self, *given: Any) -> Iterator[Step]:
@@ -63,9 +66,9 @@ def test_a_score_that_is_no_number_is_named(
             yield Step({unit: [replace(row, score=float("nan"))] for unit, (row,) in step.rows.items()}, 1)
 
     monkeypatch.setitem(BENCHMARKS, "letters", Nameless())
-    model: Any = "llama"
+    run = UnitRun(Unit("letters", "count"), (), tmp_path)
     with pytest.raises(StageError, match="letters/count: sample 0 scores nan; the checkpoint may be damaged"):
-        list(evaluate(model, [UnitRun(Unit("letters", "count"), (), tmp_path)], evaluation))
+        list(evaluate_checkpoint(tmp_path, [run], evaluation, 512, execution, loaded=llama))
 
 
 @pytest.mark.parametrize("module", SHARED)

@@ -24,9 +24,10 @@ from tokenweight.evaluation.backends import evaluation_execution, load
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import evaluate, is_complete
+from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import Unit
+from tokenweight.progress import no_progress
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -179,13 +180,15 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
     both: tuple[LoadedModel, LoadedModel],
     checkpoint: Path,
     by_vllm: Evaluation,
+    execution: Execution,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     prompt_record: Callable[..., dict[str, Any]],
 ) -> None:
     hf, vllm = both
     jobs = _elsewhere(_jobs(tmp_path / "made", checkpoint, prompt_record), tmp_path / "hf")
-    assert len(list(evaluate(hf, jobs, by_vllm))) == len(jobs)
+    given = by_vllm, CONTEXT_TOKENS, execution, no_progress
+    assert len(list(evaluate_checkpoint(checkpoint, jobs, *given, lambda: hf))) == len(jobs)
     ours = _elsewhere(jobs, tmp_path / "vllm")
     monkeypatch.setattr(vllm, "batch_size", lambda *_: 2)
     original, batches = vllm.generate, []
@@ -199,9 +202,9 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
     with monkeypatch.context() as killed:
         killed.setattr(vllm, "generate", dies_at_the_third)
         with pytest.raises(KeyboardInterrupt):
-            list(evaluate(vllm, ours, by_vllm))
+            list(evaluate_checkpoint(checkpoint, ours, *given, lambda: vllm))
     monkeypatch.setattr(vllm, "generate", lambda instances: batches.append(len(instances)) or original(instances))
-    list(evaluate(vllm, [job for job in ours if not is_complete(job.out_dir)], by_vllm))
+    list(evaluate_checkpoint(checkpoint, ours, *given, lambda: vllm))
     assert sum(batches) == 2 * 3 + 3 + 1  # each sample of RULER, LongBench and BBH was asked once
     for a, b in zip(jobs, ours, strict=True):
         _same(read_rows(a.out_dir), read_rows(b.out_dir))
@@ -268,7 +271,7 @@ def test_the_real_vllm_makes_the_rows_of_hf(
     model = smoke_base_dir()  # heads as wide as vllm's kernels want them
     jobs = _jobs(tmp_path / "hf", model, prompt_record)
     ours = _elsewhere(jobs, tmp_path / "vllm")
-    assert len(list(evaluate(model, jobs, evaluation, 1024, execution))) == len(jobs)
-    assert len(list(evaluate(model, ours, by_vllm, 1024, execution))) == len(jobs)
+    assert len(list(evaluate_checkpoint(model, jobs, evaluation, 1024, execution))) == len(jobs)
+    assert len(list(evaluate_checkpoint(model, ours, by_vllm, 1024, execution))) == len(jobs)
     for a, b in zip(jobs, ours, strict=True):
         _same(read_rows(a.out_dir), read_rows(b.out_dir))

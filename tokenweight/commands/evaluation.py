@@ -108,10 +108,11 @@ def rescore_longbench(
     as_json: bool = False,
 ) -> None:
     """Predictions of LongBench, scored again."""
-    from tokenweight.evaluation.longbench.rescore import summary, table
+    from tokenweight.evaluation.data import as_text
+    from tokenweight.evaluation.longbench.rescore import summary
 
     content = summary(directory, first_line)
-    print_json(content) if as_json else print(table(content))
+    print_json(content) if as_json else print(as_text("longbench/rescore", **content))
 
 
 @command
@@ -122,7 +123,8 @@ def rescore_bbh(
     as_json: bool = False,
 ) -> None:
     """Outputs of BIG-Bench-Hard, scored again."""
-    from tokenweight.evaluation.bbh import as_text, summary
+    from tokenweight.evaluation.bbh import summary
+    from tokenweight.evaluation.data import as_text
 
     content = summary(directory)
-    print_json(content) if as_json else print(as_text(content))
+    print_json(content) if as_json else print(as_text("bbh", runs=content))

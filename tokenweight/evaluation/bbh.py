@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -101,21 +103,20 @@ def summary(directory: Path) -> dict[str, Any]:
     directory, no output of a task, two files of one run and task, or a line that cannot be scored (named).
     """
     check_folder(directory, f"samples_*.jsonl or {ROWS_NAME}")
-    found: dict[str, dict[str, Path]] = {}
+    found = defaultdict[str, dict[str, Path]](dict)
     for path in sorted([*directory.rglob("samples_*.jsonl"), *directory.rglob(ROWS_NAME)]):
         if path.name == ROWS_NAME:
             match = _ARTIFACT.fullmatch(path.parent.name)
             run = match["label"] if match else ""
         else:
-            match, run = _LOG.fullmatch(path.name), path.parent.relative_to(directory).as_posix()
+            match = _LOG.fullmatch(path.name)
+            run = directory.resolve().name if path.parent == directory else str(path.parent.relative_to(directory))
         if not match:
             continue
-        files, task = found.setdefault(directory.resolve().name if run == "." else run, {}), match["task"]
-        if task in files:
+        if (other := found[run].setdefault(match["task"], path)) != path:
             raise UserError(
-                f"{run}: {files[task]} and {path} both hold {task}; leave the outputs of one evaluation there"
+                f"{run}: {other} and {path} both hold {match['task']}; leave the outputs of one evaluation there"
             )
-        files[task] = path
     if not found:
         raise UserError(f"{directory}: holds no samples_*.jsonl or {ROWS_NAME} of a BBH task; give a folder of outputs")
     return {run: _run(files) for run, files in sorted(found.items())}
@@ -129,26 +130,12 @@ def _run(files: dict[str, Path]) -> dict[str, Any]:
     return {"tasks": tasks, "micro_average": average | {"n": total}, "missing": missing}
 
 
-def as_text(content: dict[str, Any]) -> str:
-    parts = []
-    for run, found in content.items():
-        lines = [run, f"{'task':40}{'n':>6}{'strict':>9}{'tolerant':>10}"]
-        average = f"micro-average, {len(found['tasks'])} of {len(BBH_TASKS)} tasks"
-        named = found["tasks"] | {average: found["micro_average"]}
-        lines += [f"{name:40}{row['n']:>6}{row['strict']:>9.2f}{row['tolerant']:>10.2f}" for name, row in named.items()]
-        if found["missing"]:
-            lines.append(f"missing: {', '.join(found['missing'])}")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
 def _score(path: Path) -> dict[str, Any]:
     try:
-        outputs = (
-            [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
-            if path.name == ROWS_NAME
-            else _logged(path)
-        )
+        if path.name == ROWS_NAME:
+            outputs = [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
+        else:
+            outputs = list(dict(_logged(path)).values())
     except StageError as error:
         raise UserError(str(error)) from error
     if not outputs:
@@ -158,18 +145,16 @@ def _score(path: Path) -> dict[str, Any]:
     return {"strict": 100 * strict, "tolerant": 100 * tolerant, "n": len(outputs)}
 
 
-def _logged(path: Path) -> list[tuple[str, str]]:
+def _logged(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Output and target of each sample of a log; one with several filters holds a sample once for each."""
-    found: dict[int, tuple[str, str]] = {}
     seen: set[tuple[int, str]] = set()
     for number, row in rows(path, "doc_id", "target", "resps"):
         where, sample = f"{path} line {number}", row["doc_id"]
         match row["resps"]:
             case [[str(output), *_], *_]:
-                found[sample] = (output, str(row["target"]))
+                yield sample, (output, str(row["target"]))
             case _:
                 raise UserError(f"{where}: resps holds no text; expected a log of generated answers")
         if (sample, name := str(row.get("filter"))) in seen:
             raise UserError(f"{where}: sample {sample} is there twice; was the log appended to? give one run's")
         seen.add((sample, name))
-    return list(found.values())

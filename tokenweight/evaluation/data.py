@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tokenweight.errors import UserError
+from tokenweight.pipeline.digests import is_there
+from tokenweight.webpage import plain_environment
 
 
 def smoke_eval_dir() -> Path:
@@ -18,11 +21,42 @@ def smoke_eval_dir() -> Path:
     return Path(__file__).parents[1] / "assets" / "smoke-eval"
 
 
+def official_files(benchmark: str, data: str | None, names: Sequence[str], layout: str) -> list[Path]:
+    """A benchmark's files in `data`, the setting of that name (None: as shipped); none of the hub, which is pinned.
+
+    UserError: one is missing; `layout` is what holds them all.
+    """
+    if data == "hub":
+        return []
+    root = Path(data) if data else smoke_eval_dir() / benchmark
+    files = [root / name for name in names]
+    if missing := [str(file) for file in files if not is_there(file)]:
+        raise UserError(f"evaluation.{benchmark}.data: {', '.join(missing)} missing; give {layout}, or hub")
+    return files
+
+
+@contextmanager
+def readable_hub(benchmark: str, repo_id: str) -> Iterator[None]:
+    """What goes wrong when a data set of the hub is loaded, as a UserError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"evaluation.{benchmark}.data: {repo_id} cannot be loaded ({type(error).__name__}); "
+            "go online once, or give a local directory"
+        ) from error
+
+
 @cache
 def table(name: str) -> Any:
     """The content of one of this room's YAML files, e.g. `ruler/tasks`."""
     text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
     return YAML(typ="safe", pure=True).load(text)
+
+
+def as_text(template: str, **content: Any) -> str:
+    """What `rescore` prints, by one of this room's jinja files, e.g. `bbh`."""
+    return plain_environment(Path(__file__).parent).get_template(f"{template}.jinja").render(content).rstrip()
 
 
 def check_folder(directory: Path, wanted: str) -> None:

@@ -12,12 +12,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit, UnitRun
-from tokenweight.evaluation.data import smoke_eval_dir
+from tokenweight.evaluation.data import official_files, readable_hub
 from tokenweight.evaluation.loaded_model import LoadedModel, quiet_harness
 from tokenweight.evaluation.samples import AskedBenchmark, Sample
-from tokenweight.pipeline.digests import is_there, refuse_listing
 from tokenweight.recipes.schema import Evaluation
 
 Documents = list[dict[str, Any]]
@@ -41,14 +39,9 @@ class HarnessBenchmark(AskedBenchmark):
         return [str(document["target"])]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        data = getattr(evaluation, self.name).data
-        if data == "hub":
-            return {}
-        root = Path(data) if data else smoke_eval_dir() / self.name
-        files = [root / name.format(task=unit.task) for name in self.files]
-        if missing := [str(file) for file in files if not is_there(file)]:
-            raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}")
-        return {f"{self.name}.data": files}
+        names = [name.format(task=unit.task) for name in self.files]
+        files = official_files(self.name, getattr(evaluation, self.name).data, names, self.layout)
+        return {f"{self.name}.data": files} if files else {}
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
@@ -77,19 +70,12 @@ class HarnessBenchmark(AskedBenchmark):
         for unit in units:
             member = {"task": self.prefix + unit.task, "num_fewshot": settings.fewshot}
             if files := self.raw_files(unit, evaluation):
-                refuse_listing(f"evaluation.{self.name}.data", Path(settings.data or ""))
                 local = self.splits(files[f"{self.name}.data"], evaluation)
                 members.append(member | {"custom_dataset": partial(_in_memory, local)})
             else:
                 members.append(member | {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}})
-        try:
-            with quiet_harness():
-                tasks: dict[str, Any] = _manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
-        except OSError as error:  # local data are in memory by now: this is the hub
-            raise UserError(
-                f"evaluation.{self.name}.data: {hub.repo_id} cannot be loaded ({type(error).__name__}); "
-                "go online once, or give a local directory"
-            ) from error
+        with quiet_harness(), readable_hub(self.name, hub.repo_id):  # local data are in memory by now
+            tasks: dict[str, Any] = _manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
         for unit in units:
             if new_tokens := self.new_tokens(unit.task, evaluation):
                 task = tasks[self.prefix + unit.task]

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
-from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_rows, write_summary
+from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_unit
 from tokenweight.evaluation.samples import AskedBenchmark, read_prompts
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.pipeline import Identity, Store
@@ -65,8 +65,7 @@ def rescore_unit(
     content = summary(rows, unit, n_expected=before["n_expected"], seconds=before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
     content |= {"flags": sorted({*content["flags"], *kept}), "outputs_from": scored_dir.name}
-    write_summary(content, out_dir)
-    write_rows(rows, out_dir)
+    write_unit(rows, content, out_dir)
 
 
 def rescore_rows(

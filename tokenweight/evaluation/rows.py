@@ -97,9 +97,11 @@ def read_rows(out_dir: Path) -> list[Row]:
     return rows
 
 
-def write_summary(summary: dict[str, Any], out_dir: Path) -> None:
-    """Write `summary.json` complete or not at all."""
+def write_unit(rows: Iterable[Row], summary: dict[str, Any], out_dir: Path) -> None:
+    """Write `summary.json`, then `rows.parquet`: the unit is complete with the latter, and has no journal any more."""
     replace_file(out_dir / SUMMARY_NAME, json.dumps(summary, indent=2, sort_keys=True) + "\n")
+    write_rows(rows, out_dir)
+    (out_dir / JOURNAL_NAME).unlink(missing_ok=True)
 
 
 class Journal:
@@ -129,6 +131,3 @@ class Journal:
             stream.write("\n" + text if stream.tell() else text)
         self.rows.update({row.doc_id: row for row in rows})
         self.seconds += seconds
-
-    def remove(self) -> None:
-        self._path.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark
-from tokenweight.evaluation.longbench.benchmark import hub_prompt, load_samples, local_file, truncate_middle
+from tokenweight.evaluation.longbench.benchmark import hub_prompt, load_samples, local_files, truncate_middle
 from tokenweight.evaluation.longbench.metrics import TASKS
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import Evaluation, LongBench
@@ -117,7 +117,7 @@ def test_shipped_samples_lie_on_both_sides_of_1024_tokens_and_fit_4096(
 def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     assert len(load_samples("lcc", LongBench(samples=2))) == 2
     data = LongBench(data=str(tmp_path))
-    with pytest.raises(UserError, match=r"longbench.data: .*lcc.jsonl does not exist"):
+    with pytest.raises(UserError, match=r"longbench.data: .*lcc.jsonl missing"):
         load_samples("lcc", data)
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
     with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
@@ -133,5 +133,5 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     (tmp_path / "lcc.jsonl").write_text("\n")
     with pytest.raises(UserError, match="no sample of lcc"):
         load_samples("lcc", data)
-    assert local_file("lcc", data) == tmp_path / "lcc.jsonl"
-    assert local_file("lcc", LongBench(data="hub")) is None
+    assert local_files("lcc", data) == [tmp_path / "lcc.jsonl"]
+    assert local_files("lcc", LongBench(data="hub")) == []

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit
-from tokenweight.evaluation.data import rows, smoke_eval_dir
+from tokenweight.evaluation.data import official_files, readable_hub, rows
 from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, score_longbench, unscorable
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
@@ -23,10 +23,9 @@ class LongBench(PromptedBenchmark):
     name = "longbench"
     tasks = tuple(TASKS)
     greatest_mean = 0.95
-    hub_data: ClassVar[HubData] = (
-        HubData(  # the parquet mirror; the original needs a script, which datasets >= 4 refuses
-            "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
-        )
+    # The parquet mirror; the original needs a script, which datasets >= 4 refuses.
+    hub_data: ClassVar = HubData(
+        "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
     )
     metric_packages = ("rouge",)
     scoring_fields = ("first_line",)
@@ -34,7 +33,7 @@ class LongBench(PromptedBenchmark):
     classes_in_prompts = True  # trec's
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        return {"longbench.data": [file]} if (file := local_file(unit.task, evaluation.longbench)) else {}
+        return {"longbench.data": files} if (files := local_files(unit.task, evaluation.longbench)) else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, without the border between short and long: tables draw it, rows have both lengths."""
@@ -79,15 +78,8 @@ class LongBench(PromptedBenchmark):
         return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
 
 
-def local_file(task: str, longbench: Settings) -> Path | None:
-    """Raw local file of a task (its content is identity); none for the hub, whose revision is."""
-    name = f"{task}.jsonl"
-    if longbench.data == "hub":
-        return None
-    path = Path(longbench.data) / name if longbench.data else smoke_eval_dir() / "longbench" / name
-    if not path.exists():
-        raise UserError(f"longbench.data: {path} does not exist; give the directory of the official JSONL, or 'hub'")
-    return path
+def local_files(task: str, longbench: Settings) -> list[Path]:
+    return official_files("longbench", longbench.data, [f"{task}.jsonl"], "the directory of the official JSONL")
 
 
 def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
@@ -95,10 +87,10 @@ def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, An
 
     UserError: missing file, or a line that lacks a field (names both).
     """
-    spec, path = TASKS[task], local_file(task, longbench)
-    samples = list(_from_file(spec, path) if path else _from_hub(spec))
+    files = local_files(task, longbench)
+    samples = list(_from_file(TASKS[task], files[0]) if files else _from_hub(TASKS[task]))
     if not samples:
-        raise UserError(f"longbench.data: no sample of {task}; give the official test file")
+        raise UserError(f"evaluation.longbench.data: no sample of {task}; give the official test file")
     return samples[: longbench.samples]
 
 
@@ -113,13 +105,8 @@ def _from_hub(spec: LongBenchTask) -> Iterator[tuple[str, dict[str, Any]]]:
     from datasets import load_dataset
 
     hub = LongBench.hub_data
-    try:
+    with readable_hub("longbench", hub.repo_id):
         mirror = load_dataset(hub.repo_id, spec.name, split="test", revision=hub.revision)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"longbench.data: {hub.repo_id} ({spec.name}) cannot be loaded ({type(error).__name__}); "
-            "go online once, or give a directory of the official JSONL"
-        ) from error
     for row in mirror:
         yield hub_prompt(spec, row), row
 

@@ -15,15 +15,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.data import table
 
 FirstLine = Literal["lceg", "thudm"]
-_FIRST_LINE: dict[FirstLine, tuple[str, ...]] = {  # the categories of which only the prediction's first line is scored
-    "thudm": ("few_shot_learning",),  # LongBench's own code
-    "lceg": (  # the code that the paper follows
-        "few_shot_learning",
-        "single_document_qa",
-        "multi_document_qa",
-        "synthetic_tasks",
-    ),
-}
+_TABLE = table("longbench/tasks")
 
 
 @dataclass(frozen=True)
@@ -36,10 +28,9 @@ class LongBenchTask:
 
     def takes_first_line(self, rule: FirstLine) -> bool:
         """Whether only the prediction's first line is scored; for base models the largest single effect on the score."""
-        return self.category in _FIRST_LINE[rule]
+        return self.category in _TABLE["first_line"][rule]
 
 
-_TABLE = table("longbench/tasks")
 TASKS = {
     name: LongBenchTask(name, **values | {"template": _TABLE["templates"][values["template"]]})
     for name, values in _TABLE["tasks"].items()
@@ -52,9 +43,8 @@ _PARAGRAPH = re.compile(r"Paragraph (\d+)")
 
 def qa_f1(prediction: str, reference: str) -> float:
     """F1 of the words of both: lower case, without punctuation and articles (SQuAD's normalisation)."""
-    return word_f1(
-        *(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split() for text in (prediction, reference))
-    )
+    texts = (text.lower().translate(_PUNCTUATION) for text in (prediction, reference))
+    return word_f1(*(_ARTICLES.sub(" ", text).split() for text in texts))
 
 
 def word_f1(predicted: list[str], expected: list[str]) -> float:
@@ -124,9 +114,9 @@ def code_similarity(prediction: str, reference: str) -> float:
     return round(100 * SequenceMatcher(None, line, reference).ratio()) / 100
 
 
-METRICS: dict[str, Callable[[str, str], float]] = {
-    "qa_f1": qa_f1, "rouge_l": rouge_l, "retrieval": retrieval, "count": count, "code_similarity": code_similarity,
-}  # fmt: skip
+METRICS: dict[str, Callable[..., float]] = {
+    metric.__name__: metric for metric in (qa_f1, rouge_l, classification, retrieval, count, code_similarity)
+}
 
 
 def score_longbench(
@@ -148,11 +138,8 @@ def first_line_of(output: str) -> str:
 
 def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_classes: list[str] | None) -> float:
     """The task's metric in 0..1, the maximum over `references`, of a prediction that is used as it is."""
-    if spec.metric == "classification":
-        scores = [classification(filtered, reference, all_classes or []) for reference in references]
-    else:
-        scores = [METRICS[spec.metric](filtered, reference) for reference in references]
-    return max(scores, default=0.0)
+    more = [all_classes or []] if spec.metric == "classification" else []
+    return max((METRICS[spec.metric](filtered, reference, *more) for reference in references), default=0.0)
 
 
 def unscorable(task: str, row: dict[str, Any]) -> str | None:

@@ -3,66 +3,50 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
-
-from jinja2 import Environment
+from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import check_folder, rows
 from tokenweight.evaluation.longbench.metrics import TASKS, FirstLine, score_longbench, unscorable
 
 
-class TaskScore(NamedTuple):
-    """Mean score of one task in percent, and over how many predictions."""
-
-    score: float
-    n: int
-
-
-def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, TaskScore]:
-    """Scores of every English task whose ``<task>.jsonl`` is in `directory`, in the tasks' official order.
+def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, list[float]]:
+    """The score in 0..1 of each prediction of every English task whose ``<task>.jsonl`` is there, in official order.
 
     Lines hold pred, answers, all_classes as LongBench's pred.py writes them. Repeated lines count as often as they are
-    there. Missing tasks are left out: the caller must not average over fewer than it expects. UserError: no such
-    directory, no task in it, or a line that cannot be scored (named).
+    there. UserError: no such directory, no task in it, or a line that cannot be scored (named).
     """
     check_folder(directory, "<task>.jsonl files")
     files = [path for name in TASKS if (path := directory / f"{name}.jsonl").exists()]
     if not files:
         raise UserError(f"{directory}: holds no <task>.jsonl of an English LongBench task; give a predictions folder")
-    predictions = {path.stem: _predictions(path) for path in files}  # a bad line is reported before any is scored
-    return {
-        name: TaskScore(100 * fmean(score_longbench(name, *one, first_line)[1] for one in given), len(given))
-        for name, given in predictions.items()
-    }
+    predictions = {path.stem: list(_predictions(path)) for path in files}  # a bad line is reported before any is scored
+    return {name: [score_longbench(name, *one, first_line)[1] for one in given] for name, given in predictions.items()}
 
 
-def _predictions(path: Path) -> list[tuple[str, list[str], list[str] | None]]:
-    found = []
+def _predictions(path: Path) -> Iterator[tuple[str, list[str], list[str] | None]]:
+    number = 0
     for number, row in rows(path, "pred", "answers"):
         if problem := unscorable(path.stem, row) if isinstance(row["pred"], str) else "pred is no text":
             raise UserError(f"{path} line {number}: {problem}; expected lines as LongBench's pred.py writes them")
-        found.append((row["pred"], row["answers"], row.get("all_classes")))
-    if not found:
+        yield row["pred"], row["answers"], row.get("all_classes")
+    if not number:
         raise UserError(f"{path}: is empty; remove it or give its predictions")
-    return found
 
 
-def categories(scores: dict[str, TaskScore]) -> dict[str, float]:
-    """Plain mean of each category whose tasks are all there, in official order."""
-    found = {}
-    for category in dict.fromkeys(task.category for task in TASKS.values()):
-        names = [task.name for task in TASKS.values() if task.category == category]
-        if scores.keys() >= set(names):
-            found[category] = fmean(scores[name].score for name in names)
-    return found
+def mean(scores: Mapping[str, float], category: str | None = None) -> float | None:
+    """Plain mean over the 16 tasks, or over those of a category; None where one is missing."""
+    names = [name for name, task in TASKS.items() if category in (None, task.category)]
+    return fmean(scores[name] for name in names) if scores.keys() >= set(names) else None
 
 
-def mean(scores: dict[str, TaskScore]) -> float | None:
-    """Plain mean over the 16 tasks; None where one is missing."""
-    return fmean(scores[name].score for name in TASKS) if scores.keys() >= TASKS.keys() else None
+def categories(scores: Mapping[str, float]) -> dict[str, float]:
+    """The mean of each category whose tasks are all there, in official order."""
+    every = dict.fromkeys(task.category for task in TASKS.values())
+    return {category: found for category in every if (found := mean(scores, category)) is not None}
 
 
 def published(directory: Path) -> dict[str, float]:
@@ -82,12 +66,13 @@ def published(directory: Path) -> dict[str, float]:
 
 def summary(directory: Path, first_line: FirstLine) -> dict[str, Any]:
     """What `--json` prints. `difference` from published scores is to two decimals, as those are."""
-    known, scores = published(directory), rescore(directory, first_line)
+    known, found = published(directory), rescore(directory, first_line)
+    scores = {name: 100 * fmean(each) for name, each in found.items()}
     tasks: dict[str, dict[str, Any]] = {}
-    for name, found in scores.items():
-        tasks[name] = {"category": TASKS[name].category, "n": found.n, "score": found.score}
+    for name, score in scores.items():
+        tasks[name] = {"category": TASKS[name].category, "n": len(found[name]), "score": score}
         if name in known:
-            tasks[name] |= {"published": known[name], "difference": round(round(found.score, 2) - known[name], 2)}
+            tasks[name] |= {"published": known[name], "difference": round(round(score, 2) - known[name], 2)}
     return {
         "first_line": first_line,
         "tasks": tasks,
@@ -96,12 +81,3 @@ def summary(directory: Path, first_line: FirstLine) -> dict[str, Any]:
         "missing": [name for name in TASKS if name not in scores],
         "not_scored": sorted(path.name for path in directory.glob("*.jsonl") if path.stem not in TASKS),
     }
-
-
-def table(content: dict[str, Any]) -> str:
-    template = (Path(__file__).parent / "rescore.jinja").read_text(encoding="utf-8")
-    text = Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False).from_string(template)
-    compared = [row for row in content["tasks"].values() if "published" in row]
-    differing = sum(row["difference"] != 0 for row in compared)
-    zero = [name for name, row in content["tasks"].items() if row["score"] == 0]
-    return text.render(content, compared=len(compared), differing=differing, zero=zero).rstrip()
