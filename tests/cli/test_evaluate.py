@@ -370,13 +370,13 @@ def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
     config.save_pretrained(directory)
     with_tokenizer(directory)
     save_file({}, directory / "model.safetensors")
-    assert find(str(directory), context_tokens=64).context_tokens == 64
+    assert find(str(directory), context_tokens=64).base.context_tokens == 64
     with pytest.raises(UserError, match=r"--context 65: .* has learned positions for 64 tokens"):
         find(str(directory), context_tokens=65)
     rotary = config_only(tmp_path / "rotary")
     with_tokenizer(rotary)
     save_file({}, rotary / "model.safetensors")
-    assert find(str(rotary), context_tokens=10**6).context_tokens == 10**6
+    assert find(str(rotary), context_tokens=10**6).base.context_tokens == 10**6
 
 
 @pytest.mark.parametrize(

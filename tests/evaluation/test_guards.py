@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.guards import flags, summary
 from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.samples import echoes
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.units import Unit, benchmark_of
 from tokenweight.recipes.schema import Evaluation, Execution
 
 ROW = Row(
@@ -33,6 +32,14 @@ def unit(text: str) -> Unit:
 
 def rows(*changes: dict[str, Any]) -> list[Row]:
     return [replace(ROW, doc_id=i, **change) for i, change in enumerate(changes)]
+
+
+def summary(rows: list[Row], unit: Unit, n_expected: int, seconds: float = 0.0) -> dict[str, Any]:
+    return benchmark_of(unit).summary(unit, rows, n_expected, seconds)
+
+
+def flags(rows: list[Row], unit: Unit) -> list[str]:
+    return list(summary(rows, unit, len(rows))["flags"])
 
 
 def scored(*scores: float) -> list[Row]:
@@ -67,7 +74,7 @@ TRIPPED = [  # flag, unit, rows that trip it, rows that narrowly do not
 def test_each_flag_is_raised_and_is_not_raised_for_less(
     flag: str, which: Unit, tripping: list[Row], narrowly_not: list[Row]
 ) -> None:
-    assert summary(tripping, which, n_expected=len(tripping), seconds=0.0)["flags"] == [flag]
+    assert flags(tripping, which) == [flag]
     assert flag not in flags(narrowly_not, which)
 
 
@@ -115,7 +122,7 @@ def test_summary_counts_what_is_missing_and_says_which_bos() -> None:
     assert (told["flags"], told["bos"], told["share_echoed"]) == (["missing_samples"], 1, 0.0)
 
     def bos(*counts: int | None) -> Any:
-        return summary(rows(*({"bos_tokens": n} for n in counts)), unit("bbh/snarks"), n_expected=2, seconds=0.0)["bos"]
+        return summary(rows(*({"bos_tokens": n} for n in counts)), unit("bbh/snarks"), n_expected=2)["bos"]
 
     assert (bos(None, None), bos(0, 0), bos(1, 0)) == ("no BOS", 0, [0, 1])
 

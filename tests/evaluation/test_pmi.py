@@ -113,7 +113,7 @@ def test_a_cut_run_repeats_one_chunk_at_most(
     score, seen = pmi_module.score, []
     cut_at = [3, 5]
 
-    def counted(ids: torch.Tensor, *rest: Any) -> ChunkValues:
+    def counted(ids: np.ndarray, *rest: Any) -> ChunkValues:
         seen.append(ids.tolist())
         if len(seen) in cut_at:
             raise KeyboardInterrupt

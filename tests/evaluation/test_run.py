@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.backends import evaluation_execution
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
+from tokenweight.evaluation.loaded_model import evaluation_execution
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import Unit

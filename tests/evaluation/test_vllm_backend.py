@@ -20,9 +20,8 @@ import pytest
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation import vllm as vllm_check
-from tokenweight.evaluation.backends import evaluation_execution, load
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.loaded_model import LoadedModel
+from tokenweight.evaluation.loaded_model import LoadedModel, evaluation_execution, load
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.stages import Evaluate
@@ -143,14 +142,6 @@ def test_the_model_reads_exactly_the_ids_that_were_counted(both: tuple[LoadedMod
     seen = vllm.lm._engine.seen
     assert seen == [hf.encode(text) for text in PROMPTS]
     assert all(ids[0] == 0 and ids.count(0) == 1 for ids in seen)
-    with pytest.raises(StageError, match="exceed the context of 512"):
-        vllm.generate([*_generations([])[:1], *_long()])
-
-
-def _long() -> list[Any]:
-    from lm_eval.api.instance import Instance
-
-    return [Instance("generate_until", {}, ("A" * 509, {"max_gen_toks": 9, "until": []}), 0, (None, 9, 1))]
 
 
 def test_a_prompt_that_was_read_otherwise_is_an_error(both: tuple[LoadedModel, LoadedModel]) -> None:

@@ -10,8 +10,8 @@ import pytest
 from reports_fake_store import FakeStore, seal
 
 from tokenweight.evaluation.benchmark import Unit
-from tokenweight.evaluation.guards import summary
 from tokenweight.evaluation.rows import Row, write_rows
+from tokenweight.evaluation.units import benchmark_of
 from tokenweight.reports import latex, markdown
 from tokenweight.reports.build import FLAG_MEANINGS, build_report
 
@@ -37,7 +37,8 @@ def add(store: FakeStore, unit: str, rows: list[Row]) -> None:
     """A unit as the evaluation leaves it."""
     directory = store.add("uniform", unit, [0.0])
     write_rows(rows, directory)
-    told = summary(rows, Unit(*unit.split("/")[:2]), n_expected=len(rows), seconds=1.0)
+    which = Unit(*unit.split("/")[:2])
+    told = benchmark_of(which).summary(which, rows, len(rows), 1.0)
     (directory / "summary.json").write_text(json.dumps(told))
     seal(directory)
 

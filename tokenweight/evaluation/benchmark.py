@@ -13,12 +13,16 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Corpus, Evaluation
 
+ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
+# What is wrong with prompts, whatever the metric: it stays when outputs are scored again.
+PROMPT_FLAGS = ("double_bos", "left_truncated", "missing_bos", "prompt_echoed")
 version = cache(metadata.version)  # milliseconds each, and a plan asks thousands of times
 
 
@@ -42,13 +46,10 @@ Kept = Mapping[Unit, dict[int, Row]]  # rows by doc_id, what an interrupted run 
 
 @dataclass(frozen=True)
 class UnitRun:
-    """A unit to evaluate: where what was prepared for it is, and where its rows go.
-
-    RULER, LongBench: the prompts; planted: the sequences and the frozen scorer's NLL of them; PMI and phrase with a
-    frozen scorer: that model; else nothing.
-    """
+    """A unit to evaluate, and where its rows go."""
 
     unit: Unit
+    # RULER, LongBench: the prompts; planted: sequences, and the frozen scorer's NLL; PMI, phrase: the frozen scorer
     prepared_dirs: tuple[Path, ...]
     out_dir: Path
 
@@ -109,10 +110,8 @@ class Benchmark(ABC):
         return [Unit(self.name, task) for task in self.tasks]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        """Raw local files whose content is part of the unit's identity, by the dotted field of `evaluation` that names them.
-
-        Shipped ones included; none for data of the hub. UserError: a file is missing.
-        """
+        """Raw local files, shipped ones included, whose content is part of the unit's identity, by the dotted field of
+        `evaluation` that names them. UserError: a file is missing."""
         return {}
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -147,13 +146,41 @@ class Benchmark(ABC):
         """The mean score of a task above which a broken protocol is likelier than a good model; None: no such score."""
         return self.greatest_mean
 
+    def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
+        """What in a task's rows looks more like a broken protocol than like a model, by name (docs/evaluate.md, Guards).
+
+        From the rows alone, so that stored outputs that are scored again are judged again as well.
+        """
+        return {
+            "mostly_truncated": fmean(row.truncated for row in rows) > 0.5,
+            "missing_bos": any(row.bos_tokens == 0 for row in rows),
+            "double_bos": any((row.bos_tokens or 0) > 1 for row in rows),
+            "left_truncated": any(row.left_truncated for row in rows),
+            "prompt_echoed": fmean(bool(row.echoed) for row in rows) > ECHOED_SHARE,
+        }
+
+    def summary(self, unit: Unit, rows: Sequence[Row], n_expected: int, seconds: float, **notes: Any) -> dict[str, Any]:
+        """What `summary.json` holds: n, n_expected, mean_score, shares, bos, flags, seconds, and notes."""
+        signs = self.signs(unit.task, rows) if rows else {"no_samples": True}
+        signs["missing_samples"] = len(rows) != n_expected
+        bos = sorted({row.bos_tokens for row in rows if row.bos_tokens is not None})  # at the start of the prompts
+        how_many = "no BOS" if not bos else bos[0] if len(bos) == 1 else bos
+        return {
+            "n": len(rows),
+            "n_expected": n_expected,
+            "mean_score": fmean(row.score for row in rows) if rows else None,
+            "share_truncated": fmean(row.truncated for row in rows) if rows else None,
+            "share_echoed": fmean(bool(row.echoed) for row in rows) if rows else None,
+            "bos": how_many if rows else None,
+            "flags": sorted(name for name, is_there in signs.items() if is_there),
+            "seconds": round(seconds, 3),
+            **notes,
+        }
+
     def prepare(
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
-        """Write a unit's prompts for one tokenizer into `out_dir` (:mod:`.samples`); returns the summary.
-
-        UserError: a source is missing, or the length cannot hold the task.
-        """
+        """Write a unit's prompts (:mod:`.samples`); returns the summary. UserError: a source is missing, or too short."""
         raise ValueError(f"{unit.id}: nothing to prepare")
 
 

@@ -56,10 +56,8 @@ def read_split(path: Path) -> Documents:
         text = path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 ({error.object[error.start : error.end]!r}); convert it") from None
-    if not text:
-        raise UserError(f"{path}: is empty; give a complete file")
-    header, *records = csv.reader(io.StringIO(text, newline=""))
-    if header != _COLUMNS:
+    header, *records = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
+    if header and header != _COLUMNS:
         raise UserError(f"{path}: header {','.join(header)}; it must be {','.join(_COLUMNS)}")
     documents = []
     for number, record in enumerate(filter(None, records), start=1):
@@ -67,7 +65,7 @@ def read_split(path: Path) -> Documents:
             raise UserError(f"{path}: record {number} lacks a field or has no answer 0-3; mend it")
         documents.append({"question": record[0], "choices": record[1:5], "answer": int(record[5])})
     if not documents:
-        raise UserError(f"{path}: holds no question; give a complete file")
+        raise UserError(f"{path}: is empty; give a complete file")
     return documents
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED, WEIGHTS, check_weights, weight_files
 from tokenweight.errors import UserError
@@ -21,18 +20,12 @@ from tokenweight.recipes.schema import HubBase, LocalBase
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
 
-@dataclass(frozen=True)
-class ModelSpec:
+class ModelSpec(NamedTuple):
     """A model to evaluate, that has a causal configuration, a tokenizer and (a local one) weights."""
 
     name: str  # as the user wrote it
     label: str  # short and readable, usable in names of files
     base: LocalBase | HubBase
-
-    @property
-    def context_tokens(self) -> int:
-        """The longest input that the configuration allows, or that the user said."""
-        return self.base.context_tokens
 
 
 def find(name: str, revision: str | None = None, context_tokens: int | None = None) -> ModelSpec:
@@ -51,8 +44,7 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         directory = _small_files(name, revision)
     elif revision is not None:
         raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
-    config = _config(name, directory)
-    _check_causal(name, config)
+    config = _causal_config(name, directory)
     model_tokenizer(directory, name)
     if context_tokens:
         _check_positions(name, directory, context_tokens)
@@ -86,7 +78,10 @@ def _small_files(repo_id: str, revision: str | None) -> Path:
         ) from None
 
 
-def _config(name: str, directory: Path) -> dict[str, Any]:
+def _causal_config(name: str, directory: Path) -> dict[str, Any]:
+    """config.json of a causal language model."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
     path = directory / "config.json"
     if not path.is_file():
         adapter = (directory / "adapter_config.json").is_file()
@@ -95,13 +90,7 @@ def _config(name: str, directory: Path) -> dict[str, Any]:
     try:
         config: dict[str, Any] = {**json.loads(path.read_text(encoding="utf-8"))}
     except (ValueError, TypeError) as error:
-        raise UserError(f"--model {name}: config.json is not JSON ({error}); give a whole checkpoint") from None
-    return config
-
-
-def _check_causal(name: str, config: dict[str, Any]) -> None:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
+        raise UserError(f"--model {name}: config.json is not JSON ({error}); give a complete checkpoint") from None
     kind = config.get("model_type")
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(kind))
     if causal is None:
@@ -116,6 +105,7 @@ def _check_causal(name: str, config: dict[str, Any]) -> None:
             f"--model {name}: is no causal language model ({', '.join(architectures)}); "
             f"a {kind} one would be {', '.join(sorted(known))}"
         )
+    return config
 
 
 def _check_positions(name: str, directory: Path, context_tokens: int) -> None:

@@ -68,9 +68,8 @@ class Perplexity(CorpusBenchmark):
             if doc_id in known:
                 continue
             ids: list[int] = encode_prefix(model.lm.tokenizer, document.text, longest)["input_ids"][:longest]
-            fitting = {unit: n for unit, n in lengths.items() if n <= len(ids)}
             made: dict[Unit, list[Row]] = {}
-            if fitting:
+            if fitting := {unit: n for unit, n in lengths.items() if n <= len(ids)}:
                 nll = model.nll(self.name, ids[: max(fitting.values())]).double().cpu().numpy()
                 for unit, n in fitting.items():
                     made[unit] = [model.row_of(doc_id, ids[:n], "nll", float(nll[: n - 1].mean()))]

@@ -141,26 +141,23 @@ def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -
 def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) -> PhraseSequence:
     """As much of the text as the context holds, up to the phrase; of a short text, what follows as well."""
     tokens = first_tokens_with_text(tokenizer, text, 4 * len(text) + 8)  # all: no token is less than a byte
-    front = len(list(takewhile(lambda index: index in tokens.added, range(len(tokens.ids)))))
-    body = [index for index in range(len(tokens.ids)) if index not in tokens.added]
+    front = len(list(takewhile(tokens.added.__contains__, range(len(tokens.ids)))))
+    body, room = [index for index in range(len(tokens.ids)) if index not in tokens.added], context_tokens - front
     place = place_of(tokens.texts, phrase)
-    if place is None or place[1] - place[0] >= min(MOST_TOKENS, context_tokens - front):
+    if place is None or place[1] - place[0] >= min(MOST_TOKENS, room):
         raise UserError(f"phrase {phrase!r}: has too many tokens for a table; give a shorter one")
-    first, last = place
-    start = max(0, body.index(last) + 1 - (context_tokens - front))
-    kept = [*range(front), *body[start : start + context_tokens - front]]
-    shown = range(kept.index(first), kept.index(last) + 1)
+    start = max(0, body.index(place[1]) + 1 - room)
+    kept = [*range(front), *body[start : start + room]]
+    shown = range(kept.index(place[0]), kept.index(place[1]) + 1)
     return PhraseSequence([tokens.ids[i] for i in kept], [tokens.texts[i] for i in kept], shown)
 
 
 def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> PhraseSequence:
     """The synthetic novel: round the fact that was last stated farthest back; other texts have no labels."""
     plain = PhraseSequence(tokens.ids, tokens.texts, None)
-    if not document.spans:
-        return plain
-    ends = np.cumsum([len(text) for text in tokens.texts])
-    starts = ends - [len(text) for text in tokens.texts]
-    kinds, distances = label(document, starts, ends)
+    lengths = np.array([len(text) for text in tokens.texts])
+    ends = np.cumsum(lengths)
+    kinds, distances = label(document, ends - lengths, ends)
     kinds = resolve_kinds(kinds, distances, np.arange(len(kinds)), short_tokens)
     far = np.where(kinds == Kind.LONG_RECALL, distances, 0)
     if not far.any():

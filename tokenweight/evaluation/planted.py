@@ -65,10 +65,8 @@ class Planted(Benchmark):
                 planted.short_tokens,
                 list(rows),
             )
-            made = {
-                unit: [model.row_of(sequence, ids, unit.task.partition("-")[0], value)]
-                for unit, value in values.items()
-            }
+            metrics = {unit: unit.task.partition("-")[0] for unit in values}
+            made = {unit: [model.row_of(sequence, ids, metrics[unit], value)] for unit, value in values.items()}
             yield Step(made, done, planted.sequences)
         yield Step({}, planted.sequences, complete={unit: {"sequences": planted.sequences} for unit in rows})
 
@@ -103,13 +101,12 @@ def measures(
     unit's distance up to that distance, that the model predicts greedily; nll-K, nll: mean NLL over kind K, over all;
     nll-short_context: mean NLL of the first `short_tokens` tokens.
     """
-    abs_pmi, every = np.abs(long_nll - short_nll), np.ones(len(kinds), dtype=np.bool_)
+    abs_pmi, positive = np.abs(long_nll - short_nll), kinds == Kind.LONG_RECALL
     found: dict[Unit, float] = {}
     for unit in units:
         task, _, kind = unit.task.partition("-")
         values = abs_pmi if task == "abs_pmi" else long_nll
         if task == "auc":
-            positive = kinds == Kind.LONG_RECALL
             if positive.any() and not positive.all():
                 found[unit] = roc_auc(abs_pmi, positive)
             continue
@@ -121,7 +118,7 @@ def measures(
         elif kind == "short_context":
             chosen = np.arange(len(kinds)) < short_tokens - 1
         else:
-            chosen = np.equal(kinds, Kind[kind.upper()]) if kind else every
+            chosen = np.equal(kinds, Kind[kind.upper()]) if kind else np.ones(len(kinds), np.bool_)
         if chosen.any():
             found[unit] = float(values[chosen].mean())
     return found

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,6 @@ from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.rows import Row, write_table
 from tokenweight.recipes.schema import Evaluation, ScoreName
 from tokenweight.recipes.schema import Pmi as Settings
-
-if TYPE_CHECKING:
-    import torch
 
 Ids = NDArray[np.uint32]
 Floats = NDArray[np.float32]
@@ -74,14 +71,13 @@ class Pmi(CorpusBenchmark):
         yield Step({}, done, complete={run.unit: notes})
 
 
-Chunk = tuple[
-    int, int, Ids
-]  # its document, the document's token that it begins at, and at most the context, BOS included
+def chunks(
+    evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Mapping[int, Row]
+) -> Iterator[tuple[int, int, Ids]]:
+    """Document, its token that the chunk begins at, and at most `long_tokens` ids, BOS included, of all chunks in order.
 
-
-def chunks(evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Mapping[int, Row]) -> Iterator[Chunk]:
-    """All chunks of the validation documents in order but the first ones, in `known`, of which no text is tokenised
-    again but that of the last document among them."""
+    The first ones, in `known`, are left out: no text of theirs is tokenised again but that of the last document.
+    """
     last = json.loads(known[len(known) - 1].output) if known else {"document": 0, "first_token": -1}
     texts = islice(documents(evaluation.perplexity.corpus, "validation"), evaluation.pmi.documents)
     for document, text in islice(enumerate(texts), last["document"], None):
@@ -113,8 +109,6 @@ def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Seq
 
     UserError: the head changes the model's logits, or the scorer has another vocabulary or a shorter context.
     """
-    import torch
-
     from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, vocabulary_sha256
 
     nll_model, scorer = model.with_nll_head(run.unit.benchmark), None
@@ -128,26 +122,21 @@ def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Seq
                 f"({scorer.config.max_position_embeddings}); lower it"
             )
     bos = bos_token_id(model.lm.tokenizer, (scorer or nll_model).config)
-
-    def read(ids: Sequence[int] | Ids) -> ChunkValues:
-        given = torch.from_numpy(np.asarray(ids, dtype=np.int64)).to(nll_model.device)[None]
-        return score(given, pmi, nll_model, scorer, bos)
-
-    return read
+    return lambda ids: score(ids, pmi, nll_model, scorer, bos)
 
 
-def score(ids: torch.Tensor, pmi: Settings, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
-    """Both NLLs of one chunk, ids int64 [1, tokens]. A chunk no longer than a window has no far context."""
+def score(ids: Sequence[int] | Ids, pmi: Settings, model: Any, scorer: Any | None, bos: int | None) -> ChunkValues:
+    """Both NLLs of one chunk. A chunk no longer than a window has no far context."""
     import torch
 
     from tokenweight.weighting import model_nll, plan_windows, score_windows
 
-    tokens = ids.shape[1]
-    short_tokens = min(pmi.short_tokens, tokens)
-    plan = plan_windows(tokens, short_tokens, min(pmi.stride_tokens, short_tokens - 1))
+    given = torch.as_tensor(np.asarray(ids, np.int64), device=model.device)[None]
+    short_tokens = min(pmi.short_tokens, len(ids))
+    plan = plan_windows(len(ids), short_tokens, min(pmi.stride_tokens, short_tokens - 1))
     with torch.no_grad():
-        long_nll = model_nll(model, ids)
-        short_nll = score_windows(scorer or model, ids, plan, bos_token_id=bos, first_window=scorer is not None)
+        long_nll = model_nll(model, given)
+        short_nll = score_windows(scorer or model, given, plan, bos_token_id=bos, first_window=scorer is not None)
         if scorer is None:
             short_nll = plan.with_own_context(short_nll, long_nll)
     long, short = (nll[0].float().cpu().numpy() for nll in (long_nll, short_nll))
@@ -177,8 +166,9 @@ class ChunkValues:
         return values
 
     @property
-    def parts(self) -> tuple[slice, slice]:
-        return slice(0, self.first_window), slice(self.first_window, None)
+    def parts(self) -> dict[str, slice]:
+        """The predictions of each part."""
+        return dict(zip(PARTS, (slice(0, self.first_window), slice(self.first_window, None)), strict=True))
 
 
 @dataclass
@@ -194,7 +184,7 @@ class Histogram:
 
     def add(self, values: ChunkValues) -> None:
         bins = np.searchsorted(EDGES, values.pmi.astype(np.float64), side="right")
-        self.counts += [np.bincount(bins[part], minlength=len(EDGES) + 1) for part in values.parts]
+        self.counts += [np.bincount(bins[part], minlength=len(EDGES) + 1) for part in values.parts.values()]
         self.chunks += 1
 
     def write(self, out_dir: Path) -> None:
@@ -238,7 +228,7 @@ def tally(values: ChunkValues, shift_k: float) -> dict[str, dict[str, Any]]:
     from tokenweight.weighting.scores import token_scores
 
     found = {}
-    for name, part in zip(PARTS, values.parts, strict=True):
+    for name, part in values.parts.items():
         exact = values.pmi[part].astype(np.float64)
         nlls = torch.from_numpy(values.long_nll[part]), torch.from_numpy(values.short_nll[part])
         found[name] = {

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokenweight.evaluation.benchmark import Unit
-from tokenweight.evaluation.guards import PROMPT_FLAGS, summary
+from tokenweight.evaluation.benchmark import PROMPT_FLAGS, Unit
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, read_rows, write_unit
 from tokenweight.evaluation.samples import AskedBenchmark, read_prompts
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
@@ -39,21 +38,18 @@ class StoredOutputs:
 
     def _holds(self, path: Path, identity: Identity) -> bool:
         record = read_record(path)
-        if record is None or record.get("stage_version") != identity.version:
+        if record is None or (record.get("stage_version"), record["inputs"]) != (identity.version, identity.inputs):
             return False
-        other = Identity(identity.stage, identity.version, identity.name, record["config"], record["inputs"])
-        same = other.inputs == identity.inputs and _unscored(other) == _unscored(identity)
-        return same and self._store.path(other) == path and self._store.state(other).kind == "complete"
+        other = replace(identity, config=record["config"])
+        same = _unscored(other) == _unscored(identity) and self._store.path(other) == path
+        return same and self._store.state(other).kind == "complete"
 
 
 def _unscored(identity: Identity) -> dict[str, Any]:
     """A unit's configuration without what its outputs do not depend on: metric, LongBench's first-line rule."""
-    config = {key: value for key, value in identity.config.items() if key != "scoring"}
-    name = config["unit"]["benchmark"]
-    fields = BENCHMARKS[name].scoring_fields
-    settings = {key: value for key, value in config["evaluation"][name].items() if key not in fields}
-    config["evaluation"] = {**config["evaluation"], name: settings}
-    return config
+    name, evaluation = identity.config["unit"]["benchmark"], identity.config["evaluation"]
+    asked = {key: value for key, value in evaluation[name].items() if key not in BENCHMARKS[name].scoring_fields}
+    return {**identity.config, "scoring": None, "evaluation": {**evaluation, name: asked}}
 
 
 def rescore_unit(
@@ -62,7 +58,7 @@ def rescore_unit(
     """Write rows and summary of a unit into `out_dir` from the outputs in `scored_dir`."""
     rows = rescore_rows(read_rows(scored_dir), unit, evaluation, prepared_dir)
     before = json.loads((scored_dir / SUMMARY_NAME).read_text())
-    content = summary(rows, unit, n_expected=before["n_expected"], seconds=before["seconds"])
+    content = benchmark_of(unit).summary(unit, rows, before["n_expected"], before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
     content |= {"flags": sorted({*content["flags"], *kept}), "outputs_from": scored_dir.name}
     write_unit(rows, content, out_dir)

@@ -41,7 +41,7 @@ class Row:
     tolerant_score: float | None = None  # BBH: exact match after tolerant extraction
     bos_tokens: int | None = None  # BOS tokens at the prompt's start; None where the tokenizer has no BOS
     left_truncated: bool | None = None  # the question itself lost its beginning (few-shot examples are not meant)
-    echoed: bool | None = None  # the output repeats the prompt (guards.echoes)
+    echoed: bool | None = None  # the output repeats the prompt (samples.echoes)
 
 
 def schema() -> pa.Schema:

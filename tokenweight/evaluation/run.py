@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation.backends import load
 from tokenweight.evaluation.benchmark import Benchmark, Unit, UnitRun
-from tokenweight.evaluation.guards import summary
-from tokenweight.evaluation.loaded_model import LoadedModel
+from tokenweight.evaluation.loaded_model import LoadedModel, load
 from tokenweight.evaluation.rows import ROWS_NAME, Journal, write_unit
 from tokenweight.evaluation.units import benchmark_of
 from tokenweight.pipeline.environment import peak_memory_bytes
@@ -70,7 +68,7 @@ def _run(
         for unit, notes in step.complete.items():
             rows, seconds = list(journals[unit].rows.values()), journals[unit].seconds
             facts = {**notes, "peak_memory_bytes": peak_memory_bytes()}
-            content = summary(rows, unit, n_expected=len(rows), seconds=seconds, notes=facts)
+            content = benchmark.summary(unit, rows, len(rows), seconds, **facts)
             write_unit(rows, content, journals[unit].out_dir)
             yield unit
         started = time.monotonic()

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError
@@ -25,6 +26,7 @@ from tokenweight.recipes.schema import Evaluation
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
+MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
 ECHO_HEAD_CHARACTERS = 40
 ECHO_TAIL_CHARACTERS = 200
 Classes = list[str] | None  # names, of which an answer is one (LongBench's trec)
@@ -54,15 +56,11 @@ class Sample:
         """What is asked; of choices, what comes before each."""
         return str(self.instances[0].args[0])
 
-    @property
-    def prompt_sha256(self) -> str:
-        return sha256_text(self.text)
-
     def row(self, output: str, metric: str, scored: Scored) -> Row:
         prompt = self.prompt
         return Row(
             doc_id=self.doc_id,
-            prompt_sha256=self.prompt_sha256,
+            prompt_sha256=sha256_text(self.text),
             n_prompt_tokens=prompt.n_tokens,
             untruncated_tokens=prompt.untruncated_tokens,
             truncated=prompt.truncated,
@@ -113,6 +111,19 @@ class AskedBenchmark(Benchmark):
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         """What the metric makes of an output, fresh or stored; needs no model."""
 
+    def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
+        found = super().signs(task, rows) | {"all_empty": all(not row.output.strip() for row in rows)}
+        if len(rows) >= MIN_SAMPLES:
+            scores, most = [row.score for row in rows], self.implausible_mean(task)
+            one_answer = len({row.filtered.strip() for row in rows}) == 1
+            found |= {
+                "all_zero": max(scores) == 0,
+                "all_equal": max(scores) != 0 and min(scores) == max(scores) < 1,
+                "one_answer_to_everything": one_answer and len({row.reference for row in rows}) > 1,
+                "implausibly_perfect": most is not None and fmean(scores) > most,
+            }
+        return found
+
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         found = super().protocol(unit, evaluation) | {
             "harness": f"lm-eval {version('lm-eval')}",
@@ -128,7 +139,7 @@ class AskedBenchmark(Benchmark):
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         samples = self.samples(runs, evaluation, model)
         for unit, own in samples.items():
-            asked = {sample.doc_id: sample.prompt_sha256 for sample in own}
+            asked = {sample.doc_id: sha256_text(sample.text) for sample in own}
             for doc_id in [i for i, row in rows[unit].items() if asked.get(i) != row.prompt_sha256]:
                 del rows[unit][doc_id]
         waiting = [(unit, sample) for unit, own in samples.items() for sample in own if sample.doc_id not in rows[unit]]
@@ -152,14 +163,12 @@ Asked = tuple[Unit, Sample]
 def _batches(waiting: list[Asked], model: LoadedModel) -> Iterator[list[Asked]]:
     """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
 
-    def arguments(sample: Sample) -> tuple[int, str]:
-        return sample.new_tokens, repr(sample.instances[0].args[1:]) if sample.new_tokens else ""
-
     def order(item: Asked) -> tuple[Any, ...]:
         unit, sample = item
-        return *arguments(sample), -sample.prompt.n_tokens, unit.id, sample.doc_id
+        arguments = repr(sample.instances[0].args[1:]) if sample.new_tokens else ""
+        return (sample.new_tokens, arguments), -sample.prompt.n_tokens, unit.id, sample.doc_id
 
-    for _, alike in groupby(sorted(waiting, key=order), key=lambda item: arguments(item[1])):
+    for _, alike in groupby(sorted(waiting, key=order), key=lambda item: order(item)[0]):
         left = list(alike)
         while left:
             longest = left[0][1]

@@ -55,8 +55,7 @@ class Prepare(UnitStage):
     def run(
         self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
     ) -> dict[str, Any]:
-        benchmark = benchmark_of(self.unit)
-        return benchmark.prepare(
+        return benchmark_of(self.unit).prepare(
             self.unit, self.evaluation, inputs["tokenizer"].path, self.context_tokens or 0, out_dir
         )
 

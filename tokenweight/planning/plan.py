@@ -11,7 +11,7 @@ from typing import Literal
 from tokenweight.corpus.sources import check
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.evaluation.backends import check_backend
+from tokenweight.evaluation.loaded_model import check_backend
 from tokenweight.evaluation.rescoring import StoredOutputs
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import benchmark_of

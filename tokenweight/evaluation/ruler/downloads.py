@@ -63,13 +63,13 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     """
     known, target, lock = PUBLISHED[name], source_file(name, directory), directory / LOCK_FILE
     try:
-        locked = json.loads(lock.read_text()) if not known.sha256 and lock.exists() else {}
+        locked = json.loads(lock.read_text()) if lock.exists() else {}
     except ValueError:
         raise UserError(f"{lock}: is not JSON; remove it") from None
     expected = known.sha256 or locked.get(target.name, {}).get("sha256")
     by = "as published" if known.sha256 else f"as recorded in {lock}"
     there = target.exists()
-    origin = "a copy that was there" if there else _make(name, directory, expected)
+    origin = "a copy that was there" if there else _make(known, target, expected)
     sha256, size = file_sha256(target), target.stat().st_size
     if there and expected and sha256 != expected:
         raise UserError(
@@ -82,10 +82,9 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     say(f"{name}: {target} {'is there' if there else f'{size / 1e6:.1f} MB from {origin}'}, SHA-256 {by}")
 
 
-def _make(name: SourceName, directory: Path, expected: str | None) -> str:
+def _make(known: Published, target: Path, expected: str | None) -> str:
     """Fetch a file into a directory on the same disk that is gone afterwards, then move it; returns where it is from."""
-    known, target = PUBLISHED[name], source_file(name, directory)
-    existing = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
+    existing = next(parent for parent in target.absolute().parents if parent.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=existing) as place:
             made = Path(place) / target.name
@@ -93,15 +92,15 @@ def _make(name: SourceName, directory: Path, expected: str | None) -> str:
             if not known.sha256:
                 made.write_text(json.dumps({"text": collect_essays(made.read_text(), Path(place))}))
                 if expected and (found := file_sha256(made)) != expected:
-                    lock = directory / LOCK_FILE
+                    lock = target.with_name(LOCK_FILE)
                     raise UserError(
                         f"essays: what the pages give now has SHA-256 {found[:12]}, {lock} says {expected[:12]}: they "
                         f"have changed; copy the earlier {target.name} here, or remove {lock} to accept the new one"
                     )
-            directory.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             made.replace(target)
     except OSError as error:
-        raise UserError(f"--to {directory}: cannot be written ({error.strerror}); choose another") from None
+        raise UserError(f"--to {target.parent}: cannot be written ({error.strerror}); choose another") from None
     return origin
 
 
@@ -114,17 +113,17 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
     from requests import RequestException
 
     pooch.get_logger().setLevel("ERROR")
-    bar = sys.stderr.isatty() and sha256 is not None
+    by_http = pooch.HTTPDownloader(timeout=TIMEOUT_SECONDS, progressbar=sys.stderr.isatty() and sha256 is not None)
     failures = []
     for url in urls:
         keeper = pooch.create(
             path.parent, base_url="", registry={path.name: sha256}, urls={path.name: url}, retry_if_failed=RETRIES
         )
         try:
-            keeper.fetch(path.name, downloader=pooch.HTTPDownloader(timeout=TIMEOUT_SECONDS, progressbar=bar))
+            keeper.fetch(path.name, downloader=by_http)
         except RequestException as error:
-            status = error.response.status_code if error.response is not None else None
-            failures.append(f"{url} ({f'HTTP {status}' if status else type(error).__name__})")
+            answered = error.response is not None
+            failures.append(f"{url} ({f'HTTP {error.response.status_code}' if answered else type(error).__name__})")
         except ValueError:  # pooch's word for another digest
             failures.append(f"{url} (not the bytes of SHA-256 {(sha256 or '')[:12]})")
         else:
@@ -146,12 +145,10 @@ def collect_essays(addresses: str, directory: Path) -> str:
     writer = html2text.HTML2Text()
     writer.ignore_images = writer.ignore_tables = True
     writer.mark_code = False
-    urls = [line.strip() for line in addresses.splitlines() if line.strip()]
     essays: dict[tuple[bool, str], str] = {}
-    for number, url in enumerate(track(urls, "essays", console=Console(stderr=True))):
-        file = directory / f"{number}.raw"
+    for number, url in enumerate(track(addresses.split(), "essays", console=Console(stderr=True))):
+        file, is_page = directory / f"{number}.raw", ".html" in url
         download((url,), file)
-        is_page = ".html" in url
         try:
             text = file.read_bytes().decode("unicode_escape" if is_page else "utf-8")
         except UnicodeDecodeError as error:

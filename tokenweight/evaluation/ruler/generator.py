@@ -16,7 +16,7 @@ from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitti
 from tokenweight.evaluation.ruler.sources import Question, Sources, haystack_words, questions
 from tokenweight.evaluation.ruler.tasks import NEEDLE, NOISE, TASKS, Profile
 from tokenweight.evaluation.ruler.texts import needle_keys, sentences, single_words
-from tokenweight.evaluation.tokens import check_tokenizer, token_counter
+from tokenweight.evaluation.tokens import token_counter
 
 SHORTEST_TOKENS = 512
 _DEPTHS_PERCENT = [int(d) for d in np.round(np.linspace(0, 100, num=40, endpoint=True))]
@@ -87,16 +87,12 @@ class NeedleInHaystack(Family):
 
     def _asked(self, context: str, queries: list[str], answers: list[str]) -> Draft:
         query = ", ".join(queries[:-1]) + ", and " + queries[-1] if len(queries) > 1 else queries[0]
-        template, prefix, values = self.task.template, self.task.prefix, str(self.task.value_type)
-        if len(answers) == 1:
-            template, prefix, values = _singular(template), _singular(prefix), values[:-1]
-        prefix = prefix.format(type_needle_v=values, query=query)
-        prompt = template.format(type_needle_v=values, context=context, query=query) + prefix
-        return Draft(prompt, prefix, answers, sizing_suffix=" ".join(answers))
-
-
-def _singular(template: str) -> str:
-    return template.replace("Some", "A").replace("are all", "is").replace("are", "is")
+        texts, values = (self.task.template, self.task.prefix), str(self.task.value_type)
+        if len(answers) == 1:  # in the singular
+            texts = tuple(text.replace("Some", "A").replace("are all", "is").replace("are", "is") for text in texts)
+            values = values[:-1]
+        question, prefix = (text.format(type_needle_v=values, context=context, query=query) for text in texts)
+        return Draft(question + prefix, prefix, answers, sizing_suffix=" ".join(answers))
 
 
 class VariableTracking(Family):
@@ -111,8 +107,7 @@ class VariableTracking(Family):
         self._demonstration = ""
         self.step = self.first_size = self.minimum = 5
         length_tokens, self.length_tokens = self.length_tokens, DEMONSTRATION_TOKENS
-        size = max(scan(self), self.minimum), self.step
-        shown, _ = draw_fitting(self, size, 0, "the demonstration of vt")
+        shown, _ = draw_fitting(self, (max(scan(self), self.minimum), self.step), 0, "the demonstration of vt")
         self.length_tokens = length_tokens
         self._demonstration = f"{shown.prompt} {' '.join(shown.outputs)}\n\n"
         self.step = self.first_size = 10
@@ -201,11 +196,9 @@ class FrequentWords(Family):
         if self._drawn is None or self._drawn[0] != index:
             self._drawn = (index, self._vocabulary())
         vocabulary = self._drawn[1]
-        words = [
-            word
-            for rank, word in enumerate(vocabulary, start=1)
-            for _ in range(int(size * (float(rank) ** -ALPHA) / _ZETA))
-        ]
+        words: list[str] = []
+        for rank, word in enumerate(vocabulary, start=1):
+            words += [word] * int(size * (float(rank) ** -ALPHA) / _ZETA)
         prompt = self.task.template.format(context=" ".join(self.draws.shuffled(words))) + self.task.prefix
         return Draft(prompt, self.task.prefix, vocabulary[1:4])
 
@@ -248,7 +241,11 @@ class DocumentQuestions(Family):
             return shuffled
         own, related = question.own, question.related
         if size < len(own):
-            chosen = self._fewer_than_own(question, size)
+            if self.official:
+                raise ValueError("the 2024 program needs all documents that come with the question")
+            others = [i for i in own if i not in question.gold]
+            dropped = set(others[max(0, size - len(question.gold)) :])
+            chosen = [i for i in own if i not in dropped]
         elif size - len(own) > len(related):
             taken = {*own, *related}
             others = [i for i in range(len(self._documents)) if i not in taken]
@@ -256,13 +253,6 @@ class DocumentQuestions(Family):
         else:
             chosen = own + self.draws.python.sample(related, size - len(own))
         return self.draws.shuffled([self._documents[i] for i in chosen])
-
-    def _fewer_than_own(self, question: Question, size: int) -> list[int]:
-        if self.official:
-            raise ValueError("the 2024 program needs all documents that come with the question")
-        others = [i for i in question.own if i not in question.gold]
-        kept = {*question.gold, *others[: max(0, size - len(question.gold))]}
-        return [i for i in question.own if i in kept]
 
 
 FAMILIES: dict[str, type[Family]] = {
@@ -295,7 +285,6 @@ def generate(
     sources, spec = sources or Sources(), TASKS[task]
     if length_tokens < SHORTEST_TOKENS:
         raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
-    check_tokenizer(tokenizer_dir)
     sources.files(spec)
     counter, what = token_counter(tokenizer_dir), f"{task} at {length_tokens}"
     family = FAMILIES[spec.family](spec, length_tokens, counter, Draws(seed), profile)

@@ -55,10 +55,6 @@ class Draft:
     sizing_suffix: str = ""  # what the 2024 program appends while it looks for the size
     measured: tuple[str, ...] = ()  # texts whose token counts that program adds up in place of the prompt's
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        return self.measured or (self.prompt,)
-
 
 class Family(ABC):
     """One task at one length: draws samples of a given size (words, sentences, needles, documents) and counts them."""
@@ -87,25 +83,23 @@ class Family(ABC):
     def draw(self, index: int, size: int) -> Draft:
         """Sample `index` at `size`; index -1 is the search for the size. Raises ValueError if size is impossible."""
 
-    def measure(self, draft: Draft) -> int:
-        """Length of a sample: prompt and generation, and BOS (which the 2024 program forgets)."""
-        return self._used(draft.parts if self.official else (draft.prompt,))
+    def measure(self, draft: Draft, *, sought: bool = False) -> int:
+        """Length of a sample: prompt and generation, and BOS (which the 2024 program forgets); while its size is sought
+        the expected answer counts as well."""
+        prompt, *others = draft.measured if draft.measured and (self.official or sought) else (draft.prompt,)
+        texts = (prompt + draft.sizing_suffix if sought else prompt, *others)
+        special = 0 if self.official else self.counter.special_tokens
+        return special + sum(map(self.counter.count, texts)) + self.task.tokens_to_generate
 
     def left(self, size: int) -> int:
-        """Tokens to spare at a size while it is sought: the expected answer counts as well."""
-        draft = self.draw(-1, size)
-        question, *others = draft.parts
-        return self.allowed - self._used((question + draft.sizing_suffix, *others))
+        """Tokens to spare at a size while it is sought."""
+        return self.allowed - self.measure(self.draw(-1, size), sought=True)
 
     @property
     def allowed(self) -> int:
         """The most tokens of a sample: BOS + prompt + generation."""
         forgotten = self.official and not self.reserves_generation
         return self.length_tokens + (self.task.tokens_to_generate if forgotten else 0)
-
-    def _used(self, texts: tuple[str, ...]) -> int:
-        special = 0 if self.official else self.counter.special_tokens
-        return special + sum(map(self.counter.count, texts)) + self.task.tokens_to_generate
 
 
 Size = tuple[int, int]  # for a length, and the step by which an overflowing sample shrinks
@@ -116,22 +110,20 @@ def find_size(family: Family, what: str) -> Size:
 
     UserError: the length cannot hold the task (not in profile `official-2024`).
     """
-    size = scan(family)
-    if family.official or size >= family.first_size + family.step:
-        if not family.official and family.shrink_parts > 1:
-            return size + family.step, family.step // family.shrink_parts
-        return size, family.step
-    spare = family.left(family.minimum)
+    size, step = scan(family), family.step
+    if family.official or (size >= family.first_size + step and family.shrink_parts == 1):
+        return size, step
+    if size >= family.first_size + step:
+        return size + step, step // family.shrink_parts
     for _ in range(_REDRAWS):
-        if spare >= 0:
+        if (spare := family.left(family.minimum)) >= 0:
             break
-        spare = family.left(family.minimum)
     else:
         raise UserError(
             f"ruler.lengths_tokens: {what} cannot fit {family.length_tokens} tokens with this tokenizer "
             f"(it lacks {-spare}); use a longer length"
         )
-    highest = family.first_size + 2 * family.step
+    highest = family.first_size + 2 * step
     low, high = family.minimum, min(highest, family.maximum or highest)
     while low < high:
         middle = (low + high + 1) // 2

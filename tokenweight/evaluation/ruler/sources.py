@@ -35,31 +35,21 @@ class Sources:
 
     def files(self, task: RulerTask) -> list[Path]:
         """Raw files that a task's samples are made of, part of the data's identity. UserError: one does not exist."""
-        if task.source is None:
-            return []
-        path = self.path(task.source)
-        return _haystack_files(path) if task.source == "haystack" else [_existing(path, task.source)]
+        return _files(self.path(task.source), task.source) if task.source else []
 
 
-def _haystack_files(path: Path) -> list[Path]:
-    """The .txt files of a directory in sorted order, or the file itself."""
-    if not path.is_dir():
-        return [_existing(path, "haystack")]
-    if files := sorted(path.glob("*.txt")):
-        return files
-    raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
-
-
-def _existing(path: Path, source: Source) -> Path:
+def _files(path: Path, source: Source) -> list[Path]:
+    """The file; of a haystack's directory its .txt files in sorted order."""
     if path.is_file():
-        return path
-    wanted = "a directory of .txt or a JSON with `text`" if source == "haystack" else "the published JSON file"
-    if path.is_dir():
-        raise UserError(f"ruler.{source}: {path} is a directory; give {wanted}")
+        return [path]
+    if source == "haystack" and path.is_dir():
+        if files := sorted(path.glob("*.txt")):
+            return files
+        raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
     what, name = ("the essays", "essays") if source == "haystack" else ("it", source)
-    raise UserError(
-        f"ruler.{source}: {path} does not exist; fetch {what} (`tokenweight data fetch {name}`), or give {wanted}"
-    )
+    fetch = f"does not exist; fetch {what} (`tokenweight data fetch {name}`), or"
+    wanted = "a directory of .txt or a JSON with `text`" if source == "haystack" else "the published JSON file"
+    raise UserError(f"ruler.{source}: {path} {'is a directory;' if path.is_dir() else fetch} give {wanted}")
 
 
 @lru_cache(maxsize=2)
@@ -68,7 +58,7 @@ def haystack_words(path: Path) -> tuple[str, ...]:
 
     UserError: missing, empty, not UTF-8, or JSON without a field `text`.
     """
-    words = tuple(re.sub(r"\s+", " ", "".join(map(_text_of, _haystack_files(path)))).split(" "))
+    words = tuple(re.sub(r"\s+", " ", "".join(map(_text_of, _files(path, "haystack")))).split(" "))
     if not any(words):
         raise UserError(f"ruler.haystack: {path} holds no text; give a directory of essays")
     return words
@@ -109,7 +99,7 @@ def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
 
     UserError: the file is missing or not in the official schema (names the missing field).
     """
-    data = _json(_existing(path, dataset), dataset)
+    data = _json(*_files(path, dataset), dataset)
     try:
         return _squad(data) if dataset == "squad" else _hotpotqa(data)
     except (KeyError, TypeError, ValueError) as error:

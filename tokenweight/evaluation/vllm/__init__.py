@@ -48,8 +48,8 @@ def importing() -> Iterator[None]:
         raise UserError(f"backend vllm: vllm cannot be imported here ({what}); {_HOW}") from error
 
 
-def load(*given: Any) -> Any:
-    """A checkpoint loaded by vllm: `VllmModel(*given)`."""
+def model() -> Any:
+    """The class of a checkpoint loaded by vllm."""
     from tokenweight.evaluation.vllm.model import VllmModel
 
-    return VllmModel(*given)
+    return VllmModel

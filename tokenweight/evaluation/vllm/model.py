@@ -69,7 +69,7 @@ class VllmModel(LoadedModel):
             enforce_eager=on_cpu,
             seed=0,
         )
-        lm = VllmLM(engine, tokenizer, stop_token_ids(checkpoint_dir, tokenizer), context_tokens)
+        lm = VllmLM(engine, tokenizer, stop_token_ids(checkpoint_dir, tokenizer))
         super().__init__(lm, checkpoint_dir, context_tokens)
 
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
@@ -89,12 +89,11 @@ def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:
 class VllmLM(TemplateLM):  # type: ignore[misc]
     """lm-eval's model interface over vLLM's `LLM.generate`, in token ids both ways."""
 
-    def __init__(self, engine: Any, tokenizer: Any, stop_token_ids: list[int], context_tokens: int) -> None:
+    def __init__(self, engine: Any, tokenizer: Any, stop_token_ids: list[int]) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self._engine = engine
         self._stop_token_ids = stop_token_ids
-        self._context_tokens = context_tokens
         self._prefix = tokenizer.decode([self.prefix_token_id])
 
     @property
@@ -194,17 +193,9 @@ class VllmLM(TemplateLM):  # type: ignore[misc]
         return answers
 
     def _ask(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
-        """vLLM's answers. StageError where a prompt does not fit as it is, or was read otherwise than it was sent."""
-        for ids, setting in zip(prompts, settings, strict=True):
-            if len(ids) + setting.max_tokens > self._context_tokens:
-                raise StageError(
-                    f"a prompt of {len(ids)} tokens and {setting.max_tokens} for the answer exceed the context of "
-                    f"{self._context_tokens}"
-                )
-        if not prompts:
-            return []
+        """vLLM's answers. StageError where a prompt was read otherwise than it was sent."""
         asked = [{"prompt_token_ids": ids} for ids in prompts]
-        outputs: list[Any] = self._engine.generate(asked, settings, use_tqdm=False)
+        outputs: list[Any] = self._engine.generate(asked, settings, use_tqdm=False) if asked else []
         if [list(output.prompt_token_ids) for output in outputs] != prompts:
             raise StageError("vllm read other tokens than it was sent")
         return outputs
