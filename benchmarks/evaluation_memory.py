@@ -66,7 +66,7 @@ def evaluate_at(benchmark: str, documents: int, folder: Path, out_dir: Path) -> 
     from tokenweight.assets import smoke_base_dir
     from tokenweight.evaluation.benchmark import UnitRun
     from tokenweight.evaluation.run import evaluate_checkpoint
-    from tokenweight.evaluation.units import units
+    from tokenweight.evaluation.units import BENCHMARKS
     from tokenweight.recipes import load
     from tokenweight.recipes.schema import Execution, FilesCorpus, Perplexity, Pmi
 
@@ -77,7 +77,7 @@ def evaluate_at(benchmark: str, documents: int, folder: Path, out_dir: Path) -> 
             "pmi": Pmi(short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS),
         }
     )
-    jobs = [UnitRun(unit, (), out_dir / unit.id) for unit in units(benchmark, settings, CONTEXT_TOKENS)]
+    jobs = [UnitRun(unit, (), out_dir / unit.id) for unit in BENCHMARKS[benchmark].units(settings, CONTEXT_TOKENS)]
     for _ in evaluate_checkpoint(smoke_base_dir(), jobs, settings, CONTEXT_TOKENS, Execution(device="cpu")):
         pass
 

@@ -34,7 +34,7 @@ FEW = 3  # samples of the run that is all fixed cost
 def measure(task: str, length_tokens: int, samples: int, tokenizer_dir: Path, sources: Any, profile: Profile) -> Any:
     """Seconds and fill ratios of one task, in this process."""
     from tokenweight.evaluation.ruler.generator import generate
-    from tokenweight.evaluation.ruler.sources import questions
+    from tokenweight.evaluation.ruler.tasks import questions
     from tokenweight.evaluation.tokens import token_counter
 
     token_counter(tokenizer_dir)
@@ -86,7 +86,7 @@ def main(
 ) -> None:
     """Measure every task, print one table, write JSON."""
     from tokenweight.assets import smoke_base_dir
-    from tokenweight.evaluation.ruler.sources import Sources
+    from tokenweight.evaluation.ruler.tasks import Sources
 
     tokenizer_dir = tokenizer or smoke_base_dir()
     if task:

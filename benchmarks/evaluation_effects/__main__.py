@@ -23,7 +23,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.evaluation.ruler.sources import Sources
+from tokenweight.evaluation.ruler.tasks import Sources
 
 PACKAGES = ("lm_eval", "rouge", "tokenizers", "numpy", "wonderwords")
 

@@ -10,8 +10,16 @@ from statistics import fmean
 from typing import Any
 
 from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, best_score, first_line_of, score_longbench
-from tokenweight.evaluation.longbench.rescore import categories, mean, published
+from tokenweight.evaluation.longbench.metrics import (
+    TASKS,
+    LongBenchTask,
+    best_score,
+    categories,
+    first_line_of,
+    mean,
+    published,
+    score_longbench,
+)
 
 OFFICIAL_SAMPLES = {"multifieldqa_en": 150, "lcc": 500, "repobench-p": 500}  # the other tasks have 200
 SPLIT_WORDS = 8192

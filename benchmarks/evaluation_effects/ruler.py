@@ -14,8 +14,7 @@ from typing import Any
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.benchmark import string_match_all, string_match_part
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.sources import Sources, questions
-from tokenweight.evaluation.ruler.tasks import TASKS
+from tokenweight.evaluation.ruler.tasks import TASKS, Sources, questions
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 
 SEED = 42

@@ -141,18 +141,18 @@ def test_a_run_that_was_cut_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -
     from tokenweight.evaluation import run as evaluation
 
     arguments = ("--model", SHIPPED, *SMOKE, "--benchmarks", "bbh", "--store", "cut", "--json")
-    original, loaded = evaluation.evaluate_checkpoint, evaluation.evaluate
+    original = evaluation.evaluate_checkpoint
     evaluated: list[str] = []
 
     def cut_at_the_fourth(*given: Any) -> Iterator[Unit]:
-        for unit in loaded(*given):
+        for unit in original(*given):
             if len(evaluated) == 3:
                 raise StageError("the model went away")
             evaluated.append(unit.id)
             yield unit
 
     with monkeypatch.context() as cut:
-        cut.setattr(evaluation, "evaluate", cut_at_the_fourth)
+        cut.setattr(evaluation, "evaluate_checkpoint", cut_at_the_fourth)
         code, _, err = run(*arguments)
     assert (code, err.strip().splitlines()[-1]) == (1, "error: the model went away")
 

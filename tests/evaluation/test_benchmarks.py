@@ -15,7 +15,7 @@ from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import Benchmark, Step, Unit, UnitRun
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
-from tokenweight.evaluation.units import BENCHMARKS, benchmark_of, units
+from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.recipes.schema import Evaluation, Execution
 
 ROOM = Path(__file__).parents[2] / "tokenweight" / "evaluation"
@@ -49,7 +49,7 @@ def test_a_benchmark_of_ones_own_is_one_class(
     evaluation: Evaluation, execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(BENCHMARKS, "letters", Letters())
-    (unit,) = units("letters", evaluation, 512)
+    (unit,) = BENCHMARKS["letters"].units(evaluation, 512)
     run = UnitRun(unit, (), tmp_path)
     assert benchmark_of(unit).scoring(unit)["metric"] == "count"
     assert list(evaluate_checkpoint(tmp_path, [run], evaluation, 512, execution, loaded=llama)) == [unit]

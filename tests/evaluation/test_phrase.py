@@ -18,7 +18,7 @@ from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.phrase import read_sequence
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
-from tokenweight.evaluation.units import BENCHMARKS, Unit, units
+from tokenweight.evaluation.units import BENCHMARKS, Unit
 from tokenweight.recipes.schema import Evaluation, Execution, NovelCorpus, Phrase
 
 CONTEXT, SHORT, STRIDE = 512, 128, 96
@@ -34,7 +34,7 @@ def measured(
     checkpoint: Path, evaluation: Evaluation, execution: Execution, out_dir: Path, scorer: Path | None = None
 ) -> Told:
     prepared = (scorer,) if scorer else ()
-    jobs = [UnitRun(unit, prepared, out_dir / unit.task) for unit in units("phrase", evaluation, CONTEXT)]
+    jobs = [UnitRun(unit, prepared, out_dir / unit.task) for unit in BENCHMARKS["phrase"].units(evaluation, CONTEXT)]
     assert len(list(evaluate_checkpoint(checkpoint, jobs, evaluation, CONTEXT, execution))) == 3
     summaries = [json.loads((job.out_dir / "summary.json").read_text()) for job in jobs]
     assert summaries[0]["tokens"] == summaries[1]["tokens"] == summaries[2]["tokens"]

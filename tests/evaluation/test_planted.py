@@ -17,7 +17,7 @@ from tokenweight.evaluation.planted import TASKS as PLANTED_TASKS
 from tokenweight.evaluation.planted import measures, roc_auc
 from tokenweight.evaluation.rows import Journal, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
-from tokenweight.evaluation.units import units
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
@@ -40,10 +40,11 @@ def unit(task: str, distance: int | None = None) -> Unit:
 
 def test_units_are_all_measures_and_one_recall_for_each_distance() -> None:
     evaluation = load("table-3/uniform", "smoke").evaluation
-    found = units("planted", evaluation, 4096)
+    found = BENCHMARKS["planted"].units(evaluation, 4096)
     assert {u.task for u in found} == set(PLANTED_TASKS)
     assert [u.length_tokens for u in found if u.task == "recall"] == [1024, 2048, 3072, 4096]
-    assert [u.length_tokens for u in units("planted", evaluation, 2500) if u.task == "recall"] == [1024, 2048, 2500]
+    shorter = BENCHMARKS["planted"].units(evaluation, 2500)
+    assert [u.length_tokens for u in shorter if u.task == "recall"] == [1024, 2048, 2500]
 
 
 def test_measures_by_hand() -> None:
@@ -94,7 +95,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture
 def judged(prepared: tuple[Path, Path], evaluation: Evaluation, tmp_path: Path) -> tuple[list[UnitRun], Evaluation]:
     settings = evaluation.model_copy(update={"planted": PLANTED})
-    jobs = [UnitRun(u, prepared, tmp_path / u.id.replace("/", "-")) for u in units("planted", settings, 1024)]
+    jobs = [
+        UnitRun(u, prepared, tmp_path / u.id.replace("/", "-")) for u in BENCHMARKS["planted"].units(settings, 1024)
+    ]
     return jobs, settings
 
 

@@ -20,7 +20,7 @@ from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.pmi import EDGES, HISTOGRAM_NAME, ChunkValues, Histogram, document_chunks, resume, tally
 from tokenweight.evaluation.rows import Journal, Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
-from tokenweight.evaluation.units import Unit, units
+from tokenweight.evaluation.units import BENCHMARKS, Unit
 from tokenweight.recipes.schema import Evaluation, Execution, Pmi
 
 LONG, SHORT, STRIDE = 512, 128, 96
@@ -224,8 +224,8 @@ def test_a_model_that_gives_no_numbers_is_named(
 
 
 def test_there_is_no_unit_without_far_context(evaluation: Evaluation) -> None:
-    assert units("pmi", evaluation, SHORT) == []
-    assert units("pmi", evaluation, SHORT + 1) == [UNIT]
+    assert BENCHMARKS["pmi"].units(evaluation, SHORT) == []
+    assert BENCHMARKS["pmi"].units(evaluation, SHORT + 1) == [UNIT]
 
 
 @pytest.mark.parametrize(

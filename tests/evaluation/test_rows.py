@@ -57,9 +57,9 @@ def test_journal_survives_a_line_cut_short(tmp_path: Path) -> None:
     journal.append(_rows([0.0, 1.0]), 2.5)
     path = tmp_path / "rows.partial.jsonl"
     text = path.read_text()
-    path.write_text(text[: text.index('{"seconds"') - 20])
+    path.write_text(text[:-20])
     again = Journal(tmp_path)
-    assert (list(again.rows), again.seconds) == ([0], 0.0)
+    assert (list(again.rows), again.seconds) == ([0], 2.5)
     again.append(_rows([0.0, 1.0])[1:], 1.5)
     assert list(Journal(tmp_path).rows) == [0, 1]
 

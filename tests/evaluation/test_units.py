@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from tokenweight.errors import UserError
-from tokenweight.evaluation.units import BENCHMARKS, Unit, units
+from tokenweight.evaluation.units import BENCHMARKS, Unit
 from tokenweight.recipes.schema import Evaluation
 
 
@@ -18,19 +17,14 @@ from tokenweight.recipes.schema import Evaluation
      ("bbh", 512, 27), ("perplexity", 512, 2), ("perplexity", 128, 1)],
 )  # fmt: skip
 def test_counts(name: str, context_tokens: int, count: int, evaluation: Evaluation) -> None:
-    found = units(name, evaluation, context_tokens)
+    found = BENCHMARKS[name].units(evaluation, context_tokens)
     assert len(found) == len({unit.id for unit in found}) == count
 
 
 def test_ids(evaluation: Evaluation) -> None:
     assert Unit("ruler", "niah_single_1", 4096).id == "ruler/niah_single_1/4096"
     assert Unit("mmlu", "anatomy").id == "mmlu/anatomy"
-    assert units("perplexity", evaluation, 8192)[0].id == "perplexity/validation/128"
-
-
-def test_unknown_benchmark(evaluation: Evaluation) -> None:
-    with pytest.raises(UserError, match="benchmark 'glue': unknown"):
-        units("glue", evaluation, 512)
+    assert BENCHMARKS["perplexity"].units(evaluation, 8192)[0].id == "perplexity/validation/128"
 
 
 def test_listing_units_loads_no_model_library() -> None:
@@ -44,7 +38,7 @@ def test_listing_units_loads_no_model_library() -> None:
 def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> None:
     assert BENCHMARKS["longbench"].protocol(Unit("longbench", "trec"), evaluation)["harness"].startswith("lm-eval 0.4")
     for name, benchmark in BENCHMARKS.items():
-        for unit in units(name, evaluation, 512):
+        for unit in BENCHMARKS[name].units(evaluation, 512):
             assert benchmark.protocol(unit, evaluation)["template_version"] == benchmark.task_template_version(
                 unit.task
             )

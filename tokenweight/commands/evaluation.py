@@ -58,7 +58,7 @@ def ruler_generate(
 ) -> None:
     """Samples of one task."""
     from tokenweight.evaluation.ruler.generator import generate
-    from tokenweight.evaluation.ruler.sources import Sources
+    from tokenweight.evaluation.ruler.tasks import Sources
 
     for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
         if path is not None and not path.exists():  # whether or not this task reads it
@@ -80,12 +80,7 @@ def ruler_generate(
 
 
 @command
-def data_fetch(
-    name: Literal["all", "squad", "hotpotqa", "essays"] = "all",
-    /,
-    *,
-    to: Path = DIRECTORY,
-) -> None:
+def data_fetch(name: Literal["all", "squad", "hotpotqa", "essays"] = "all", /, *, to: Path = DIRECTORY) -> None:
     """RULER's sources."""
     check_packages()
     failures = []
@@ -100,28 +95,17 @@ def data_fetch(
 
 
 @command
-def rescore_longbench(
-    directory: Path,
-    /,
-    *,
-    first_line: FirstLine = "lceg",
-    as_json: bool = False,
-) -> None:
+def rescore_longbench(directory: Path, /, *, first_line: FirstLine = "lceg", as_json: bool = False) -> None:
     """Predictions of LongBench, scored again."""
     from tokenweight.evaluation.data import as_text
-    from tokenweight.evaluation.longbench.rescore import summary
+    from tokenweight.evaluation.longbench.metrics import summary
 
     content = summary(directory, first_line)
     print_json(content) if as_json else print(as_text("longbench/rescore", **content))
 
 
 @command
-def rescore_bbh(
-    directory: Path,
-    /,
-    *,
-    as_json: bool = False,
-) -> None:
+def rescore_bbh(directory: Path, /, *, as_json: bool = False) -> None:
     """Outputs of BIG-Bench-Hard, scored again."""
     from tokenweight.evaluation.bbh import summary
     from tokenweight.evaluation.data import as_text

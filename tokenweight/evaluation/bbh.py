@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData
-from tokenweight.evaluation.data import check_folder, rows, table
+from tokenweight.evaluation.data import check_folder, json_lines, table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 from tokenweight.evaluation.samples import Classes, Scored
@@ -148,7 +148,7 @@ def _score(path: Path) -> dict[str, Any]:
 def _logged(path: Path) -> Iterator[tuple[int, tuple[str, str]]]:
     """Output and target of each sample of a log; one with several filters holds a sample once for each."""
     seen: set[tuple[int, str]] = set()
-    for number, row in rows(path, "doc_id", "target", "resps"):
+    for number, row in json_lines(path, "doc_id", "target", "resps"):
         where, sample = f"{path} line {number}", row["doc_id"]
         match row["resps"]:
             case [[str(output), *_], *_]:

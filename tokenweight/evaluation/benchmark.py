@@ -37,8 +37,8 @@ class Unit:
     @property
     def id(self) -> str:
         """Readable identity, e.g. `ruler/niah_single_1/4096` or `mmlu/anatomy`."""
-        parts: tuple[object, ...] = (self.benchmark, self.task)
-        return "/".join(str(part) for part in (*parts, self.length_tokens) if part is not None)
+        parts = (self.benchmark, self.task, self.length_tokens)
+        return "/".join(str(part) for part in parts if part is not None)
 
 
 Kept = Mapping[Unit, dict[int, Row]]  # rows by doc_id, what an interrupted run kept among them
@@ -101,8 +101,7 @@ class Benchmark(ABC):
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """Rows of one batch or text after the other, each step's kept in `rows` before the next is asked for.
 
-        What was kept and is not of this run leaves `rows`; each unit is complete in exactly one step. StageError: a
-        prompt does not fit, or was prepared for another tokenizer.
+        Each unit is complete in exactly one step. StageError: a prompt does not fit, or is of another tokenizer.
         """
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:

@@ -13,7 +13,6 @@ from ruamel.yaml import YAML
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.digests import is_there
-from tokenweight.webpage import plain_environment
 
 
 def smoke_eval_dir() -> Path:
@@ -56,6 +55,8 @@ def table(name: str) -> Any:
 
 def as_text(template: str, **content: Any) -> str:
     """What `rescore` prints, by one of this room's jinja files, e.g. `bbh`."""
+    from tokenweight.webpage import plain_environment  # nobody else who reads a table needs jinja
+
     return plain_environment(Path(__file__).parent).get_template(f"{template}.jinja").render(content).rstrip()
 
 
@@ -65,7 +66,7 @@ def check_folder(directory: Path, wanted: str) -> None:
         raise UserError(f"{directory}: is no directory; give the folder that holds {wanted}")
 
 
-def rows(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank; each has `fields`.
 
     UserError: unreadable, not UTF-8, a line that is no JSON object (half-written, say) or lacks a field.

@@ -56,9 +56,8 @@ class HarnessBenchmark(AskedBenchmark):
             for doc_id, document in enumerate(islice(task.eval_docs, settings.samples)):
                 with_shots = partial(task.fewshot_context, document)
                 prompt = model.fitting(with_shots, settings.fewshot, new_tokens or 2)  # 2: a choice's letter
-                requests = task.construct_requests(
-                    doc=document, ctx=prompt.text, metadata=(task.config.task, doc_id, 1)
-                )
+                name = task.config.task, doc_id, 1
+                requests = task.construct_requests(doc=document, ctx=prompt.text, metadata=name)
                 instances = requests if isinstance(requests, list) else [requests]
                 found[run.unit].append(Sample(doc_id, instances, prompt, self.references(document), new_tokens))
         return found
@@ -102,12 +101,10 @@ def _manager(folder: str) -> Any:
 
 
 def _in_memory(splits: dict[str, Documents], **_: Any) -> dict[str, Any]:
-    """Documents where lm-eval would load a data set (its `custom_dataset`).
-
-    The fingerprint is given, since nothing is cached: to make one, `datasets` pickles the table, which fails beside some
-    installations (Python 3.12 with jax).
-    """
+    """Documents where lm-eval would load a data set (its `custom_dataset`)."""
     from datasets import Dataset
     from datasets.table import InMemoryTable
 
+    # The fingerprint is given, since nothing is cached: to make one, `datasets` pickles the table, which fails beside some
+    # installations (Python 3.12 with jax).
     return {name: Dataset(InMemoryTable.from_pylist(documents), fingerprint=name) for name, documents in splits.items()}

@@ -76,22 +76,20 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
 
         Shapes: context and mask [batch, tokens].
         """
-        padded_tokens = context.shape[1]
         joint = StaticCache(config=self.model.config, max_cache_len=max_length)
         if not all(type(layer) is StaticLayer for layer in joint.layers):
             return None
         prompts = []
         for ids, present in zip(context, mask, strict=True):
             cache = _PromptCache(config=self.model.config)
-            ids = ids[padded_tokens - int(present.sum()) : -1]
             with contextlib.suppress(_PromptRead):
-                self.model(ids[None], use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
+                prompt = ids[None, len(ids) - int(present.sum()) : -1]
+                self.model(prompt, use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
             prompts.append(cache)
         for index in range(len(joint.layers)):
             layers: list[Any] = [prompt.layers[index] for prompt in prompts]
-            keys = torch.cat([_left_padded(layer.keys, padded_tokens - 1) for layer in layers])
-            values = torch.cat([_left_padded(layer.values, padded_tokens - 1) for layer in layers])
-            joint.update(keys, values, index)
+            keys = _left_padded([layer.keys for layer in layers], context.shape[1] - 1)
+            joint.update(keys, _left_padded([layer.values for layer in layers], context.shape[1] - 1), index)
             for layer in layers:
                 layer.keys = layer.values = None
         return joint
@@ -115,9 +113,9 @@ class _PromptCache(DynamicCache):
         return states
 
 
-def _left_padded(states: torch.Tensor, tokens: int) -> torch.Tensor:
-    """[1, heads, n, width] -> [1, heads, tokens, width], zeros in front."""
-    return torch.nn.functional.pad(states, (0, 0, tokens - states.shape[2], 0))
+def _left_padded(states: list[torch.Tensor], tokens: int) -> torch.Tensor:
+    """Of each prompt [1, heads, n, width] -> [batch, heads, tokens, width], zeros in front."""
+    return torch.cat([torch.nn.functional.pad(one, (0, 0, tokens - one.shape[2], 0)) for one in states])
 
 
 class HFModel(LoadedModel):

@@ -130,10 +130,7 @@ class LoadedModel(ABC):
         return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
 
     def checked(self, text: str, new_tokens: int) -> Prompt:
-        """A request that must fit as it is.
-
-        StageError: prompt and answer exceed the context; lm-eval would cut the prompt's beginning, BOS and all.
-        """
+        """A request that must fit as it is. StageError: it does not; lm-eval would cut its beginning, BOS and all."""
         prompt = self.read(text)
         if prompt.n_tokens + new_tokens > self.context_tokens:
             raise StageError(
@@ -195,37 +192,35 @@ def load(
 
     UserError: the backend cannot run here, or cannot run this checkpoint.
     """
+    given = checkpoint_dir, context_tokens, execution, precision
     if backend == "hf":
-        from tokenweight.evaluation.hf_model import HFModel as Model
-    else:
-        Model = optional_room(f"evaluation.{backend}", f"backend {backend}").model()
-    loaded: LoadedModel = Model(checkpoint_dir, context_tokens, execution, precision)
-    return loaded
+        from tokenweight.evaluation.hf_model import HFModel
+
+        return HFModel(*given)
+    model: LoadedModel = optional_room(f"evaluation.{backend}", f"backend {backend}").model_class()(*given)
+    return model
 
 
 def evaluation_execution(how: ModelOptions) -> Execution:
-    """The scale's execution on the devices that are here.
+    """The scale's execution on the devices that are here: on all visible GPUs, or `how.processes`, side by side.
 
-    All visible GPUs work side by side, each with a process that loads the model once; `how.processes` is their number
-    in place of that, and on a CPU. `how.tensor_parallel` is how many GPUs each process has. UserError: no GPU, or fewer
-    than processes.
+    UserError: no GPU, or fewer than processes of `how.tensor_parallel` GPUs need.
     """
     import torch
 
-    processes, tensor_parallel = how.processes, how.tensor_parallel
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     wanted = how.device or ("cuda" if how.scale == "paper" else "auto")
     if wanted == "cuda" and not gpus:
         raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
-    on_gpus = wanted != "cpu" and gpus > 0
-    needed = (processes or 1) * tensor_parallel
-    if (on_gpus or tensor_parallel > 1) and needed > gpus:
-        asked = f"--processes {processes or 1} with --tensor-parallel {tensor_parallel}"
+    on_gpus, processes = wanted != "cpu" and gpus > 0, how.processes or 1
+    needed = processes * how.tensor_parallel
+    if (on_gpus or how.tensor_parallel > 1) and needed > gpus:
+        asked = f"--processes {processes} with --tensor-parallel {how.tensor_parallel}"
         raise UserError(f"{asked}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
     return Execution(
         device=wanted,
         eval_batch_sequences=default_execution(how.scale).eval_batch_sequences,
-        gpus=(processes or "all") if on_gpus else 1,
-        slots=processes,
-        tensor_parallel=tensor_parallel,
+        gpus=(how.processes or "all") if on_gpus else 1,
+        slots=how.processes,
+        tensor_parallel=how.tensor_parallel,
     )

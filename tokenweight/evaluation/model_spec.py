@@ -65,11 +65,10 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
 def _small_files(repo_id: str, revision: str | None) -> Path:
     """Directory of a hub model's small files, named by the commit."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=SMALL_FILES))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+    except (OSError, ValueError) as error:  # the hub client's own among them
         at = f" --revision {revision}" if revision else ""
         raise UserError(
             f"--model {repo_id}: no such directory here, and as an id of the hub it is not in the local cache and could "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -53,11 +53,16 @@ class Pmi(CorpusBenchmark):
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again."""
         (run,) = runs
-        kept, settings = rows[run.unit], evaluation.pmi
-        histogram = resume(run.out_dir, kept)
-        total = settings.documents or document_count(evaluation.perplexity.corpus, "validation")
+        kept, settings, corpus = rows[run.unit], evaluation.pmi, evaluation.perplexity.corpus
+        histogram, encoder = resume(run.out_dir, kept), Encoder(model.checkpoint_dir)
+        total = settings.documents or document_count(corpus, "validation")
         read, done = by_windows(run, settings, model), 0
-        for document, first_token, ids in chunks(evaluation, Encoder(model.checkpoint_dir), model.context_tokens, kept):
+        chunks = (
+            (document, *chunk)
+            for document, text in enumerate(islice(documents(corpus, "validation"), settings.documents))
+            for chunk in document_chunks(encoder.stream(text.text), model.context_tokens, encoder.bos)
+        )
+        for document, first_token, ids in islice(chunks, len(kept), None):
             values, done = read(ids), document + 1
             output = json.dumps({"document": document, "first_token": first_token, **tally(values, settings.shift_k)})
             mean = float(values.pmi.mean(dtype=np.float64))
@@ -69,21 +74,6 @@ class Pmi(CorpusBenchmark):
         notes = {f"tokens_{part}": sum(output[part]["tokens"] for output in outputs) for part in PARTS}
         notes["documents"] = len({output["document"] for output in outputs})
         yield Step({}, done, complete={run.unit: notes})
-
-
-def chunks(
-    evaluation: Evaluation, encoder: Encoder, long_tokens: int, known: Mapping[int, Row]
-) -> Iterator[tuple[int, int, Ids]]:
-    """Document, its token that the chunk begins at, and at most `long_tokens` ids, BOS included, of all chunks in order.
-
-    The first ones, in `known`, are left out: no text of theirs is tokenised again but that of the last document.
-    """
-    last = json.loads(known[len(known) - 1].output) if known else {"document": 0, "first_token": -1}
-    texts = islice(documents(evaluation.perplexity.corpus, "validation"), evaluation.pmi.documents)
-    for document, text in islice(enumerate(texts), last["document"], None):
-        for first_token, ids in document_chunks(encoder.stream(text.text), long_tokens, encoder.bos):
-            if document > last["document"] or first_token > last["first_token"]:
-                yield document, first_token, ids
 
 
 def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -> Iterator[tuple[int, Ids]]:
@@ -151,8 +141,7 @@ def score(ids: Sequence[int] | Ids, pmi: Settings, model: Any, scorer: Any | Non
 class ChunkValues:
     """NLL of a chunk's predictions by the long and by the short context, both float32 [M], in nats.
 
-    The first `first_window` predictions had the same tokens before them in either pass: no far context. PMI =
-    short - long.
+    The first `first_window` predictions had the same tokens before them in either pass: no far context.
     """
 
     long_nll: Floats
@@ -173,10 +162,9 @@ class ChunkValues:
 
 @dataclass
 class Histogram:
-    """Counts [2, bins]: of tokens of first windows and of tokens with far context; bins as :data:`EDGES` says.
+    """Counts [2, bins], of tokens of first windows and of tokens with far context, in so many `chunks`.
 
     Bin 0 lies below the first edge, bin i from edge i - 1 up to but not including edge i, the last from the last edge.
-    `chunks`: how many chunks it counts.
     """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, len(EDGES) + 1), np.int64))

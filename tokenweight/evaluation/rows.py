@@ -114,20 +114,17 @@ class Journal:
         self.seconds = 0.0  # that they took, in all runs
         for line in self._path.read_text().splitlines() if self._path.exists() else ():
             try:
-                record = json.loads(line)
-                if record.keys() == {"seconds"}:
-                    self.seconds += record["seconds"]
-                    continue
-                row = Row(**record)
-            except (ValueError, TypeError, AttributeError):
+                seconds, row = json.loads(line)
+                self.rows[row["doc_id"]] = Row(**row)
+                self.seconds += seconds
+            except (ValueError, TypeError):
                 continue  # the line that was being written when the run was killed
-            self.rows[row.doc_id] = row
 
-    def append(self, rows: Sequence[Row], seconds: float) -> None:
-        """Add rows, and the seconds that they took, and flush them to disk."""
-        text = "".join(json.dumps(line) + "\n" for line in (*map(asdict, rows), {"seconds": seconds}))
+    def append(self, rows: Sequence[Row], seconds_a_row: float) -> None:
+        """Add rows, and the seconds that each took, and flush them to disk."""
+        text = "".join(json.dumps([seconds_a_row, asdict(row)]) + "\n" for row in rows)
         with self._path.open("a") as stream:
             # A killed writer may have left half a line: begin on a fresh one.
             stream.write("\n" + text if stream.tell() else text)
         self.rows.update({row.doc_id: row for row in rows})
-        self.seconds += seconds
+        self.seconds += seconds_a_row * len(rows)

@@ -63,7 +63,7 @@ def _run(
                 raise StageError(f"{unit.id}: sample {row.doc_id} scores {row.score}; the checkpoint may be damaged")
         seconds_a_row = (time.monotonic() - started) / max(1, sum(map(len, step.rows.values())))
         for unit, rows in step.rows.items():
-            journals[unit].append(rows, seconds_a_row * len(rows))
+            journals[unit].append(rows, seconds_a_row)
         progress(step.done, max(step.total, step.done), f"{benchmark.name} {benchmark.counted}")
         for unit, notes in step.complete.items():
             rows, seconds = list(journals[unit].rows.values()), journals[unit].seconds

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import Benchmark, Kept, Step, Unit, UnitRun, version
+from tokenweight.evaluation.data import json_lines
 from tokenweight.evaluation.loaded_model import LoadedModel, Prompt
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, sha256_text
 from tokenweight.files import replace_file
@@ -98,10 +99,7 @@ class AskedBenchmark(Benchmark):
 
     @abstractmethod
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
-        """Each unit's samples with the requests that they make of the model.
-
-        StageError: a prompt does not fit, or was prepared for another tokenizer.
-        """
+        """Each unit's samples with the requests that they make of the model. StageError: as of `steps`."""
 
     @abstractmethod
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
@@ -125,10 +123,8 @@ class AskedBenchmark(Benchmark):
         return found
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        found = super().protocol(unit, evaluation) | {
-            "harness": f"lm-eval {version('lm-eval')}",
-            "chat_template": False,
-        }
+        found = super().protocol(unit, evaluation)
+        found |= {"harness": f"lm-eval {version('lm-eval')}", "chat_template": False}
         if self.hub_data:
             hub = self.hub(evaluation)
             found["hub"] = hub.identity if hub else None
@@ -138,10 +134,6 @@ class AskedBenchmark(Benchmark):
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         samples = self.samples(runs, evaluation, model)
-        for unit, own in samples.items():
-            asked = {sample.doc_id: sha256_text(sample.text) for sample in own}
-            for doc_id in [i for i, row in rows[unit].items() if asked.get(i) != row.prompt_sha256]:
-                del rows[unit][doc_id]
         waiting = [(unit, sample) for unit, own in samples.items() for sample in own if sample.doc_id not in rows[unit]]
         complete = {unit: dict[str, Any]() for unit, own in samples.items() if len(rows[unit]) == len(own)}
         yield Step({}, 0, len(waiting), complete)
@@ -206,10 +198,7 @@ class PromptedBenchmark(AskedBenchmark):
 
 
 def prepared_samples(unit: Unit, prepared_dir: Path, model: LoadedModel) -> Iterator[Sample]:
-    """Samples of a unit.
-
-    StageError: a prompt does not fit, or has another number of tokens than when it was prepared.
-    """
+    """Samples of a unit. StageError: a prompt does not fit, or has other tokens than when it was prepared."""
     from lm_eval.api.instance import Instance
 
     for record in read_prompts(prepared_dir):
@@ -241,19 +230,11 @@ def write_prompts(made: list[dict[str, Any]], out_dir: Path, **fill_ratios: floa
     rows = [_UNCUT | {"untruncated_tokens": row["n_prompt_tokens"]} | row for row in made]
     summary = {"n": len(rows), **fill_ratios, "share_truncated": sum(row["truncated"] for row in rows) / len(rows)}
     out_dir.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    replace_file(out_dir / "prompts.jsonl", lines)
+    replace_file(out_dir / "prompts.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     replace_file(out_dir / SUMMARY_NAME, json.dumps(summary, indent=2) + "\n")
     return summary
 
 
 def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
-    """Records of a prepare artifact's prompts.jsonl. StageError: the file is missing or a line is not JSON."""
-    path = prepared_dir / "prompts.jsonl"
-    try:
-        with path.open(encoding="utf-8") as stream:
-            yield from map(json.loads, stream)
-    except FileNotFoundError:
-        raise StageError(f"{path}: missing; prepare the unit first") from None
-    except ValueError as error:
-        raise StageError(f"{path}: not JSON Lines ({error}); remove the artifact and run again") from None
+    """Records of a prepare artifact's prompts.jsonl. UserError: the file is missing or a line is not JSON."""
+    return (record for _, record in json_lines(prepared_dir / "prompts.jsonl", *_UNCUT))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tokenweight.errors import UserError
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
@@ -26,13 +25,6 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def benchmark_of(unit: Unit) -> Benchmark:
     return BENCHMARKS[unit.benchmark]
-
-
-def units(benchmark: str, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-    """All units of a benchmark for a model that reads `context_tokens`. UserError: no such benchmark."""
-    if benchmark not in BENCHMARKS:
-        raise UserError(f"benchmark {benchmark!r}: unknown; choose from {', '.join(BENCHMARKS)}")
-    return BENCHMARKS[benchmark].units(evaluation, context_tokens)
 
 
 def unreachable(benchmarks: Collection[str], evaluation: Evaluation) -> list[str]:

@@ -13,9 +13,8 @@ from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.evaluation import units
 from tokenweight.evaluation.stages import Evaluate, Prepare
-from tokenweight.evaluation.units import Unit, benchmark_of
+from tokenweight.evaluation.units import BENCHMARKS, Unit, benchmark_of
 from tokenweight.pipeline import Digests, Store
 from tokenweight.pipeline.digests import is_there
 from tokenweight.pipeline.stage import (
@@ -83,7 +82,7 @@ class Planner:
             graph.evaluations[recipe.name] = [
                 self._evaluate(unit, recipe, checkpoint)
                 for benchmark in chosen
-                for unit in units.units(benchmark, recipe.evaluation, recipe.context_tokens)
+                for unit in BENCHMARKS[benchmark].units(recipe.evaluation, recipe.context_tokens)
             ]
         graph.artifacts, graph.missing = _in_order(self._artifacts.values()), list(self._missing)
         self._digests.save()

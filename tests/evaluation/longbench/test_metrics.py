@@ -12,8 +12,7 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.metrics import TASKS, score_longbench
-from tokenweight.evaluation.longbench.rescore import rescore
+from tokenweight.evaluation.longbench.metrics import TASKS, rescore, score_longbench
 
 
 def test_qa_f1_normalises_case_punctuation_and_articles() -> None:

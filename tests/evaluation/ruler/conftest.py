@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.evaluation.ruler.sources import Sources
+from tokenweight.evaluation.ruler.tasks import Sources
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ruler"
 COLORS = ("red", "blue", "green", "white", "black", "grey", "pink", "brown", "gold", "teal")

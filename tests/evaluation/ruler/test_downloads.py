@@ -16,7 +16,7 @@ import pytest
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler import downloads
 from tokenweight.evaluation.ruler.downloads import PUBLISHED, fetch
-from tokenweight.evaluation.ruler.sources import haystack_words
+from tokenweight.evaluation.ruler.tasks import haystack_words
 from tokenweight.recipes import load
 
 for package in ("pooch", "bs4", "html2text"):

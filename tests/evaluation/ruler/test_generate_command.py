@@ -10,7 +10,7 @@ import pytest
 from tokenweight.cli import app
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.sources import Sources
+from tokenweight.evaluation.ruler.tasks import Sources
 
 
 def command(tokenizer: Path, out: Path, *extra: str, task: str = "niah_single_2", length: str = "1024") -> None:

@@ -18,8 +18,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.ruler.benchmark import Ruler as Benchmark
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.sources import Sources
-from tokenweight.evaluation.ruler.tasks import TASKS, Profile
+from tokenweight.evaluation.ruler.tasks import TASKS, Profile, Sources
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation, Ruler
 

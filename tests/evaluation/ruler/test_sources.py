@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.sources import Sources, haystack_words, questions
-from tokenweight.evaluation.ruler.tasks import TASKS
+from tokenweight.evaluation.ruler.tasks import TASKS, Sources, haystack_words, questions
 from tokenweight.evaluation.ruler.texts import AdjectiveNouns, needle_keys, sentences
 from tokenweight.recipes.schema import Ruler
 

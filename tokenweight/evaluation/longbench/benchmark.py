@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit
-from tokenweight.evaluation.data import official_files, readable_hub, rows
+from tokenweight.evaluation.data import json_lines, official_files, readable_hub
 from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, score_longbench, unscorable
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
@@ -95,7 +95,7 @@ def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, An
 
 
 def _from_file(spec: LongBenchTask, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, row in rows(path, "input", "context", "answers", "length"):
+    for number, row in json_lines(path, "input", "context", "answers", "length"):
         if wrong := unscorable(spec.name, row):
             raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
         yield spec.template.format(context=row["context"], input=row["input"]), row

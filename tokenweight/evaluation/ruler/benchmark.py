@@ -9,8 +9,7 @@ from typing import Any
 
 from tokenweight.evaluation.benchmark import Unit, within
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.sources import Sources
-from tokenweight.evaluation.ruler.tasks import TASKS
+from tokenweight.evaluation.ruler.tasks import TASKS, Sources
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.recipes.schema import Evaluation
 

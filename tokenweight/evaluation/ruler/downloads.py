@@ -122,8 +122,8 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
         try:
             keeper.fetch(path.name, downloader=by_http)
         except RequestException as error:
-            answered = error.response is not None
-            failures.append(f"{url} ({f'HTTP {error.response.status_code}' if answered else type(error).__name__})")
+            status = None if error.response is None else error.response.status_code
+            failures.append(f"{url} ({f'HTTP {status}' if status else type(error).__name__})")
         except ValueError:  # pooch's word for another digest
             failures.append(f"{url} (not the bytes of SHA-256 {(sha256 or '')[:12]})")
         else:

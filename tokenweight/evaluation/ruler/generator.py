@@ -13,8 +13,16 @@ import numpy as np
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitting, find_size, scan
-from tokenweight.evaluation.ruler.sources import Question, Sources, haystack_words, questions
-from tokenweight.evaluation.ruler.tasks import NEEDLE, NOISE, TASKS, Profile
+from tokenweight.evaluation.ruler.tasks import (
+    NEEDLE,
+    NOISE,
+    TASKS,
+    Profile,
+    Question,
+    Sources,
+    haystack_words,
+    questions,
+)
 from tokenweight.evaluation.ruler.texts import needle_keys, sentences, single_words
 from tokenweight.evaluation.tokens import token_counter
 
@@ -87,9 +95,9 @@ class NeedleInHaystack(Family):
 
     def _asked(self, context: str, queries: list[str], answers: list[str]) -> Draft:
         query = ", ".join(queries[:-1]) + ", and " + queries[-1] if len(queries) > 1 else queries[0]
-        texts, values = (self.task.template, self.task.prefix), str(self.task.value_type)
+        texts, values = [self.task.template, self.task.prefix], str(self.task.value_type)
         if len(answers) == 1:  # in the singular
-            texts = tuple(text.replace("Some", "A").replace("are all", "is").replace("are", "is") for text in texts)
+            texts = [text.replace("Some", "A").replace("are all", "is").replace("are", "is") for text in texts]
             values = values[:-1]
         question, prefix = (text.format(type_needle_v=values, context=context, query=query) for text in texts)
         return Draft(question + prefix, prefix, answers, sizing_suffix=" ".join(answers))

@@ -17,8 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.sources import Sources
-from tokenweight.evaluation.ruler.tasks import Profile, RulerTask
+from tokenweight.evaluation.ruler.tasks import Profile, RulerTask, Sources
 from tokenweight.evaluation.tokens import TokenCounter
 
 _REDRAWS = 20  # tries at the smallest size: words differ in tokens, so another draw may fit

@@ -1,11 +1,20 @@
-"""The 13 tasks of RULER, as in the 2024 program (tasks.yaml): templates, needle counts, tokens to generate."""
+"""The 13 tasks of RULER, as in the 2024 program (tasks.yaml), and the texts that their samples are made of.
+
+Those are a haystack, SQuAD and HotpotQA, from local files or shipped.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
 
-from tokenweight.evaluation.data import table
+from tokenweight.errors import UserError
+from tokenweight.evaluation.data import smoke_eval_dir, table
+from tokenweight.recipes.schema import Ruler
 
 Profile = Literal["paper", "official-2024"]
 Source = Literal["haystack", "squad", "hotpotqa"]
@@ -38,3 +47,135 @@ TASKS = {
     name: RulerTask(name=name, **_TABLE["families"][values["family"]], **values)
     for name, values in _TABLE["tasks"].items()
 }
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the texts are. None: the small shipped ones."""
+
+    haystack: Path | None = None  # directory of .txt, or JSON with `text`
+    squad: Path | None = None  # SQuAD dev-v2.0 JSON
+    hotpotqa: Path | None = None  # HotpotQA dev-distractor JSON
+
+    @classmethod
+    def of(cls, ruler: Ruler) -> Sources:
+        return cls(*(Path(path) if path else None for path in (ruler.haystack, ruler.squad, ruler.hotpotqa)))
+
+    def path(self, name: Source) -> Path:
+        """The file or directory of that name, or the shipped one."""
+        given: Path | None = getattr(self, name)
+        shipped = "haystack.txt" if name == "haystack" else f"{name}.json"
+        return given or smoke_eval_dir() / "ruler" / shipped
+
+    def files(self, task: RulerTask) -> list[Path]:
+        """Raw files that a task's samples are made of, part of the data's identity. UserError: one does not exist."""
+        return _files(self.path(task.source), task.source) if task.source else []
+
+
+def _files(path: Path, source: Source) -> list[Path]:
+    """The file; of a haystack's directory its .txt files in sorted order."""
+    if path.is_file():
+        return [path]
+    if source == "haystack" and path.is_dir():
+        if files := sorted(path.glob("*.txt")):
+            return files
+        raise UserError(f"ruler.haystack: {path} holds no .txt file; give a directory of essays")
+    what, name = ("the essays", "essays") if source == "haystack" else ("it", source)
+    fetch = f"does not exist; fetch {what} (`tokenweight data fetch {name}`), or"
+    wanted = "a directory of .txt or a JSON with `text`" if source == "haystack" else "the published JSON file"
+    raise UserError(f"ruler.{source}: {path} {'is a directory;' if path.is_dir() else fetch} give {wanted}")
+
+
+@lru_cache(maxsize=2)
+def haystack_words(path: Path) -> tuple[str, ...]:
+    """Words of the haystack: files joined without separator, split at any white space.
+
+    UserError: missing, empty, not UTF-8, or JSON without a field `text`.
+    """
+    words = tuple(re.sub(r"\s+", " ", "".join(map(_text_of, _files(path, "haystack")))).split(" "))
+    if not any(words):
+        raise UserError(f"ruler.haystack: {path} holds no text; give a directory of essays")
+    return words
+
+
+def _text_of(file: Path) -> str:
+    if file.suffix == ".json":
+        data = _json(file, "haystack")
+        if not isinstance(data, dict) or not isinstance(data.get("text"), str):
+            raise UserError(f"ruler.haystack: {file} has no field `text`; give a JSON object with the essays in `text`")
+        return str(data["text"])
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"ruler.haystack: {file} is not UTF-8 (byte {error.start}); convert it") from None
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question: its answers, and the documents (by index) that belong to it.
+
+    `own` come with the question, `gold` among them hold the answer, `related` are the same article's others.
+    """
+
+    query: str
+    answers: list[str]
+    own: list[int]
+    gold: list[int]
+    related: list[int]
+
+
+Questions = tuple[tuple[Question, ...], tuple[str, ...]]
+
+
+@lru_cache(maxsize=4)
+def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
+    """All answerable questions in the file's order, and all distinct documents in sorted order.
+
+    UserError: the file is missing or not in the official schema (names the missing field).
+    """
+    (file,) = _files(path, dataset)
+    data = _json(file, dataset)
+    try:
+        return _squad(data) if dataset == "squad" else _hotpotqa(data)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"field {error}" if isinstance(error, KeyError) else "another structure"
+        raise UserError(
+            f"ruler.{dataset}: {path} is not in the official schema ({what}); give the published JSON"
+        ) from None
+
+
+def _squad(data: Any) -> Questions:
+    articles = [[p["context"] for p in article["paragraphs"]] for article in data["data"]]
+    documents = sorted({context for contexts in articles for context in contexts})
+    index = {document: i for i, document in enumerate(documents)}
+    found = []
+    for article, contexts in zip(data["data"], articles, strict=True):
+        for paragraph in article["paragraphs"]:
+            here = index[paragraph["context"]]
+            related = [index[context] for context in contexts if index[context] != here]
+            found += [
+                Question(qa["question"], [answer["text"] for answer in qa["answers"]], [here], [here], related)
+                for qa in paragraph["qas"]
+                if not qa["is_impossible"]
+            ]
+    return tuple(found), tuple(documents)
+
+
+def _hotpotqa(data: Any) -> Questions:
+    documents = sorted({f"{title}\n{''.join(sentences)}" for entry in data for title, sentences in entry["context"]})
+    index = {document: i for i, document in enumerate(documents)}
+    found = []
+    for entry in data:
+        titled = [(title, index[f"{title}\n{''.join(sentences)}"]) for title, sentences in entry["context"]]
+        supporting = {title for title, _ in entry.get("supporting_facts", [])}
+        gold = [i for title, i in titled if title in supporting]
+        own = [i for _, i in titled]
+        found.append(Question(entry["question"], [entry["answer"]], own, gold or own, []))
+    return tuple(found), tuple(documents)
+
+
+def _json(path: Path, source: Source) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"ruler.{source}: {path} cannot be read as JSON ({error}); give the published file") from None

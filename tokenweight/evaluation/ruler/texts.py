@@ -58,26 +58,18 @@ def _ends_sentence(text: str, end: int) -> bool:
     stem = word[:-1].lower()
     following = _NEXT.match(text, end)
     after = following.group(1) if following else ""
+    capital, plain = after[:1].isupper(), after.lower().rstrip(".")
+    begins_sentence = capital and plain in _BEGIN_SENTENCES  # it is capitalised only because a sentence begins with it
     if _ELLIPSIS.search(word):
-        return _begins_sentence(after)
+        return begins_sentence
     initial, number = len(stem) == 1 and stem.isalpha(), _NUMBER.fullmatch(stem) is not None
-    abbreviation = stem in _ABBREVIATIONS or stem.rpartition("-")[2] in _ABBREVIATIONS
-    if abbreviation:
-        return not initial and _begins_sentence(after)
+    if stem in _ABBREVIATIONS or stem.rpartition("-")[2] in _ABBREVIATIONS:
+        return not initial and begins_sentence
     if initial or number:
         lower = after[:1].islower() or after in (";", ":", ",", ".", "!", "?")
-        return not (lower or (initial and after[:1].isupper() and not _seen_in_lower_case(after)))
+        known = plain in _WORDS["small_words"] or plain in _BEGIN_SENTENCES or plain in single_words()
+        return not (lower or (initial and capital and not known))
     return True
-
-
-def _begins_sentence(word: str) -> bool:
-    """Whether a word is capitalised only because a sentence begins with it."""
-    return word[:1].isupper() and word.lower().rstrip(".") in _BEGIN_SENTENCES
-
-
-def _seen_in_lower_case(word: str) -> bool:
-    lower = word.lower().rstrip(".")
-    return lower in _WORDS["small_words"] or lower in _BEGIN_SENTENCES or lower in single_words()
 
 
 def _list(name: str) -> list[str]:

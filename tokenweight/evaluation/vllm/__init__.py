@@ -48,7 +48,7 @@ def importing() -> Iterator[None]:
         raise UserError(f"backend vllm: vllm cannot be imported here ({what}); {_HOW}") from error
 
 
-def model() -> Any:
+def model_class() -> Any:
     """The class of a checkpoint loaded by vllm."""
     from tokenweight.evaluation.vllm.model import VllmModel
 

@@ -123,74 +123,56 @@ class VllmLM(TemplateLM):  # type: ignore[misc]
         from vllm import SamplingParams
 
         eos = self.tok_decode([self.eot_token_id], skip_special_tokens=False)
-        prompts, settings, stops = [], [], []
-        for context, arguments in (request.args for request in requests):
-            wanted = normalize_gen_kwargs(arguments)
-            if wanted["do_sample"]:
-                raise StageError("a task asks for sampling; the protocol is greedy")
-            early = [stop for stop in wanted["until"] if stop]
-            prompts.append(self.tok_encode(context))
-            stops.append(handle_stop_sequences(wanted["until"], eos))
-            settings.append(
-                SamplingParams(
-                    temperature=0.0,
-                    max_tokens=wanted["max_gen_toks"],
-                    stop=early or None,
-                    stop_token_ids=self._stop_token_ids,
-                    ignore_eos=True,  # stop_token_ids has what hf stops at, which vLLM might not find itself
-                    detokenize=bool(early),
-                )
+        wanted = [normalize_gen_kwargs(request.args[1]) for request in requests]
+        settings = [
+            SamplingParams(
+                temperature=0.0,
+                max_tokens=arguments["max_gen_toks"],
+                stop=[stop for stop in arguments["until"] if stop] or None,
+                stop_token_ids=self._stop_token_ids,
+                ignore_eos=True,  # stop_token_ids has what hf stops at, which vLLM might not find itself
+                detokenize=any(arguments["until"]),
             )
+            for arguments in wanted
+        ]
+        outputs = self._ask([self.tok_encode(request.args[0]) for request in requests], settings)
         return [
-            postprocess_generated_text(self.tok_decode(output.outputs[0].token_ids), stop, None)
-            for output, stop in zip(self._ask(prompts, settings), stops, strict=True)
+            postprocess_generated_text(
+                self.tok_decode(output.outputs[0].token_ids), handle_stop_sequences(arguments["until"], eos), None
+            )
+            for output, arguments in zip(outputs, wanted, strict=True)
         ]
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **ignored: Any
     ) -> list[tuple[float, bool]]:
         """Of continuations of one token the logits behind their context, read once; of others each prompt's own."""
+        from vllm import SamplingParams
+
         one_token: dict[tuple[int, ...], dict[int, int]] = defaultdict(dict)  # context -> request -> token
         longer: dict[int, tuple[list[int], list[int]]] = {}
-        for index, (_, context, continuation) in enumerate(requests):
-            if len(continuation) == 1:
-                one_token[tuple(context)][index] = continuation[0]
+        for index, (_, context, more) in enumerate(requests):
+            if len(more) == 1:
+                one_token[tuple(context)][index] = more[0]
             else:
-                longer[index] = (context, continuation)
-        found = self._next_tokens(one_token) | self._continuations(longer)
-        if missing := len(requests) - len(found):
-            raise StageError(f"vllm gave no log-likelihood for {missing} of {len(requests)} continuations")
-        return [found[index] for index in range(len(requests))]
-
-    def _next_tokens(self, wanted: dict[tuple[int, ...], dict[int, int]]) -> dict[int, tuple[float, bool]]:
-        from vllm import SamplingParams
-
-        settings = [
-            SamplingParams(
-                temperature=0.0, max_tokens=1, logprob_token_ids=sorted(set(tokens.values())), detokenize=False
-            )
-            for tokens in wanted.values()
-        ]
-        outputs = self._ask([list(context) for context in wanted], settings)
+                longer[index] = (context, more)
+        one = {"temperature": 0.0, "max_tokens": 1, "detokenize": False}
+        settings = [SamplingParams(logprob_token_ids=sorted(set(of.values())), **one) for of in one_token.values()]
+        prompts = [*map(list, one_token), *(context + more for context, more in longer.values())]
+        outputs = self._ask(prompts, [*settings, *[SamplingParams(prompt_logprobs=0, **one)] * len(longer)])
         answers = {}
-        for tokens, output in zip(wanted.values(), outputs, strict=True):
-            said = output.outputs[0]
+        for tokens, output in zip(one_token.values(), outputs[: len(one_token)], strict=True):
+            next_token = output.outputs[0]
             for index, token in tokens.items():
-                if (found := said.logprobs[0].get(token)) is not None:
-                    answers[index] = float(found.logprob), said.token_ids[0] == token
-        return answers
-
-    def _continuations(self, wanted: dict[int, tuple[list[int], list[int]]]) -> dict[int, tuple[float, bool]]:
-        from vllm import SamplingParams
-
-        setting = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0, detokenize=False)
-        outputs = self._ask([context + more for context, more in wanted.values()], [setting] * len(wanted))
-        answers = {}
-        for (index, (context, more)), output in zip(wanted.items(), outputs, strict=True):
-            found = [output.prompt_logprobs[at].get(id_) for at, id_ in enumerate(more, start=len(context))]
-            if more and None not in found:
-                answers[index] = sum(float(one.logprob) for one in found), all(one.rank == 1 for one in found)
-        return answers
+                if (found := next_token.logprobs[0].get(token)) is not None:
+                    answers[index] = float(found.logprob), next_token.token_ids[0] == token
+        for (index, (context, more)), output in zip(longer.items(), outputs[len(one_token) :], strict=True):
+            each = [output.prompt_logprobs[at].get(id_) for at, id_ in enumerate(more, start=len(context))]
+            if more and None not in each:
+                answers[index] = sum(float(it.logprob) for it in each), all(it.rank == 1 for it in each)
+        if missing := len(requests) - len(answers):
+            raise StageError(f"vllm gave no log-likelihood for {missing} of {len(requests)} continuations")
+        return [answers[index] for index in range(len(requests))]
 
     def _ask(self, prompts: list[list[int]], settings: list[Any]) -> list[Any]:
         """vLLM's answers. StageError where a prompt was read otherwise than it was sent."""
