@@ -162,7 +162,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
     def create_optimizer(self, model: Any = None) -> Any:
         """AdamW in one group: HF's second one, without decay, is empty, and checkpoints of one group have to load."""
         optimizer = super().create_optimizer(model)
-        optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
+        if not self.is_deepspeed_enabled:  # which makes its own, of a stand-in without groups
+            optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
         return optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
