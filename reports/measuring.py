@@ -148,9 +148,9 @@ def _means(
 def _tasks(measure: measures.Measure, units: pd.Index[str]) -> pd.Index[str]:
     """What the measure takes the mean of first: all samples of a benchmark or of a length as one, or each unit."""
     match measure:
-        case measures.SampleMean(benchmark):
+        case measures.SampleMean(benchmark=benchmark):
             return pd.Index([benchmark] * len(units))
-        case measures.Perplexity(length_tokens):
+        case measures.Perplexity(length_tokens=length_tokens):
             return pd.Index([f"perplexity/{length_tokens}"] * len(units))
         case measures.TaskMean(side=str(side)):
             return units + f"/{side}"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +21,6 @@ from tokenweight.reports.paper.numbers import paper_table
 from tokenweight.reports.targets.schema import Columns, ColumnsOf
 
 PAPER_BASE_CONTEXT_TOKENS = 8192  # Llama-3
-_COLUMN = TypeAdapter(Column)
 _COLUMNS: TypeAdapter[tuple[Columns, ...]] = TypeAdapter(tuple[Columns, ...])
 
 
@@ -45,7 +43,7 @@ def usual_columns(benchmarks: Iterable[str], lengths: Lengths, brief: bool) -> t
     """Columns of the benchmarks, in the order of the paper's tables; `brief`: of LongBench and BBH fewer, for many rows."""
     entries = (about.get("brief" if brief else "columns", about["columns"]) for about in _of(benchmarks).values())
     made = (column for entry in entries for column in columns_at(_COLUMNS.validate_python(entry), lengths))
-    return tuple(replace(column, paper=None) for column in made)
+    return tuple(column.model_copy(update={"paper": None}) for column in made)
 
 
 def notes_of(benchmarks: Iterable[str], other_tokenizers: bool = False) -> tuple[str, ...]:
@@ -70,7 +68,13 @@ def phrase_columns(tokens: Sequence[str]) -> tuple[Column, ...]:
     labels = [token_label(text) for text in tokens] or printed
     papers = labels if labels == printed else [None] * len(labels)
     return tuple(
-        Column(f"token-{index}", label, PhraseToken(index, tuple(tokens)), paper, paper_label=paper)
+        Column(
+            key=f"token-{index}",
+            label=label,
+            measure=PhraseToken(index=index, tokens=tuple(tokens)),
+            paper=paper,
+            paper_label=paper,
+        )
         for index, (label, paper) in enumerate(zip(labels, papers, strict=True))
     )
 
@@ -103,11 +107,11 @@ def _worded(column: Column, asked: ColumnsOf) -> Column:
     words = {name: value for name in ("key", "label", "group") if (value := getattr(asked, name)) is not None}
     if "label" in words:
         words["label"] = words["label"].replace("{tokens}", str(getattr(column.measure, "length_tokens", "")))
-    column = replace(column, shown=column.shown and asked.shown, **words)
+    column = column.model_copy(update={"shown": column.shown and asked.shown, **words})
     if not asked.difference:
         return column
     key = f"{column.key}-difference"
-    return Column(key, column.label, Difference(column.key), key, "Difference")
+    return Column(key=key, label=column.label, measure=Difference(column=column.key), paper=key, group="Difference")
 
 
 def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterator[Column]:
@@ -125,8 +129,8 @@ def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterat
         texts = {"task": task, "split": tokens_label(split), "border": split, "unit": lengths.longbench_unit}
         texts |= {"at": at, "tokens": tokens, "paper": tokens_label(of_paper)}
         texts["range"] = f"{tokens_label(nearest)}–{at}" if nearest else f"≤{at}"
-        column = _COLUMN.validate_python(_filled(template, texts))
-        yield replace(column, paper=None) if between else column
+        column = Column.model_validate(_filled(template, texts))
+        yield column.model_copy(update={"paper": None}) if between else column
 
 
 def _filled(template: Any, texts: Mapping[str, object]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import (
@@ -76,7 +75,7 @@ def experiment_at(spec: ExperimentSpec, found: Sequence[Member], lengths: Length
     if spec.columns:
         columns, notes = columns_at(spec.columns, lengths), notes_of(spec.notes_of)
         labels_there = {column.paper: column.label for column in columns_at(spec.columns, papers) if column.paper}
-        columns = tuple(replace(c, paper_label=labels_there.get(c.paper) if c.paper else None) for c in columns)
+        columns = tuple(c.model_copy(update={"paper_label": labels_there.get(c.paper or "")}) for c in columns)
     else:
         columns = usual_columns(spec.measured_on, lengths, brief=not as_they_are)
         notes = notes_of(spec.measured_on, other_tokenizers=as_they_are)
@@ -86,7 +85,8 @@ def experiment_at(spec: ExperimentSpec, found: Sequence[Member], lengths: Length
         group, label = labels[m.key]
         looks = m.row.model_dump(include={"rule_below", "fills", "reference", "shown", "unit"})
         paper_label = _scaled(label, papers) if spec.columns else ""
-        rows.append(Row(m.key, _scaled(label, lengths), m.recipe, group, **looks, paper_label=paper_label))
+        names = {"key": m.key, "label": _scaled(label, lengths), "recipe": m.recipe, "group": group}
+        rows.append(Row(**names, **looks, paper_label=paper_label))
     alike = {name: getattr(spec, name) for name in Described.model_fields if name not in ("rows", "columns")}
     changes = {
         "title": spec.title or _title(found),

@@ -7,14 +7,14 @@ The paper's tables, a user's YAML, sweeps and `evaluate --model` are all one of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PositiveInt, ValidationError, ValidationInfo, model_validator
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Described
@@ -25,10 +25,27 @@ from tokenweight.recipes.schema import SCALES, Backend, Scale
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted"]
 SWEPT_ON: tuple[Benchmark, ...] = ("ruler", "longbench", "mmlu")  # what the paper's own ablations show
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
-Settings = dict[str, Any]  # by dotted key
-_PATHS = ("base", "corpus", "tokenizer")
 _PATH_SETTINGS = (".data", ".path", ".file", ".haystack", ".squad", ".hotpotqa", ".tokenizer", ".config")
 _IN_TEXT = re.compile(r"^[\w.]+(\[\d+\])?(\.[\w.\[\]]+)?(?=:)")
+
+
+def _at(value: str, info: ValidationInfo) -> str:
+    """A path relative to the file's directory (the context); what is none (pretrain, a name of the hub) stays."""
+    if not info.context or not value:
+        return value
+    kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
+    path = info.context / Path(rest).expanduser()
+    there = rest.startswith((".", "/", "~")) or path.exists()
+    return f"{kind}{colon}{path.resolve()}" if there else value
+
+
+def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    is_path = {key: key.endswith(_PATH_SETTINGS) and isinstance(value, str) for key, value in settings.items()}
+    return {key: _at(value, info) if is_path[key] else value for key, value in settings.items()}
+
+
+Place = Annotated[str, AfterValidator(_at)]
+Settings = Annotated[dict[str, Any], AfterValidator(_with_paths)]  # by dotted key
 
 
 class RowSpec(Frozen):
@@ -38,8 +55,8 @@ class RowSpec(Frozen):
     label: str = ""  # without one, by what is set
     group: str = ""  # what several rows share, left of their labels
     recipe: str | None = None  # e.g. table-3/frozen-sparse; none: the model as it is
-    base: str | None = None  # in place of the experiment's
-    corpus: str | None = None  # in place of the experiment's
+    base: Place | None = None  # in place of the experiment's
+    corpus: Place | None = None  # in place of the experiment's
     context: PositiveInt | None = None  # longest input of a model as it is, in tokens
     set: Settings = Field(default={})  # settings of the recipe, by the keys of show-config
     over: dict[str, list[Any]] = Field(default={})  # settings with several values each: a row for each
@@ -70,9 +87,9 @@ class ExperimentSpec(Described[RowSpec, Columns]):
 
     name: str = Field(pattern=f"^{NAME}$")  # of files: lowercase letters, digits and dashes
     stub: tuple[str, ...] = ()  # headings of the label columns; none: by what the rows are called
-    base: str | None = None  # directory of a model, ORG/NAME@COMMIT, pretrain, random:CONFIG
-    tokenizer: str | None = None  # directory with tokenizer.json, for base pretrain or random
-    corpus: str | None = None  # directory of .txt, .jsonl or .parquet
+    base: Place | None = None  # directory of a model, ORG/NAME@COMMIT, pretrain, random:CONFIG
+    tokenizer: Place | None = None  # directory with tokenizer.json, for base pretrain or random
+    corpus: Place | None = None  # directory of .txt, .jsonl or .parquet
     benchmarks: tuple[Benchmark, ...] = ()  # what the rows are measured on, with the usual columns
     lengths: tuple[PositiveInt, ...] = ()  # RULER's and perplexity's, in tokens
     set: Settings = Field(default={})  # settings of all rows that have them
@@ -145,29 +162,24 @@ class ExperimentFile:
                 if found and before.startswith(("recipe ", "--set")):
                     message = f"{place}.{key}: {after}"
             path = _IN_TEXT.match(message)
-            steps = re.findall(r"\[\d+\]|[^.\[\]]+", path.group()) if path else []
-            steps = [int(step[1:-1]) if step.startswith("[") else step for step in steps]
+            steps = re.findall(r"(?<=\[)\d+(?=\])|[^.\[\]]+", path.group()) if path else []
             raise _mistake(self.where, self.text, steps, message) from None
 
 
 def read_experiment(text: str) -> ExperimentFile:
     """From a path, or from the text itself (it has several lines): for workers that do not have the file."""
-    if "\n" in text:
-        return _parse(text, "the experiment's text", Path())
-    path = Path(text).expanduser()
-    try:
-        return _parse(path.read_text(encoding="utf-8"), text, path.resolve().parent)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not UTF-8"
-        raise UserError(f"{text}: cannot be read ({reason}); give a file like examples/kappa.yaml") from None
-
-
-def _parse(text: str, where: str, directory: Path) -> ExperimentFile:
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError
 
+    where, directory = "the experiment's text", Path()
     try:
+        if "\n" not in text:
+            where, directory = text, Path(text).expanduser().resolve().parent
+            text = Path(text).expanduser().read_text(encoding="utf-8")
         values = read_yaml(text)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8"
+        raise UserError(f"{where}: cannot be read ({reason}); give a file like examples/kappa.yaml") from None
     except MarkedYAMLError as error:
         place = f"{where}, line {error.problem_mark.line + 1 if error.problem_mark else 1}"
         if isinstance(error, DuplicateKeyError):
@@ -177,31 +189,9 @@ def _parse(text: str, where: str, directory: Path) -> ExperimentFile:
     if not isinstance(values, dict):
         raise UserError(f"{where}: is no experiment; begin with name: and rows: (docs/experiments.md)")
     try:
-        spec = ExperimentSpec.model_validate(values)
+        return ExperimentFile(ExperimentSpec.model_validate(values, context=directory), text, where)
     except ValidationError as error:
         raise _of_schema(error, text, where) from None
-    return ExperimentFile(_with_paths(spec, directory), text, where)
-
-
-def _with_paths(spec: ExperimentSpec, directory: Path) -> ExperimentSpec:
-    """Paths relative to the file's directory; what is none (pretrain, a name of the hub) stays."""
-
-    def at(value: Any) -> Any:
-        kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
-        path = directory / Path(rest).expanduser()
-        there = rest.startswith((".", "/", "~")) or path.exists()
-        return f"{kind}{colon}{path.resolve()}" if there else value
-
-    def of(place: ExperimentSpec | RowSpec) -> dict[str, Any]:
-        given = {key: at(value) for key in _PATHS if (value := getattr(place, key, None))}
-        return {**given, "set": settings(place.set)}
-
-    def settings(values: Settings) -> Settings:
-        return {k: at(v) if k.endswith(_PATH_SETTINGS) and isinstance(v, str) else v for k, v in values.items()}
-
-    rows = tuple(row.model_copy(update=of(row)) for row in spec.rows)
-    scales = {name: settings(values) for name, values in spec.scales.items()}
-    return spec.model_copy(update={**of(spec), "rows": rows, "scales": scales})
 
 
 def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
@@ -214,34 +204,23 @@ def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
     elif isinstance(first["input"], str | int | float):
         message += f" (got {first['input']!r})"
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
-    return _mistake(where, text, steps, f"{dotted}: {message}" if steps else message)
+    return _mistake(where, text, [str(step) for step in steps], f"{dotted}: {message}" if steps else message)
 
 
-def _mistake(where: str, text: str, steps: list[Any], message: str) -> UserError:
-    """What is wrong at a path of a text, with its line."""
-    line = _line(text, steps)
-    return UserError(f"{where}, line {line}, {message}" if line else f"{where}: {message}")
-
-
-def _line(text: str, steps: list[Any]) -> int | None:
-    """Line of the innermost key of a path that the text has."""
+def _mistake(where: str, text: str, steps: Sequence[str], message: str) -> UserError:
+    """What is wrong at a path of a text, with the line of the innermost key of it that the text has."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-    node, line = YAML(typ="safe", pure=True).compose(text), None
-    while steps:
-        if isinstance(node, SequenceNode) and isinstance(steps[0], int) and steps[0] < len(node.value):
-            node, steps = node.value[steps[0]], steps[1:]
-            line = node.start_mark.line + 1
-            continue
-        joined = ".".join(map(str, steps))  # settings have dots in their keys
-        pairs = {key.value: (key, value) for key, value in node.value} if isinstance(node, MappingNode) else {}
-        name = next((name for name in (joined, steps[0]) if name in pairs), None)
+    node, line = YAML().load(text), None
+    while steps and isinstance(node, dict | list):
+        places = {str(name): name for name in (node if isinstance(node, dict) else range(len(node)))}
+        joined = ".".join(steps)  # settings have dots in their keys
+        name = next((name for name in (joined, steps[0]) if name in places), None)
         if name is None:
             break
-        key, node = pairs[name]
-        line, steps = key.start_mark.line + 1, [] if name == joined else steps[1:]
-    return line
+        line = node.lc.data[places[name]][0] + 1  # type: ignore[union-attr]  # ruamel's own lists and dicts know it
+        node, steps = node[places[name]], [] if name == joined else steps[1:]
+    return UserError(f"{where}, line {line}, {message}" if line else f"{where}: {message}")
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

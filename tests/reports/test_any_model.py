@@ -30,8 +30,11 @@ def unit(**changes: object) -> UnitResult:
 def bbh(store: FakeStore, tolerant: list[float | None]) -> tuple[Cell, Cell]:
     """The strict and the tolerant score."""
     store.add("a", "bbh/snarks", [0.0, 1.0], tolerant=tolerant)
-    columns = (Column("strict", "", SampleMean("bbh")), Column("tolerant", "", SampleMean("bbh", tolerant=True)))
-    experiment = Experiment(name="e", title="E", rows=(Row("a", "a", "r"),), columns=columns)
+    columns = (
+        Column(key="strict", label="", measure=SampleMean(benchmark="bbh")),
+        Column(key="tolerant", label="", measure=SampleMean(benchmark="bbh", tolerant=True)),
+    )
+    experiment = Experiment(name="e", title="E", rows=(Row(key="a", label="a", recipe="r"),), columns=columns)
     entry = RowEntry(row="a", recipe="r", units=tuple(store.entries["a"]))
     report = build_report(manifest_of(experiment, [entry]), store.root)
     return report.cell("a", "strict"), report.cell("a", "tolerant")

@@ -132,7 +132,7 @@ def test_other_samples_are_not_tested(store: FakeStore, changed: dict[str, Any])
     experiment = Experiment(
         name="evaluation",
         title="Two models",
-        rows=tuple(Row(row, row, f"evaluate/{row}") for row in ("a", "b")),
+        rows=tuple(Row(key=row, label=row, recipe=f"evaluate/{row}") for row in ("a", "b")),
         columns=usual_columns(["mmlu"], AT, brief=False),
         baseline="a",
         same_questions=False,

@@ -227,7 +227,7 @@ def test_labels_are_shown_literally(tmp_path: Path) -> None:
                 one.add(f"m{number}", f"ruler/{task}/{length}", [0.0, 1.0, 0.5])
         store.entries[label] = one.entries[f"m{number}"]
     columns = usual_columns(["ruler"], AT, brief=False)
-    shown = tuple(Row(label, label, f"r/{number}") for number, label in enumerate(labels))
+    shown = tuple(Row(key=label, label=label, recipe=f"r/{number}") for number, label in enumerate(labels))
     experiment = Experiment(name="evaluation", title="Two", rows=shown, columns=columns, baseline=labels[0])
     rows = [RowEntry(row=row.key, recipe=row.recipe, units=tuple(store.entries[row.key])) for row in shown]
     manifest = manifest_of(experiment, rows)

@@ -15,10 +15,10 @@ def test_longbench_is_split_by_the_unit_that_the_run_names(store: FakeStore) -> 
     store.add("a", "longbench/lcc", [0.0, 0.5, 1.0], tokens=tokens, words=words)
     sides = [(unit, side) for unit in ("tokens", "words") for side in ("short", "long")]
     columns = tuple(
-        Column(f"{unit} {side}", side, TaskMean("longbench", side=side, unit=unit))  # type: ignore[arg-type]
+        Column(key=f"{unit} {side}", label=side, measure=TaskMean(benchmark="longbench", side=side, unit=unit))  # type: ignore[arg-type]
         for unit, side in sides
     )
-    experiment = Experiment(name="sides", title="Sides", rows=(Row("a", "a", "r"),), columns=columns)
+    experiment = Experiment(name="sides", title="Sides", rows=(Row(key="a", label="a", recipe="r"),), columns=columns)
     entry = RowEntry(row="a", recipe="r", units=tuple(store.entries["a"]))
     report = build_report(manifest_of(experiment, [entry]), store.root)
     assert [report.cell("a", column.key).value for column in columns] == [0.0, 75.0, 25.0, 100.0]

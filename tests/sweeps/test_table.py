@@ -92,7 +92,7 @@ def manifest_of(fields: dict[str, dict[str, Any]]) -> Manifest:
     experiment = Experiment(
         name="s",
         title="Sweep",
-        rows=tuple(Row(row, row, row) for row in fields),
+        rows=tuple(Row(key=row, label=row, recipe=row) for row in fields),
         figure=Figure(kind="sweep", values=fields, columns=("mmlu",)),
     )
     return Manifest(experiment=experiment, scale="smoke", lengths=Lengths(ruler=(1024,)), about="", command="", rows=())

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PositiveInt
-from pydantic.dataclasses import dataclass
+from pydantic import Field, PositiveInt
 
 from tokenweight.pipeline.measures import Difference, Measure
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.options import MOST_SEEDS
 
 Extreme = Literal["largest", "smallest"]
-_STRICT = ConfigDict(extra="forbid")
 
 
 class Lengths(Frozen):
@@ -45,8 +43,7 @@ class Labelled:
         return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Row(Labelled):
+class Row(Frozen, Labelled):
     """One row, of one recipe; {short} and {long} in a label become the first and last RULER length, such as 8k and 32k."""
 
     key: str  # the key in the manifest, and in the paper's data
@@ -61,8 +58,7 @@ class Row(Labelled):
     paper_label: str = ""  # at the paper's lengths
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Column(Labelled):
+class Column(Frozen, Labelled):
     """One column; `paper` is its name in the paper's data, where it has a counterpart there."""
 
     key: str
@@ -80,8 +76,7 @@ class Column(Labelled):
         return self.measure.column if isinstance(self.measure, Difference) else None
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Emphasis:
+class Emphasis(Frozen):
     """Which cells stand out, by column; values in `set_apart` are italic and never considered."""
 
     bold: Extreme | None = None
@@ -90,8 +85,7 @@ class Emphasis:
     set_apart: tuple[tuple[str, str], ...] = ()  # (row, column by paper name)
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Finding:
+class Finding(Frozen):
     """A claim of the paper as an order of two rows in one column: `higher` above `lower`.
 
     `column` is the column's name in the paper's data, or its key where it has none. With `within` the claim is that they

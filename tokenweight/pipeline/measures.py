@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import ConfigDict
-from pydantic.dataclasses import dataclass
+from tokenweight.recipes.frozen import Frozen
 
 Side = Literal["short", "long"]
 PmiTokens = Literal["far", "all"]
-_STRICT = ConfigDict(extra="forbid")
 
 
-@dataclass(frozen=True, config=_STRICT)
-class SampleMean:
+class SampleMean(Frozen):
     """Micro-average: mean over all samples, as lm-eval weights its groups by size (MMLU 14,042 questions, BBH 6,511)."""
 
     benchmark: str
@@ -24,8 +21,7 @@ class SampleMean:
     kind: Literal["sample-mean"] = "sample-mean"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class TaskMean:
+class TaskMean(Frozen):
     """Macro-average: mean over tasks of each task's mean over samples.
 
     RULER at one length (mean of 13 recalls), LongBench and its categories (the paper's Uniform row recomputes to 44.37 so, a
@@ -43,8 +39,7 @@ class TaskMean:
     kind: Literal["task-mean"] = "task-mean"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class UnitMean:
+class UnitMean(Frozen):
     """Plain mean over the samples of one unit, in the unit's own scale (nats, AUC)."""
 
     benchmark: str
@@ -52,8 +47,7 @@ class UnitMean:
     kind: Literal["unit-mean"] = "unit-mean"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Perplexity:
+class Perplexity(Frozen):
     """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9)."""
 
     length_tokens: int
@@ -61,8 +55,7 @@ class Perplexity:
     benchmark: Literal["perplexity"] = "perplexity"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Pmi:
+class Pmi(Frozen):
     """A statistic of the PMI of all tokens (Figure 3), of those with far context or of all.
 
     mean and quantile in nats; shares in percent of the tokens: positive (PMI > 0), near_zero (|PMI| < 0.05) and zero
@@ -77,8 +70,7 @@ class Pmi:
     benchmark: Literal["pmi"] = "pmi"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class PhraseToken:
+class PhraseToken(Frozen):
     """The loss of one token of the phrase, in nats, in the row's own unit (Table 1); `index` counts from 0.
 
     `tokens` are the texts of all. Which they are only a record knows: an experiment has one such column, without tokens,
@@ -91,16 +83,14 @@ class PhraseToken:
     benchmark: Literal["phrase"] = "phrase"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class ColumnMean:
+class ColumnMean(Frozen):
     """Plain mean of other columns of the same row (RULER combined; Average long and full)."""
 
     columns: tuple[str, ...]
     kind: Literal["column-mean"] = "column-mean"
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Difference:
+class Difference(Frozen):
     """A column's value less that of the row's reference row (Tables 5 and 11, the figures)."""
 
     column: str
