@@ -14,7 +14,7 @@ from tokenweight.pipeline.experiment import Column, Emphasis, Experiment, Row
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import PhraseToken
 from tokenweight.reports.agreement import origins
-from tokenweight.reports.comparisons import Comparison, Results, compare, judge
+from tokenweight.reports.comparisons import Comparison, Results, compare, infer, judge
 from tokenweight.reports.display import emphasise, words
 from tokenweight.reports.estimates import Estimate
 from tokenweight.reports.measuring import is_filled, measure_all
@@ -56,7 +56,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         if key not in filled:
             return Cell(status="not_in_paper", paper=paper)
         found, difference = filled[key], differences.get(key)
-        low, high = results.means[column.key].interval(row.key)
+        low, high, *_ = infer(results, row.key, column.key)
         if column.difference_of and difference:
             low, high = difference.ci_low, difference.ci_high
         return Cell(

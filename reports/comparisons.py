@@ -1,4 +1,4 @@
-"""Each cell against its baseline: the difference, its interval, and a paired test on the same samples.
+"""Each cell's interval, and against its baseline the difference with a paired test on the same samples.
 
 So are the paper's findings judged: claims about the order of two rows, tested, and counted over the seeds.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -45,13 +45,65 @@ class Results:
         return [self.runs[column].cells[row, seed] for seed in self.seeds]
 
 
+class Inference(NamedTuple):
+    """What samples and seeds say of a value, or of a difference, beyond themselves."""
+
+    low: float | None = None  # of the 95 % interval
+    high: float | None = None
+    p: float | None = None  # two-sided, that there is no difference
+    test: str | None = None
+    pairs: int = 0
+
+
+def infer(results: Results, row: str, column: str, baseline: str | None = None) -> Inference:
+    """The interval of a cell's value, or with a baseline that of their difference and its p: the one place for both.
+
+    No interval where it would have no width although values differ: all samples of each task have one score, or one
+    difference. Seeds average each sample's score first, which says whether these models differ on other samples. That p
+    is not taken alone: the difference must show over the seeds too (t-test of the differences of each seed), and the
+    larger p counts (an intersection-union test: Berger, Technometrics 1982).
+    """
+    measured = results.means[column]
+    if baseline is None:
+        is_constant = row in measured.of and not measured.moves(row)
+        return Inference(*interval_95(None if is_constant else measured.cells[row].draws))
+    if not measured.same_samples(row, baseline):
+        return Inference()
+    held = ~np.isnan(measured.of[row])
+    first, second = measured.of[row][held], measured.of[baseline][held]
+    if np.isin([first, second], (0, 1)).all() and measured.scores.index[held].nunique() == 1:
+        test, p = "McNemar", mcnemar_exact(first, second)
+    else:
+        test, p = "sign flips", sign_flips((measured.shares[row] - measured.shares[baseline])[held])
+    by_seed = zip(results.by_seed(row, column), results.by_seed(baseline, column), strict=True)
+    # A model that does not depend on the seed counts once.
+    distinct = {(ours.addresses, theirs.addresses): (ours.value, theirs.value) for ours, theirs in by_seed}
+    if len(distinct) > 1:
+        over_seeds = [ours - theirs for ours, theirs in distinct.values() if ours is not None and theirs is not None]
+        test, p = f"{test}, t over seeds", max(p, t_over_seeds(over_seeds))
+    shows = measured.equal_scores(row, baseline) or measured.moves(row, baseline)
+    low, high = interval_95(measured.less(row, baseline).draws if shows else None)
+    return Inference(low, high, p, test, int(held.sum()))
+
+
 def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, CellDifference]:
     """Differences of all cells that have a value in both rows; p-values are corrected over all tests of the table."""
     found = {}
     for key, (row, baseline, column) in pairs.items():
-        cells = results.means[column].cells
-        if cells[row].value is not None and cells[baseline].value is not None:
-            found[key] = _compare(results, row, baseline, column)
+        value = results.means[column].less(row, baseline).value
+        if value is not None:
+            low, high, p, test, n = infer(results, row, column, baseline)
+            found[key] = CellDifference(
+                baseline=baseline,
+                baseline_label=results.labels[baseline],
+                value=value,
+                ci_low=low,
+                ci_high=high,
+                p=p,
+                test=test,
+                n=n,
+                reason=None if test else "not tested: it rests on other samples than the baseline",
+            )
     tested = {key: difference.p for key, difference in found.items() if difference.p is not None}
     for key, p in zip(tested, holm(list(tested.values())), strict=True):
         found[key] = found[key].model_copy(update={"p_corrected": p})
@@ -89,32 +141,3 @@ def judge(results: Results) -> tuple[FindingResult, ...]:
             )
         )
     return tuple(judged)
-
-
-def _compare(results: Results, row: str, baseline: str, column: str) -> CellDifference:
-    """With its test. Seeds average each sample's score first, which says whether these models differ on other samples.
-
-    That p is not taken alone: the difference must show over the seeds too (t-test of the differences of each seed), and the
-    larger p counts (an intersection-union test: Berger, Technometrics 1982).
-    """
-    measured = results.means[column]
-    difference = measured.less(row, baseline)
-    shown = CellDifference(baseline=baseline, baseline_label=results.labels[baseline], value=difference.value)
-    if not measured.same_samples(row, baseline):
-        return shown.model_copy(update={"reason": "not tested: it rests on other samples than the baseline"})
-    held = ~np.isnan(measured.of[row])
-    first, second = measured.of[row][held], measured.of[baseline][held]
-    if np.isin([first, second], (0, 1)).all() and measured.scores.index[held].nunique() == 1:
-        test, p = "McNemar", mcnemar_exact(first, second)
-    else:
-        test, p = "sign flips", sign_flips((measured.shares[row] - measured.shares[baseline])[held])
-    by_seed = zip(results.by_seed(row, column), results.by_seed(baseline, column), strict=True)
-    # A model that does not depend on the seed counts once.
-    distinct = {(ours.addresses, theirs.addresses): (ours.value, theirs.value) for ours, theirs in by_seed}
-    if len(distinct) > 1:
-        over_seeds = [ours - theirs for ours, theirs in distinct.values() if ours is not None and theirs is not None]
-        test, p = f"{test}, t over seeds", max(p, t_over_seeds(over_seeds))
-    # None where it would have no width although the rows differ: the same difference in all samples of each task.
-    moves = measured.equal_scores(row, baseline) or measured.moves(row, baseline)
-    low, high = interval_95(difference.draws if moves else None)
-    return shown.model_copy(update={"ci_low": low, "ci_high": high, "p": p, "test": test, "n": int(held.sum())})

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from tokenweight.pipeline.manifest import Run
 from tokenweight.reports.model import Status
 from tokenweight.reports.samples import Floats
-from tokenweight.reports.statistics import DRAWS, bootstrap_means, interval_95
+from tokenweight.reports.statistics import DRAWS, bootstrap_means
 
 _SEVERITY: tuple[Status, ...] = ("complete", "partial", "missing", "refused")
 
@@ -81,10 +80,6 @@ class Measured(Generic[Key]):
         of_task = pd.Series(scores).groupby(self.scores.index, sort=False)
         return bool((of_task.max() > of_task.min()).any())
 
-    def interval(self, key: Key) -> tuple[float, float] | tuple[None, None]:
-        """Of a value: 95 %. None where all samples of each task have one score: resampling shows no uncertainty then."""
-        return interval_95(None if key in self.of and not self.moves(key) else self.cells[key].draws)
-
     def less(self, one: Key, other: Key) -> Estimate:
         """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""
         cell = self.cells[one]
@@ -116,37 +111,32 @@ def combined(parts: Sequence[Estimate], weights: Sequence[float] | Floats, count
     )
 
 
-def mean_of_tasks(scores: pd.DataFrame) -> dict[Any, float]:
-    """Mean over tasks of each task's mean score, of each row over the tasks that it has."""
+def means_and_draws(scores: pd.DataFrame, weights: pd.DataFrame) -> tuple[dict[Any, float], dict[Any, Floats]]:
+    """Each row's mean over its tasks of each task's mean score, and draws of its value, the weighted sum.
+
+    All rows resample the same items, task by task. A row of which a task has one sample has no draws.
+    """
+    several = ~(scores.groupby(level=0, sort=False).count() == 1).any().to_numpy()
     means = np.full((scores.shape[1], scores.index.nunique()), np.nan)
-    for number, _, rows, held in _by_task(scores):
-        means[rows, number] = held.mean(axis=1)
-    return {run: float(np.mean(of_run[~np.isnan(of_run)])) for run, of_run in zip(scores.columns, means, strict=True)}
-
-
-def resampled(scores: pd.DataFrame, weights: pd.DataFrame) -> dict[Any, Floats]:
-    """Draws of each row's value: all rows resample the same items, task by task. None where a task has one sample."""
-    several = ~(scores.groupby(level=0, sort=False).count() == 1).any()
-    scores, weights = scores.loc[:, several], weights.loc[:, several]
     draws = np.zeros((scores.shape[1], DRAWS))
-    for number, task, rows, held in _by_task(scores):
-        draws[rows] += weights.to_numpy()[number, rows][:, None] * bootstrap_means(task, held)
-    return _by_column(pd.DataFrame(draws.T, columns=scores.columns))
+    for number, (task, block) in enumerate(scores.groupby(level=0, sort=False)):
+        values = block.to_numpy().T
+        counts = (~np.isnan(values)).sum(axis=1)
+        for n in set(counts) - {0}:
+            rows = np.flatnonzero(counts == n)
+            of_rows = values[rows]
+            held = of_rows[~np.isnan(of_rows)].reshape(-1, n)
+            means[rows, number] = held.mean(axis=1)
+            if (drawn := several[rows]).any():
+                weight = weights.to_numpy()[number, rows[drawn]]
+                draws[rows[drawn]] += weight[:, None] * bootstrap_means(str(task), held[drawn])
+    values = {run: float(np.mean(found[~np.isnan(found)])) for run, found in zip(scores.columns, means, strict=True)}
+    return values, {run: draws[row] for row, run in enumerate(scores.columns) if several[row]}
 
 
 def _by_column(table: pd.DataFrame) -> dict[Any, Floats]:
     """Columns as arrays by their keys, the rows that they are of."""
     return dict(zip(table.columns, table.to_numpy(np.float64).T, strict=True))
-
-
-def _by_task(scores: pd.DataFrame) -> Iterator[tuple[int, str, npt.NDArray[np.int64], Floats]]:
-    """The number of each task, its name, rows that have as many samples of it, and their scores [rows, samples]."""
-    for number, (task, block) in enumerate(scores.groupby(level=0, sort=False)):
-        values = block.to_numpy().T
-        held = ~np.isnan(values)
-        for n in set(held.sum(axis=1)) - {0}:
-            rows = np.flatnonzero(held.sum(axis=1) == n)
-            yield number, str(task), rows, values[rows][held[rows]].reshape(-1, n)
 
 
 def mean_of_columns(columns: Sequence[Measured[Key]]) -> Measured[Key]:

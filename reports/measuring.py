@@ -14,7 +14,7 @@ from tokenweight.pipeline import measures
 from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import Manifest, Run
 from tokenweight.reports.agreement import disagreement
-from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_columns, mean_of_tasks, resampled
+from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_columns, means_and_draws
 from tokenweight.reports.pmi import pmi_estimate
 from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
 
@@ -136,12 +136,12 @@ def _means(
     held_tasks = scores.groupby(level=0, sort=False).count() > 0
     scale = 1.0 if isinstance(measure, measures.UnitMean | measures.Perplexity) else PERCENT
     weights = scale * held_tasks / held_tasks.sum()
-    draws, counts = resampled(scores, weights), scores.count().to_dict()
-    for run, mean in mean_of_tasks(scores).items():
+    means, draws = means_and_draws(scores, weights)
+    for run, mean in means.items():
         value, drawn = scale * mean, draws.get(run)
         if isinstance(measure, measures.Perplexity):
             value, drawn = float(np.exp(value)), None if drawn is None else np.exp(drawn)
-        cells[run] = replace(cells[run], value=value, draws=drawn, n=counts[run])
+        cells[run] = replace(cells[run], value=value, draws=drawn, n=int(scores[run].count()))
     return Measured(cells, scores, weights)
 
 

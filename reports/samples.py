@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokenweight.pipeline.manifest import Manifest, Run, UnitEntry
+from tokenweight.pipeline.manifest import Manifest, Run, StageEntry, UnitEntry
 from tokenweight.pipeline.measures import Measure, Perplexity, TaskMean, UnitMean
 from tokenweight.pipeline.store import files_fault, read_record
 
@@ -40,7 +40,7 @@ _NO_ROWS = pa.table({"doc_id": pa.array([], pa.int64()), **{name: pa.array([], p
 
 @dataclass(frozen=True)
 class UnitResult:
-    """What an evaluation left of one unit, beside its samples; `status` says whether these can be used."""
+    """What an evaluation left of one unit; `status` says whether its samples can be used."""
 
     entry: UnitEntry
     status: UnitStatus
@@ -51,6 +51,7 @@ class UnitResult:
     summary: dict[str, Any] = field(default_factory=dict)
     questions: str = ""  # digest of doc_ids, references, metrics (perplexity: token ids): what was asked
     directory: Path = Path()
+    numbers: pa.Table = field(default_factory=lambda: _NO_ROWS)  # of its samples: see Samples.table
 
 
 class Samples:
@@ -61,14 +62,14 @@ class Samples:
     (LongBench).
     """
 
-    def __init__(self, units: Mapping[Run, Sequence[UnitResult]], rows: Mapping[UnitEntry, pa.Table]) -> None:
+    def __init__(self, units: Mapping[Run, Sequence[UnitResult]]) -> None:
         self.units = units
         whole = [(run, unit) for run, held in units.items() for unit in held if unit.status == "complete"]
         about = pd.DataFrame(
             [(*run, unit.entry.unit, unit.questions) for run, unit in whole],
             columns=["row", "seed", "unit", "questions"],
         )
-        numbers = pa.concat_tables([_NO_ROWS, *(rows[unit.entry] for _, unit in whole)], promote_options="permissive")
+        numbers = pa.concat_tables([_NO_ROWS, *(unit.numbers for _, unit in whole)], promote_options="permissive")
         lines = about.loc[np.repeat(about.index, [unit.n for _, unit in whole])].reset_index(drop=True)
         self.table = lines.join(numbers.to_pandas())
         self.of_items = cache(self._of_items)
@@ -99,52 +100,50 @@ def read_samples(manifest: Manifest, store_root: Path) -> Samples:
     """All that the columns need, from the store; what several rows or columns share is read once."""
     held = frozenset(_name(path.name) for path in store_root.glob("evaluate/*"))
     measures = [column.measure for column in manifest.experiment.columns]
-    found: dict[UnitEntry, UnitResult] = {}
-    rows: dict[UnitEntry, pa.Table] = {}
+    read = cache(partial(read_unit, store_root=store_root, held=held))  # threads would wait for one another
     units: dict[Run, list[UnitResult]] = {}
     for row in manifest.rows:
         entries = sorted(row.units, key=lambda entry: entry.unit)
         needed = dict.fromkeys(entry for measure in measures for entry in entries if reads(measure, entry))
-        for entry in needed:
-            if entry not in found:  # in one thread: several wait for one another longer than they read
-                found[entry], rows[entry] = _read(entry, store_root, held)
-        units[row.row, row.seed] = [found[entry] for entry in needed]
-    return Samples(units, rows)
+        units[row.row, row.seed] = [read(entry) for entry in needed]
+    return Samples(units)
 
 
-def read_unit(entry: UnitEntry, store_root: Path) -> UnitResult:
-    """One unit from the store, without its samples."""
-    return _read(entry, store_root, frozenset())[0]
+def record_of(entry: UnitEntry | StageEntry, store_root: Path) -> dict[str, Any] | str:
+    """An artifact's record, or why it cannot be used: "" where the store has no such artifact."""
+    record = read_record(store_root / entry.address)
+    if record is None:
+        return "its record cannot be read" if (store_root / entry.address).exists() else ""
+    stale = record.get("fingerprint") != entry.fingerprint
+    return "stale: its record has another fingerprint than the recipe" if stale else record
 
 
-def _read(entry: UnitEntry, store_root: Path, held: frozenset[str]) -> tuple[UnitResult, pa.Table]:
+def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozenset()) -> UnitResult:
     """A unit and its samples. Never raises for what is wrong with an artifact: the result says it.
 
     `held`: names of the artifacts in the store, to tell a unit that other settings made from one that is new.
     """
-    directory = store_root / entry.address
+    directory, record = store_root / entry.address, record_of(entry, store_root)
     unit = UnitResult(entry, "refused", n_expected=entry.n_expected)
-    record = read_record(directory)
-    if record is None and not directory.exists():
+    if not record:
         reason = OUTDATED if _name(directory.name) in held else NOT_EVALUATED
-        return replace(unit, status="missing", reason=reason), _NO_ROWS
-    if record is None:
-        return replace(unit, reason="its record cannot be read"), _NO_ROWS
-    if record.get("fingerprint") != entry.fingerprint:
-        return replace(unit, reason="stale: its record has another fingerprint than the recipe"), _NO_ROWS
+        return replace(unit, status="missing", reason=reason)
+    if isinstance(record, str):
+        return replace(unit, reason=record)
     try:
         if fault := files_fault(directory, record, digests=True):
-            return replace(unit, reason=fault), _NO_ROWS
-        columns = [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())]
-        table = read_rows(directory, columns)
+            return replace(unit, reason=fault)
+        table = read_rows(directory, [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())])
         doc_ids, scores = (np.array(table[name].to_numpy(), np.float64) for name in ("doc_id", "score"))
         summary = dict(json.loads((directory / "summary.json").read_text("utf-8")))
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-        return replace(unit, reason=f"unreadable ({type(error).__name__})"), _NO_ROWS
+        return replace(unit, reason=f"unreadable ({type(error).__name__})")
     n_expected = entry.n_expected or summary.get("n_expected")
     status, reason = _judge(n_expected, doc_ids, scores)
-    unit = UnitResult(entry, status, reason, len(table), n_expected, record, summary, _questions(table), directory)
-    return unit, table.select([name for name in table.column_names if name in _NO_ROWS.column_names])
+    numbers = table.select([name for name in table.column_names if name in _NO_ROWS.column_names])
+    return UnitResult(
+        entry, status, reason, len(table), n_expected, record, summary, _questions(table), directory, numbers
+    )
 
 
 def read_rows(directory: Path, columns: Sequence[str]) -> pa.Table:

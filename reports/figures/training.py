@@ -9,10 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from tokenweight.pipeline.manifest import Manifest, RowEntry, Run, StageEntry
-from tokenweight.pipeline.store import read_record
 from tokenweight.reports.figures import style
 from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
+from tokenweight.reports.samples import record_of
 
 DIFFERENCE = "nll_less_baseline"
 _TITLES = {  # of the panels; the sixth place is the legend's
@@ -36,15 +36,14 @@ class Steps:
 
 def read_steps(entry: StageEntry, store_root: Path) -> Steps | str:
     """The steps of a complete training, or why there are none."""
-    directory = store_root / entry.address
-    record = read_record(directory)
-    if record is None:
-        return "refused, its record cannot be read" if directory.exists() else "not trained yet"
-    if record.get("fingerprint") != entry.fingerprint:
-        return "refused, stale: its record has another fingerprint than the recipe"
+    record = record_of(entry, store_root)
+    if isinstance(record, str):
+        return f"refused, {record}" if record else "not trained yet"
     try:
-        lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text("utf-8").splitlines()]
-        table = pd.DataFrame(lines)[["step", *QUANTITIES]].astype(dict.fromkeys(QUANTITIES, float) | {"step": int})
+        lines = (store_root / entry.address / "metrics.jsonl").read_text("utf-8").splitlines()
+        table = pd.DataFrame(map(json.loads, lines))[["step", *QUANTITIES]].astype(
+            dict.fromkeys(QUANTITIES, float) | {"step": int}
+        )
         training, seed = record["config"]["training"], int(record["config"]["seed"])
         batches = (str(record["inputs"]["chunks"]), seed, int(training["sequences_per_step"]))
         expected = int(training["steps"])
