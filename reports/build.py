@@ -21,7 +21,7 @@ from tokenweight.reports.measuring import is_filled, measure_all
 from tokenweight.reports.model import Cell, Mark, Report, ReportColumn, ReportRow, Statistic, notes
 from tokenweight.reports.paper.numbers import paper_number
 from tokenweight.reports.samples import Samples, read_samples
-from tokenweight.reports.statistics import pearson, spearman
+from tokenweight.reports.statistics import correlation
 from tokenweight.reports.targets.columns import phrase_columns
 
 _FEW_SAMPLES = 20  # of a task; with fewer its bootstrap interval holds the mean less often than it says
@@ -159,11 +159,10 @@ def _correlations(experiment: Experiment, rows: Sequence[Row], results: Results)
     first, second = experiment.correlate
     values = [[results.means[column].cells[row.key].value for column in (first, second)] for row in rows]
     whole = pd.DataFrame(values, dtype=np.float64).dropna().to_numpy()
-    functions = {"Pearson": pearson, "Spearman": spearman}
     return tuple(
         Statistic(
             name=f"{name} correlation of {first} and {second}",
-            value=functions[name](*whole.T) if len(whole) == len(rows) else None,
+            value=correlation(name.lower(), *whole.T) if len(whole) == len(rows) else None,
             n=len(whole),
             paper=printed,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-from io import StringIO
+import re
 from typing import Any
+
+import pandas as pd
 
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 
@@ -16,21 +17,18 @@ HEADER = (
     *("paper_column", "paper_value", "paper_emphasis", "less_paper"),
     *("note", "addresses"),
 )
-_AS_PRINTED = ("p", "p_corrected", "less_paper")  # texts of numbers, and of the paper's those that are one
+_NUMBER = re.compile(r"[+-]?[0-9.]+(e-?[0-9]+)?")
 
 
 def render(report: Report) -> str:
     """Keys and labels, our value with its interval and n, the paper's number as printed; empty where there is none."""
     notes = {note.mark: note.text for note in report.notes}
-    file = StringIO()
-    writer = csv.DictWriter(file, HEADER, restval="", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row, column, cell in report.places:
         line = {"target": report.target, "scale": report.scale, "style": report.style, **_line(row, column, cell)}
         line["note"] = " ".join(notes[mark] for mark in cell.marks)
-        printed = (*_AS_PRINTED, "paper_value") if cell.paper and cell.paper.value is not None else _AS_PRINTED
-        writer.writerow({name: value if name in printed else _text(value) for name, value in line.items()})
-    return file.getvalue()
+        lines.append({name: _text(value) for name, value in line.items()})
+    return pd.DataFrame(lines, columns=HEADER).to_csv(index=False, lineterminator="\n")
 
 
 def _line(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, Any]:
@@ -58,4 +56,4 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         return f"{value:.6f}" if isinstance(value, float) else "" if value is None else str(value)
     flat = " ".join(value.split())
-    return f"'{flat}" if flat[:1] in ("=", "+", "-", "@") else flat
+    return f"'{flat}" if flat[:1] in ("=", "+", "-", "@") and not _NUMBER.fullmatch(flat) else flat

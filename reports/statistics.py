@@ -55,16 +55,13 @@ def interval_95(draws: Floats | None) -> tuple[float, float] | tuple[None, None]
     return float(low), float(high)
 
 
-def pearson(x: Floats, y: Floats) -> float | None:
-    """Pearson's correlation; None where a side is constant or there are fewer than two points."""
+def correlation(kind: str, x: Floats, y: Floats) -> float | None:
+    """Pearson's, or Spearman's (of the ranks, ties sharing their mean rank); None for a constant side or fewer than two points."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
+    if kind == "spearman":
+        x, y = (np.array(pd.Series(side).rank(), np.float64) for side in (x, y))
     return float(np.corrcoef(x, y)[0, 1])
-
-
-def spearman(x: Floats, y: Floats) -> float | None:
-    """Spearman's correlation: Pearson's of the ranks, ties sharing their mean rank."""
-    return pearson(*(np.array(pd.Series(side).rank(), np.float64) for side in (x, y)))
 
 
 def mcnemar_exact(first: Floats, second: Floats) -> float:

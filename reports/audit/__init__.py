@@ -13,10 +13,10 @@ from pathlib import Path
 import pandas as pd
 
 from tokenweight.pipeline.experiment import Emphasis
-from tokenweight.reports.audit.checks import check_claim, check_values
-from tokenweight.reports.audit.rules import Audit, Cells, Check, rules
+from tokenweight.reports.audit.checks import Audit, Cells, Check, check_claim, check_values, rules
 from tokenweight.reports.display import emphasise
 from tokenweight.reports.markdown import escape, line
+from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import paper_cells, place_name
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.webpage import plain_environment
@@ -27,51 +27,34 @@ def audit(cells: Cells) -> Audit:
     claims = (check_claim(claim, cells) for claim in rules().claims)
     return Audit(
         checks=(*check_values(cells), *check_emphasis(cells), *claims),
-        relations=(longbench_sides(cells),),
+        relations=rules().relations,
         unchecked=rules().unchecked,
     )
 
 
 def check_emphasis(cells: Cells) -> Iterator[Check]:
     """Bold, italic and underline of each cell of a table, by the rule in its caption."""
-    places = [place.split("/") for place in cells]
-    for table, column in dict.fromkeys((table, column) for table, _, column in places):
-        found = {row: cells[f"{table}/{row}/{column}"].value for t, row, c in places if (t, c) == (table, column)}
-        values = {row: value for row, value in found.items() if value is not None}
+    columns: dict[tuple[str, str], dict[str, PaperNumber]] = {}
+    for place, number in cells.items():
+        table, row, column = place.split("/")
+        of_column = columns.setdefault((table, column), {})
+        if number.value is not None:
+            of_column[row] = number
+    for (table, column), numbers in columns.items():
         has_rule = table in TARGETS and not column.endswith("-difference")
         rule = get_target(table).emphasis if has_rule else Emphasis()
-        marks = emphasise(rule, column, values, 2)[0]
-        for row in values:
-            place = f"{table}/{row}/{column}"
-            printed, recomputed = cells[place].emphasis, marks.get(row, ())
+        marks = emphasise(rule, column, {row: number.value for row, number in numbers.items()}, 2)[0]
+        for row, number in numbers.items():
+            printed, recomputed = number.emphasis, marks.get(row, ())
             yield Check(
                 of="mark",
                 kind="bold, italic, underline",
-                about=place,
+                about=f"{table}/{row}/{column}",
                 tables=(table,),
                 printed=" ".join(printed) or "none",
                 recomputed=" ".join(recomputed) or "none",
                 follows=set(printed) == set(recomputed),
             )
-
-
-def longbench_sides(cells: Cells) -> str:
-    """How LongBench full of Table 3 lies between its two sides, as a sentence."""
-    shares = {}
-    for row in dict.fromkeys(place.split("/")[1] for place in cells if place.startswith("table-3/")):
-        columns = ("longbench", "longbench-le8k", "longbench-gt8k")
-        full, short, long = (cells[f"table-3/{row}/{column}"].value for column in columns)
-        if full is not None and short is not None and long is not None and short != long:
-            shares[row] = (full - long) / (short - long)
-    outside = [row for row, share in shares.items() if not 0 <= share <= 1]
-    least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
-    between = f"not between in {', '.join(outside)}" if outside else f"between its two sides in all {len(shares)} rows"
-    return (
-        f"Table 3, LongBench: full is {between}. As a mean of ≤8k and >8k it would give ≤8k a weight of "
-        f"{shares[least]:.2f} ({least}) to {shares[most]:.2f} ({most}), no common one. It need not: each side averages "
-        "over tasks, full averages each task over all its samples, and tasks differ in their share of long samples. "
-        "So nothing here contradicts, and full cannot be recomputed from the sides."
-    )
 
 
 def render(found: Audit) -> str:

@@ -1,24 +1,128 @@
 """Derived values and sentences of the paper, recomputed over what printed numbers may have been before they were rounded.
 
-That is in exact fractions. A comparison holds or fails only where rounding cannot turn it.
+That is in exact fractions. A comparison holds or fails only where rounding cannot turn it. How values derive from each other
+and what sentences say of them is data, in `rules.json`; a place of a cell is `table/row/column`, as in `paper_cells()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise, permutations, product
 from math import prod
 from operator import mul
+from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tokenweight.reports.audit.rules import Cells, Check, Claim, Derivation, rules
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import place_name
-from tokenweight.reports.statistics import pearson, spearman
+from tokenweight.reports.statistics import correlation
+
+Cells = Mapping[str, PaperNumber]
+
+
+class Derivation(Frozen):
+    """A rule: the value at `cell` follows from `sources` by `kind`, a formula of checks.py.
+
+    Both may hold `{row}`, `{other}` and `{column}`; the rule is then one for each row (with its partner, where
+    `rows` gives one) and column.
+    """
+
+    kind: str
+    place: str
+    reading: str = ""  # what the paper does not say and is read into it
+    cell: str
+    sources: tuple[str, ...]
+    rows: dict[str, str] | tuple[str, ...] = ("",)
+    columns: tuple[str, ...] = ("",)
+    weights: tuple[int, ...] = ()  # of a weighted mean
+    factor: str = "1"  # a fraction: from the sources' unit to the printed one
+    dimension: int = 0  # of the rotary embedding
+
+    def each(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """(cell, sources) of every row and column."""
+        rows = self.rows if isinstance(self.rows, dict) else {row: row for row in self.rows}
+        for row, other in rows.items():
+            for column in self.columns:
+                names = {"row": row, "other": other, "column": column}
+                yield self.cell.format(**names), tuple(source.format(**names) for source in self.sources)
+
+
+class Claim(Frozen):
+    """A sentence as orders of cells, in each of the columns.
+
+    An order is a chain of groups of rows, separated by blanks: each row of a group is above all rows of the next.
+    `table/row` is a row of another table, `*` all rows of the table that the order does not name, `0` the number; the
+    words `max` and `range` before a group make it the largest of its rows, or the range that they cover.
+    """
+
+    quote: str  # a few words
+    place: str
+    reading: str
+    table: str
+    orders: tuple[tuple[str, ...], ...] = ()
+    columns: tuple[str, ...]
+    mean: bool = False  # of the columns, in place of each column alone
+    same_order: tuple[str, str] | None = None  # columns are in the second row in the order that they have in the first
+    remark: str = ""  # what it means where it does not hold
+
+
+class Rules(Frozen):
+    """The content of rules.json."""
+
+    derivations: tuple[Derivation, ...]
+    remarks: dict[str, str]  # a word on each value that does not follow, by its cell
+    claims: tuple[Claim, ...]
+    relations: tuple[str, ...]  # what else was looked at: sentences with numbers, which the tests recompute
+    unchecked: tuple[str, ...]  # what cannot be recomputed from what is printed, and why
+
+
+@cache
+def rules() -> Rules:
+    """All that is checked."""
+    return Rules.model_validate_json((Path(__file__).parent / "rules.json").read_bytes())
+
+
+class Check(Frozen):
+    """What the paper prints or says, beside what its other numbers give, in words.
+
+    Of a value that is what its sources give as printed, and in brackets what they may give before any rounding; of
+    marks those of the caption's rule; of a sentence the comparisons that do not hold.
+    """
+
+    of: Literal["value", "mark", "sentence"]
+    kind: str  # a formula, for one
+    about: str  # the cell, or the words of a sentence
+    tables: tuple[str, ...]
+    place: str = ""  # in the paper
+    reading: str = ""
+    printed: str = ""
+    recomputed: str
+    follows: bool
+    meaning: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Its row in a table: of a sentence place, words, how it is read, exceptions, what they mean; else the cell."""
+        if self.of == "sentence":
+            return self.place, f"“{self.about}”", self.reading, self.recomputed, self.meaning
+        row = (place_name(self.about), self.printed, self.recomputed)
+        return row if self.of == "mark" else (*row, self.meaning)
+
+
+class Audit(Frozen):
+    """All checks. `version` counts changes of this structure."""
+
+    version: Literal[2] = 2
+    checks: tuple[Check, ...]
+    relations: tuple[str, ...]
+    unchecked: tuple[str, ...]
+
 
 _REPEATED = "repeated value"
 
@@ -53,50 +157,31 @@ def interval_of(place: str, number: PaperNumber) -> Interval:
 
 
 def check_values(cells: Cells) -> Iterator[Check]:
-    """Each derived value; one that does not follow is tried again with its sources' other printed values."""
-    derived = [(rule, cell, sources) for rule in rules().derivations for cell, sources in rule.each()]
-    follows = [_follows(*each, cells) for each in derived]
-    # Places whose value is printed elsewhere too, and differently there.
-    differing = [
-        (cell, sources[0])
-        for (rule, cell, sources), holds in zip(derived, follows, strict=True)
-        if rule.kind == _REPEATED and not holds
-    ]
-    twice = {here: there for pair in differing for here, there in (pair, pair[::-1])}
-    for (rule, cell, sources), holds in zip(derived, follows, strict=True):
-        other = {} if holds else {source: twice[source] for source in sources if source in twice}
-        again = tuple(other.get(source, source) for source in sources)
-        helps = bool(other) and cell not in other.values() and _follows(rule, cell, again, cells)
-        terms = [interval_of(source, cells[source]) for source in sources]
-        as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms]).middle
-        signed = f"{'+' if cell.endswith('-difference') else ''}.{len(cells[cell].printed.partition('.')[2]) + 1}f"
-        given, low, high = (format(float(value), signed) for value in (as_printed, *recompute(rule, terms)))
-        meaning = f"{rule.kind.capitalize()} of {_printed(sources, cells)} ({rule.place})."
-        meaning += f" It follows with {_printed(other.values(), cells)}." if helps else ""
-        yield Check(
-            of="value",
-            kind=rule.kind,
-            about=cell,
-            tables=(cell.split("/")[0],),
-            place=rule.place,
-            reading=rule.reading,
-            printed=cells[cell].printed,
-            recomputed=given + (f" ({low} to {high})" if low != high else ""),
-            follows=holds,
-            meaning=meaning if holds else f"{meaning} {rules().remarks.get(cell, '')}".strip(),
-        )
-
-
-def _printed(places: Iterable[str], cells: Cells) -> str:
-    return ", ".join(f"{place_name(place)} {cells[place].printed}" for place in places)
-
-
-def _follows(rule: Derivation, cell: str, sources: Sequence[str], cells: Cells) -> bool:
-    printed, first = cells[cell], cells[sources[0]]
-    # A value that is repeated with as many decimals is the same number, not only a near one.
-    if rule.kind == _REPEATED and printed.decimals == first.decimals and printed.value != first.value:
-        return False
-    return recompute(rule, [interval_of(source, cells[source]) for source in sources]).meets(interval_of(cell, printed))
+    """Each derived value."""
+    for rule in rules().derivations:
+        for cell, sources in rule.each():
+            terms = [interval_of(source, cells[source]) for source in sources]
+            recomputed = recompute(rule, terms)
+            as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms]).middle
+            signed = f"{'+' if cell.endswith('-difference') else ''}.{len(cells[cell].printed.partition('.')[2]) + 1}f"
+            given, low, high = (format(float(value), signed) for value in (as_printed, *recomputed))
+            printed = ", ".join(f"{place_name(source)} {cells[source].printed}" for source in sources)
+            meaning = f"{rule.kind.capitalize()} of {printed} ({rule.place})."
+            follows = recomputed.meets(interval_of(cell, cells[cell]))
+            if rule.kind == _REPEATED and cells[cell].decimals == cells[sources[0]].decimals:
+                follows = cells[cell].value == cells[sources[0]].value  # the same number, not only a near one
+            yield Check(
+                of="value",
+                kind=rule.kind,
+                about=cell,
+                tables=(cell.split("/")[0],),
+                place=rule.place,
+                reading=rule.reading,
+                printed=cells[cell].printed,
+                recomputed=given + (f" ({low} to {high})" if low != high else ""),
+                follows=follows,
+                meaning=meaning if follows else f"{meaning} {rules().remarks.get(cell, '')}".strip(),
+            )
 
 
 _FORMULAS: dict[str, Callable[..., Fraction]] = {
@@ -143,10 +228,11 @@ def _correlation(kind: str, terms: Sequence[Interval]) -> Interval:
 
     The interval adds up the change by each term's own rounding: to first order, the most that all can do together.
     """
-    statistic = pearson if kind == "pearson" else spearman
     values = np.array([float(term.middle) for term in terms])
     halves = np.diag([float(term.high - term.middle) for term in terms])
-    centre, *moved = (statistic(*np.split(each, 2)) or 0.0 for each in (values, *(values + halves), *(values - halves)))
+    centre, *moved = (
+        correlation(kind, *np.split(each, 2)) or 0.0 for each in (values, *(values + halves), *(values - halves))
+    )
     slack = np.abs(np.array(moved) - centre).reshape(2, -1).max(axis=0).sum()
     return Interval(Fraction(centre - slack), Fraction(centre + slack))
 

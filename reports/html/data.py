@@ -1,27 +1,38 @@
-"""What a page shows, and what its script reads of it: cells, the artifacts behind them, recipes; equal parts once."""
+"""What a page shows, and what its script reads of it: cells, the records behind them, a few samples of each unit, recipes.
+
+Parts that several places share are there once, by number.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tokenweight.reports.display import (
-    NO_NUMBER,
-    NOT_IN_PAPER,
-    difference_text,
-    interval_text,
-    less_paper_text,
-    n_text,
-    value_text,
-)
-from tokenweight.reports.html.behind import Records, choose_samples
-from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+import numpy as np
+import pyarrow as pa
 
+from tokenweight.pipeline.store import files_fault, read_record
+from tokenweight.reports import display
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+from tokenweight.reports.samples import read_rows
+
+PAGE_CHARACTERS = 2_000_000  # of samples on a page; a unit's second sample is the first to be left out
+_PROMPT = (600, 600)  # characters of its beginning and end
+_OUTPUT = (400, 200)
+_SHORT = (300, 0)  # filtered output and reference
+_COLUMNS = [
+    "doc_id", "prompt_sha256", "n_prompt_tokens", "truncated", "output", "filtered", "reference", "metric", "score",
+]  # fmt: skip
 # The command that prints a recipe, and its settings as (name, value, origin).
 Recipe = tuple[str, Sequence[tuple[str, Any, str]]]
 EMPTY = ("not_in_paper", "left_out")  # cells that the paper, or the style, leaves empty: they open nothing
+Excerpt = list[str | int]
 
 
 @dataclass(frozen=True)
@@ -35,8 +46,7 @@ class Section:
 
 
 def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
-    """All data of a page; parts that several places share are there once, by number. Cells that open a panel are
-    numbered row by row, through all sections."""
+    """All data of a page. Cells that open a panel are numbered row by row, through all sections."""
     opening = [
         (number, section.report, *place)
         for number, section in enumerate(sections)
@@ -48,14 +58,33 @@ def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
     numbers = {address: number for number, address in enumerate(records.known)}
     parts: dict[str, tuple[int, Any]] = {}
     settings: dict[str, tuple[int, Any]] = {}
+
+    def artifact(address: str, record: Mapping[str, Any]) -> dict[str, Any]:
+        inputs = {name: (records.address_of(value), value) for name, value in record["inputs"].items()}
+        outputs = record["outputs"].items()
+        config = {key: value for key, value in record["config"].items() if key != "unit"}
+        shared = {name: record.get(name) for name in ("versions", "git", "devices")}
+        shared = {"config": config, **shared, "memory": record.get("peak_memory_bytes")}
+        return {
+            "address": address,
+            "stage": record.get("stage"),
+            "version": record.get("stage_version"),
+            "unit": record["config"].get("unit"),
+            "fingerprint": record.get("fingerprint"),
+            "inputs": {name: numbers[found] if found else str(value) for name, (found, value) in inputs.items()},
+            "outputs": {name: held.get("sha256") if isinstance(held, dict) else None for name, held in outputs},
+            "facts": record.get("facts"),
+            "started": record.get("started"),
+            "seconds": record.get("wall_seconds"),
+            **{name: _part(value, parts) for name, value in shared.items()},
+            "samples": by_unit.get(address, []),
+        }
+
     recipes = {name: recipe for section in sections for name, recipe in section.recipes.items()}
     return {
         "commands": [section.command for section in sections],
         "cells": [_cell(*place, numbers) for place in opening],
-        "artifacts": [
-            _artifact(address, record, records, numbers, parts) | {"samples": by_unit.get(address, [])}
-            for address, record in records.known.items()
-        ],
+        "artifacts": [artifact(address, record) for address, record in records.known.items()],
         "prompts": prompts,
         "samplesLeftOut": left_out,
         "recipes": {
@@ -77,15 +106,17 @@ def _cell(
 ) -> dict[str, Any]:
     notes = {note.mark: note.text for note in report.notes if note.mark is not None}
     where = f" (its column {column.paper_label})" if column.has_paper_label else ""
+    nothing = ("", display.NO_NUMBER, display.NOT_IN_PAPER)
     facts = {
-        "95 % interval": interval_text(cell, column),
-        "Samples": n_text(cell).removeprefix("n "),
+        "95 % interval": display.interval_text(cell, column),
+        "Samples": display.n_text(cell).removeprefix("n "),
         "Status": cell.status,
         "The paper": cell.paper.printed + where if cell.paper else "",
-        "Ours less the paper's": less_paper_text(cell, column),
+        "Ours less the paper's": display.less_paper_text(cell, column),
     }
     if difference := cell.difference:
-        facts[f"Difference to {difference.baseline_label}"] = difference_text(cell, column).replace(", p ", ", p\u00a0")
+        text = display.difference_text(cell, column).replace(", p ", ", p\u00a0")
+        facts[f"Difference to {difference.baseline_label}"] = text
         if difference.p is not None:
             facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
         facts["Test"] = difference.reason or facts.get("Test", "")
@@ -93,9 +124,9 @@ def _cell(
         "section": section,
         "row": row.name,
         "column": column.name,
-        "value": value_text(cell, column),
+        "value": display.value_text(cell, column),
         "samples": cell.n if report.seeds == 1 and not column.signed else None,
-        "facts": {name: text for name, text in facts.items() if text not in ("", NO_NUMBER, NOT_IN_PAPER)},
+        "facts": {name: text for name, text in facts.items() if text not in nothing},
         "notes": [notes[mark] for mark in cell.marks if mark in notes],
         "recipe": row.recipe,
         "units": [numbers[address] for address in cell.addresses if address in numbers],
@@ -103,32 +134,104 @@ def _cell(
     }
 
 
-def _artifact(
-    address: str,
-    record: Mapping[str, Any],
-    records: Records,
-    numbers: Mapping[str, int],
-    parts: dict[str, tuple[int, Any]],
-) -> dict[str, Any]:
-    inputs = {name: (records.address_of(value), value) for name, value in record["inputs"].items()}
-    outputs = record["outputs"].items()
-    shared = {
-        "config": {key: value for key, value in record["config"].items() if key != "unit"},
-        "versions": record.get("versions"),
-        "git": record.get("git"),
-        "devices": record.get("devices"),
-        "memory": record.get("peak_memory_bytes"),
-    }
-    return {
-        "address": address,
-        "stage": record.get("stage"),
-        "version": record.get("stage_version"),
-        "unit": record["config"].get("unit"),
-        "fingerprint": record.get("fingerprint"),
-        "inputs": {name: numbers[found] if found else str(value) for name, (found, value) in inputs.items()},
-        "outputs": {name: held.get("sha256") if isinstance(held, dict) else None for name, held in outputs},
-        "facts": record.get("facts"),
-        "started": record.get("started"),
-        "seconds": record.get("wall_seconds"),
-        **{name: _part(value, parts) for name, value in shared.items()},
-    }
+class Records:
+    """Records of a store by address, each read once; config, inputs and outputs are mappings even in a damaged one."""
+
+    def __init__(self, store_root: Path) -> None:
+        self.root = store_root
+        self.known: dict[str, dict[str, Any]] = {}
+        # All but evaluations (nothing is made from those), by the digits of the fingerprint that end their name.
+        self._by_prefix: dict[str, list[str]] = {}
+        for path in sorted(store_root.glob("*/*-*")):
+            if path.parent.name != "evaluate" and path.is_dir() and not path.name.startswith("."):
+                address = f"{path.parent.name}/{path.name}"
+                self._by_prefix.setdefault(path.name.rpartition("-")[2], []).append(address)
+
+    def add(self, address: str) -> bool:
+        """Read an artifact's record and those of all that it was made from; False where it has none."""
+        if address in self.known:
+            return True
+        place = PurePosixPath(address)
+        outside = place.is_absolute() or ".." in place.parts
+        record = None if outside else read_record(self.root / address)
+        if record is None:
+            return False
+        fields = {name: record.get(name) for name in ("config", "inputs", "outputs")}
+        self.known[address] = record | {name: held if isinstance(held, dict) else {} for name, held in fields.items()}
+        for fingerprint in self.known[address]["inputs"].values():
+            self.address_of(fingerprint)
+        return True
+
+    def address_of(self, fingerprint: Any) -> str | None:
+        """Address of what an artifact was made from; None where no artifact in the store has that fingerprint."""
+        for address in self._by_prefix.get(str(fingerprint)[:8], ()):
+            if self.add(address) and self.known[address].get("fingerprint") == fingerprint:
+                return address
+        return None
+
+
+def choose_samples(
+    addresses: Sequence[str], records: Records
+) -> tuple[dict[str, list[dict[str, Any]]], list[Excerpt], int]:
+    """Chosen samples by the unit's address, the prompts that they share, and how many the page had no room for.
+
+    Of each unit the first sample with the lowest score and the first with the highest; one where all are equal.
+    """
+    rows = {address: _extremes(records.root / address, records.known[address]) for address in addresses}
+    prepared = {address: records.address_of(records.known[address]["inputs"].get("prepared")) for address in addresses}
+    prompt_of = cache(_read_prompt)
+    by_unit: dict[str, list[dict[str, Any]]] = {}
+    prompts: dict[str, tuple[int, Excerpt]] = {}  # number and excerpt by SHA-256
+    left_out = spent = 0
+    ranked = [(address, row) for rank in range(2) for address, held in rows.items() for row in held[rank : rank + 1]]
+    for address, row in ranked:
+        digest, source = row["prompt_sha256"], prepared[address]
+        new: Excerpt = []
+        if source and digest not in prompts:
+            found, asked = prompt_of(records.root / source / "prompts.jsonl", row["doc_id"])
+            new = asked if found == digest else []
+        cost = sum(len(str(part)) for text in (new, row["output"], row["filtered"], row["reference"]) for part in text)
+        if spent + cost > PAGE_CHARACTERS:
+            left_out += 1
+            continue
+        spent += cost
+        if new:
+            prompts[digest] = len(prompts), new
+        if source and digest in prompts:
+            row["prompt"] = prompts[digest][0]
+        by_unit.setdefault(address, []).append(row)
+    return by_unit, [text for _, text in prompts.values()], left_out
+
+
+def _extremes(directory: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
+    """The chosen rows of one unit; [] where none can be read, or nothing is asked of the model (perplexity, PMI)."""
+    try:
+        table = pa.table({}) if files_fault(directory, record, digests=True) else read_rows(directory, _COLUMNS)
+        scores = table["score"].cast(pa.float64()).to_numpy()
+        if not np.all(np.isfinite(scores)):
+            return []
+        rows = table.take(list(dict.fromkeys((int(np.argmin(scores)), int(np.argmax(scores)))))).to_pylist()
+        cut = {"output": _OUTPUT, "filtered": _SHORT, "reference": _SHORT}
+        return [
+            row | {name: excerpt(row[name], *lengths) for name, lengths in cut.items()}
+            for row in rows
+            if row["reference"] != "[]"
+        ]
+    except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
+        return []
+
+
+def _read_prompt(file: Path, doc: int) -> tuple[str, Excerpt]:
+    """SHA-256 and excerpt of one prompt, as far as it can be read; prompts lie in the order of their doc_id."""
+    try:
+        with file.open("rb") as lines:
+            text = json.loads(next(islice(lines, doc, None)))["prompt"]
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(), excerpt(text, *_PROMPT)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, StopIteration):
+        return "", []
+
+
+def excerpt(text: str, head: int, tail: int) -> Excerpt:
+    """[text] where it is short, else [its first `head` characters, how many are left out, its last `tail`]."""
+    left_out = len(text) - head - tail
+    return [text] if left_out <= 0 else [text[:head], left_out, text[len(text) - tail :]]

@@ -22,8 +22,7 @@ from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports import display
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import drawn
-from tokenweight.reports.html.behind import Records
-from tokenweight.reports.html.data import EMPTY, Section, page_data
+from tokenweight.reports.html.data import EMPTY, Records, Section, page_data
 from tokenweight.reports.model import Report
 from tokenweight.reports.writing import holds_anything, styled
 from tokenweight.webpage import page_environment, script_json

@@ -13,9 +13,19 @@ from pathlib import Path
 import pytest
 
 from tokenweight.cli import app
-from tokenweight.reports.audit import audit, check_emphasis, longbench_sides, render
-from tokenweight.reports.audit.checks import Interval, check_claim, check_values, interval_of, recompute
-from tokenweight.reports.audit.rules import Audit, Check, Claim, Derivation, rules
+from tokenweight.reports.audit import audit, check_emphasis, render
+from tokenweight.reports.audit.checks import (
+    Audit,
+    Check,
+    Claim,
+    Derivation,
+    Interval,
+    check_claim,
+    check_values,
+    interval_of,
+    recompute,
+    rules,
+)
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import paper_cells, parse
 
@@ -151,10 +161,10 @@ def test_a_repeated_value_is_the_same_number_not_a_near_one() -> None:
 
 def test_one_cause_is_named_as_one() -> None:
     """What fails by 45.09 follows with 45.07, and nothing else follows with another value."""
+    helped = {"table-11/unfrozen-dense/longbench-difference", "figure-1/lambda-0.75/longbench-difference"}
     other = "It follows with Table 8 unfrozen-dense longbench 45.07."
-    helped = {check.about for check in check_values(CELLS) if other in check.meaning}
-    assert helped == {"table-11/unfrozen-dense/longbench-difference", "figure-1/lambda-0.75/longbench-difference"}
-    assert {check.about for check in check_values(CELLS) if "It follows with" in check.meaning} == helped
+    assert {place for place, remark in rules().remarks.items() if "It follows with" in remark} == helped
+    assert all(rules().remarks[place].startswith(other) for place in helped)
     gone = {"table-8/unfrozen-dense/longbench", *helped}
     assert failing(changed("table-3/unfrozen-dense/longbench", "45.07")) == FAILING - gone
 
@@ -235,9 +245,19 @@ def test_what_rounding_may_turn_is_neither_true_nor_false() -> None:
     assert "1: not uniform" in found["65.90"].recomputed
 
 
-def test_longbench_outside_its_sides_is_said() -> None:
-    assert "between its two sides in all 7 rows" in longbench_sides(CELLS)
-    assert "not between in uniform" in longbench_sides(changed("table-3/uniform/longbench", "46.37"))
+def test_how_longbench_lies_between_its_sides() -> None:
+    shares = {}
+    for row in dict.fromkeys(place.split("/")[1] for place in CELLS if place.startswith("table-3/")):
+        places = [f"table-3/{row}/longbench{side}" for side in ("", "-le8k", "-gt8k")]
+        if all(CELLS[place].value is not None for place in places):
+            full, short, long = map(value, places)
+            shares[row] = (full - long) / (short - long)
+    assert len(shares) == 7
+    assert 0 <= min(shares.values()) <= max(shares.values()) <= 1
+    least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    (relation,) = (text for text in rules().relations if text.startswith("Table 3, LongBench"))
+    assert "between its two sides in all 7 rows" in relation
+    assert f"a weight of {shares[least]:.2f} ({least}) to {shares[most]:.2f} ({most})" in relation
 
 
 def test_intervals_are_what_rounds_to_the_printed_number() -> None:

@@ -16,7 +16,7 @@ from reports_fake_store import RULER_TASKS, FakeStore, seal
 from tokenweight.errors import UserError
 from tokenweight.recipes import load
 from tokenweight.reports.build import build_report
-from tokenweight.reports.html import behind
+from tokenweight.reports.html import data as page_parts
 from tokenweight.reports.html.data import Section
 from tokenweight.reports.html.page import choices, render, write_html
 from tokenweight.reports.model import Report
@@ -300,7 +300,7 @@ def test_a_long_output_is_cut_and_a_full_page_says_what_it_leaves_out(one_row: F
     data = outline(one_row).data
     assert unit(data, "ruler/task_00/1024")["samples"][0]["output"] == ["y" * 400, 10_000_000 - 600, "y" * 200]
     assert data["samplesLeftOut"] == 0
-    monkeypatch.setattr(behind, "PAGE_CHARACTERS", 1300)
+    monkeypatch.setattr(page_parts, "PAGE_CHARACTERS", 1300)
     data = outline(one_row).data
     assert data["samplesLeftOut"] > 0
     assert [len(unit(data, f"ruler/task_0{i}/1024")["samples"]) for i in (0, 1)] == [1, 1]

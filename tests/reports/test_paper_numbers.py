@@ -12,7 +12,7 @@ from reports_fake_store import LONGBENCH
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.reports.display import emphasise
 from tokenweight.reports.paper.numbers import paper_number, paper_table, paper_tables, parse
-from tokenweight.reports.statistics import pearson, spearman
+from tokenweight.reports.statistics import correlation
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.labels import at_lengths
 
@@ -148,8 +148,8 @@ def test_figures_meet_table_3_where_they_share_a_model() -> None:
 
 def test_correlations_of_table_10() -> None:
     mmlu, bbh = (np.array([value("table-10", row, c) for row in rows_of("table-10")]) for c in ("mmlu", "bbh"))
-    assert pearson(mmlu, bbh) == pytest.approx(0.9289, abs=5e-5)
-    assert spearman(mmlu, bbh) == pytest.approx(0.9286, abs=5e-5)
+    assert correlation("pearson", mmlu, bbh) == pytest.approx(0.9289, abs=5e-5)
+    assert correlation("spearman", mmlu, bbh) == pytest.approx(0.9286, abs=5e-5)
 
 
 NO_NUMBERS = "figure-3"  # a curve of which the paper prints none
