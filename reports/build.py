@@ -14,7 +14,7 @@ from tokenweight.pipeline.experiment import Column, Emphasis, Experiment, Row
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import PhraseToken
 from tokenweight.reports.agreement import origins
-from tokenweight.reports.comparisons import Comparison, Results, compare, infer, judge
+from tokenweight.reports.comparisons import Results, compare, infer, judge
 from tokenweight.reports.display import emphasise, words
 from tokenweight.reports.estimates import Estimate
 from tokenweight.reports.measuring import is_filled, measure_all
@@ -44,7 +44,12 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     columns = [column for column in experiment.columns if column.shown]
     places = {(row.key, column.key): (row, column) for row in rows for column in columns if is_filled(row, column)}
     filled = {(row, column): results.means[column].cells[row] for row, column in places}
-    differences = compare(results, {key: pair for key, place in places.items() if (pair := _pair(experiment, *place))})
+    pairs = {}
+    for key, (row, column) in places.items():
+        baseline = row.reference if column.difference_of else experiment.baseline
+        if baseline not in (None, row.key):
+            pairs[key] = (row.key, str(baseline), column.difference_of or column.key)
+    differences = compare(results, pairs)
     emphasis, withheld = _emphasis(experiment.emphasis, columns, rows, filled)
     reasons = dict[str, dict[str, None]]()  # text -> rows that it is said of, in the order in which cells have them
     for reason in (reason for cell in filled.values() for reason in cell.reasons):
@@ -121,12 +126,6 @@ def _with_tokens(manifest: Manifest, samples: Samples) -> Manifest:
     texts = (unit.summary.get("tokens") for units in samples.units.values() for unit in units)
     columns = phrase_columns(tuple(map(str, next(filter(None, texts), ()))))
     return manifest.model_copy(update={"experiment": experiment.model_copy(update={"columns": columns})})
-
-
-def _pair(experiment: Experiment, row: Row, column: Column) -> Comparison | None:
-    """A cell with its baseline: the experiment's, or for a difference column the row's reference."""
-    baseline = row.reference if column.difference_of else experiment.baseline
-    return None if baseline in (None, row.key) else (row.key, baseline, column.difference_of or column.key)
 
 
 def _emphasis(

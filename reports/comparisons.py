@@ -48,11 +48,12 @@ class Results:
 class Inference(NamedTuple):
     """What samples and seeds say of a value, or of a difference, beyond themselves."""
 
-    low: float | None = None  # of the 95 % interval
-    high: float | None = None
+    ci_low: float | None = None  # of the 95 % interval
+    ci_high: float | None = None
     p: float | None = None  # two-sided, that there is no difference
     test: str | None = None
-    pairs: int = 0
+    n: int = 0  # pairs of samples
+    reason: str | None = None  # why there is no test
 
 
 def infer(results: Results, row: str, column: str, baseline: str | None = None) -> Inference:
@@ -68,7 +69,7 @@ def infer(results: Results, row: str, column: str, baseline: str | None = None) 
         is_constant = row in measured.of and not measured.moves(row)
         return Inference(*interval_95(None if is_constant else measured.cells[row].draws))
     if not measured.same_samples(row, baseline):
-        return Inference()
+        return Inference(reason="not tested: it rests on other samples than the baseline")
     held = ~np.isnan(measured.of[row])
     first, second = measured.of[row][held], measured.of[baseline][held]
     if np.isin([first, second], (0, 1)).all() and measured.scores.index[held].nunique() == 1:
@@ -92,20 +93,10 @@ def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, Cell
     for key, (row, baseline, column) in pairs.items():
         value = results.means[column].less(row, baseline).value
         if value is not None:
-            low, high, p, test, n = infer(results, row, column, baseline)
-            found[key] = CellDifference(
-                baseline=baseline,
-                baseline_label=results.labels[baseline],
-                value=value,
-                ci_low=low,
-                ci_high=high,
-                p=p,
-                test=test,
-                n=n,
-                reason=None if test else "not tested: it rests on other samples than the baseline",
-            )
-    tested = {key: difference.p for key, difference in found.items() if difference.p is not None}
-    for key, p in zip(tested, holm(list(tested.values())), strict=True):
+            tested, label = infer(results, row, column, baseline), results.labels[baseline]
+            found[key] = CellDifference(baseline=baseline, baseline_label=label, value=value, **tested._asdict())
+    p_values = {key: difference.p for key, difference in found.items() if difference.p is not None}
+    for key, p in zip(p_values, holm(list(p_values.values())), strict=True):
         found[key] = found[key].model_copy(update={"p_corrected": p})
     return found
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,11 @@ def column_n_text(report: Report, index: int) -> str:
     """Samples behind a column's cells: one number where all have as many, else the range."""
     sizes = [row.cells[index].n for row in report.rows if row.cells[index].status != "not_in_paper"]
     return "–".join(map(str, dict.fromkeys((min(sizes), max(sizes))))) if sizes else ""
+
+
+def groups_of(columns: Iterable[ReportColumn]) -> list[tuple[str, int]]:
+    """(name, columns) of the headings above the headings."""
+    return [(name, len(list(members))) for name, members in groupby(columns, key=attrgetter("group"))]
 
 
 def emphasise(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +30,14 @@ def render(report: Report) -> str:
         for index, column in enumerate(report.columns)
         if column.difference_of not in shown
     ]
-    groups = [(name, len(list(members))) for name, members in groupby(columns, key=lambda place: place[1].group)]
     templates = environment(Path(__file__).parent)
     # Of a label letters, digits and hyphens alone: it needs no escape in LaTeX.
     label = re.compile(r"[^A-Za-z0-9-]+")
     templates.filters |= {"tex": escape, "number": number, "label": lambda text: label.sub("-", text)}
     template = templates.get_template("table.tex.jinja")
-    parts: dict[str, Any] = {"report": report, "columns": columns, "display": display}
     # The stub may name the only group.
-    parts["groups"] = [("" if name in report.stub else name, count) for name, count in groups]
+    groups = [("" if name in report.stub else name, n) for name, n in display.groups_of(place[1] for place in columns)]
+    parts: dict[str, Any] = {"report": report, "columns": columns, "groups": groups, "display": display}
     text = template.render(parts, meaning="")
     return template.render(parts, meaning=_CODE_POINTS_MEAN) if CODE_POINTS in text else text
 

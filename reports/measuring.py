@@ -76,18 +76,17 @@ def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measu
 def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, manifest: Manifest) -> Measured[Run]:
     """A measure that reads samples, in every row and seed."""
     cells: dict[Run, Estimate] = {}
+    of_one_unit = {measures.Pmi: pmi_estimate, measures.PhraseToken: _phrase_token}.get(type(measure))
     for run, chosen in units.items():
         label = manifest.label(run)
         if gap := _gap(measure, chosen, samples.units.get(run, ()), label):
             cells[run] = gap
-        elif isinstance(measure, measures.Pmi):
-            cells[run] = pmi_estimate(measure, chosen[0], label)
-        elif isinstance(measure, measures.PhraseToken):
-            cells[run] = _phrase_token(measure, run, chosen[0], samples, label)
+        elif of_one_unit:
+            cells[run] = of_one_unit(measure, chosen[0], label)
         else:
             known = None if getattr(measure, "side", None) else _expected(chosen)
             cells[run] = Estimate("complete", n_expected=known, addresses=tuple(unit.entry.address for unit in chosen))
-    if isinstance(measure, measures.Pmi | measures.PhraseToken):
+    if of_one_unit:
         return Measured(cells)
     ready = {run: units[run] for run, cell in cells.items() if cell.status == "complete"}
     return _means(measure, ready, samples, cells, manifest)
@@ -157,15 +156,14 @@ def _tasks(measure: measures.Measure, units: pd.Index[str]) -> pd.Index[str]:
     return units
 
 
-def _phrase_token(measure: measures.PhraseToken, run: Run, unit: UnitResult, samples: Samples, label: str) -> Estimate:
+def _phrase_token(measure: measures.PhraseToken, unit: UnitResult, label: str) -> Estimate:
     """The loss of one token. It has no scores to resample: a single token is no sample of anything."""
     addresses, tokens = (unit.entry.address,), unit.summary.get("tokens") or ()
     if tuple(map(str, tokens)) != measure.tokens or unit.n != len(tokens):
         reason = Reason(label, f"{unit.entry.unit}: its tokens are not those of the table")
         return Estimate("refused", reasons=(reason,), addresses=addresses)
-    loss = samples.of_items("score")[run].loc[unit.entry.unit].dropna().iloc[measure.index]
-    about = str(unit.summary.get("about") or "")
-    return Estimate("complete", float(loss), n=1, n_expected=1, remarks=(about,), addresses=addresses)
+    loss, about = float(unit.numbers["score"][measure.index].as_py()), str(unit.summary.get("about") or "")
+    return Estimate("complete", loss, n=1, n_expected=1, remarks=(about,), addresses=addresses)
 
 
 def _gap(

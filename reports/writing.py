@@ -105,12 +105,8 @@ def _as_printed(report: Report) -> Report:
     """The rows and columns that the paper has, each once, with its headings, numbers and emphasis; nothing measured."""
     if not report.has_paper:
         raise UserError(f"--style paper: the paper prints no numbers of {report.target}; use --style ours")
-    printed = {
-        i: c.paper_column for i, c in enumerate(report.columns) if any(row.cells[i].paper for row in report.rows)
-    }
-    first = sorted(
-        {name: index for index, name in reversed(printed.items())}.values()
-    )  # each of the paper's columns once
+    printed = [i for i in range(len(report.columns)) if any(row.cells[i].paper for row in report.rows)]
+    first = sorted({report.columns[i].paper_column: i for i in reversed(printed)}.values())
     columns = [report.columns[index] for index in first]
     rows = []
     for row in report.rows_of_paper:

@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from itertools import count, groupby
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Mapping[str, 
     evaluations = sum(record.get("stage") == "evaluate" for record in records.known.values())
     alone = sections[0].report.heading if len(sections) == 1 else ""
     environment = page_environment(Path(__file__).parent, finalize=plain)
-    environment.globals |= {"d": display, "audit_of": _audit_of, "choices": choices, "column_groups": _column_groups}
+    environment.globals |= {"d": display, "audit_of": _audit_of, "choices": choices}
     environment.filters["base64"] = lambda svg: b64encode(svg.encode()).decode()
     environment.filters["anchor"] = partial(re.sub, r"[^A-Za-z0-9-]", "-")  # of a target: its id on the page
     return environment.get_template("page.html.jinja").render(
@@ -120,12 +120,6 @@ def choices(report: Report) -> dict[str, str]:
         **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if report.compared else {}),
         **({"paper": "The paper"} if any(display.paper_beside(cell) for cell in cells) else {}),
     }
-
-
-def _column_groups(report: Report) -> list[tuple[str, int]]:
-    """(name, columns) of the headings above the headings; [] where no column has one."""
-    groups = [(name, len(list(members))) for name, members in groupby(report.columns, key=lambda column: column.group)]
-    return groups if any(name for name, _ in groups) else []
 
 
 def _divergences() -> tuple[str, Markup]:
