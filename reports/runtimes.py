@@ -75,26 +75,25 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
     measured = {name for file in files for name in file.ratios}
     marks: dict[str, int] = {}
 
-    def cell(row: dict[str, Any], setup: str) -> Cell:
-        paper, file = paper_number(TARGET, row["key"], PAPER_COLUMN), by_place.get((row["model"], setup))
-        ratios = file.ratios if file else {}
-        if file is None or not ratios.keys() >= set(row["variants"]):
-            absent = ", ".join(name for name in row["variants"] if file and name not in ratios)
-            reason = f"Not measured on {setup}: {absent or _MODELS[row['model']]}."
-            return Cell(status="missing", marks=(marks.setdefault(reason, len(marks) + 1),), paper=paper)
-        value, n = sum(ratios[name] for name in row["variants"]), file.timed_steps
-        return Cell(status="complete", value=value, n=n, n_expected=n, paper=paper)
-
-    rows = tuple(
-        ReportRow(
-            group=_MODELS[row["model"]],
-            paper_label=row["label"],
-            **{name: row[name] for name in ("key", "label", "rule_below") if name in row},
-            cells=tuple(cell(row, setup) for setup in setups),
-        )
-        for row in _TABLE["rows"]
-        if paper_number(TARGET, row["key"], PAPER_COLUMN) or measured.issuperset(row["variants"])
-    )
+    rows = []
+    for row in _TABLE["rows"]:
+        key, model, variants = row["key"], _MODELS[row["model"]], row["variants"]
+        paper = paper_number(TARGET, key, PAPER_COLUMN)
+        if not (paper or measured.issuperset(variants)):
+            continue
+        cells = []
+        for setup in setups:
+            file = by_place.get((row["model"], setup))
+            absent = [name for name in variants if file and name not in file.ratios]
+            if file and not absent:
+                value, n = sum(file.ratios[name] for name in variants), file.timed_steps
+                cells.append(Cell(status="complete", value=value, n=n, n_expected=n, paper=paper))
+            else:
+                reason = f"Not measured on {setup}: {', '.join(absent) or model}."
+                mark = marks.setdefault(reason, len(marks) + 1)
+                cells.append(Cell(status="missing", marks=(mark,), paper=paper))
+        looks = {"label": row["label"], "paper_label": row["label"], "rule_below": row.get("rule_below")}
+        rows.append(ReportRow(key=key, group=model, **looks, cells=tuple(cells)))
     return Report(
         target=TARGET,
         title="Run time as a factor of uniform weighting, by setup",
@@ -105,6 +104,6 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
             ReportColumn(key=setup, label=setup, decimals=3, paper_column=PAPER_COLUMN, paper_label="Time factor")
             for setup in setups
         ),
-        rows=rows,
+        rows=tuple(rows),
         notes=notes([*_TABLE["notes"], *(words("runtime", file, _MODELS[file.model]) for file in files)], marks),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise, permutations, product
+from itertools import pairwise, product
 from math import prod
 from operator import mul
 from pathlib import Path
@@ -57,18 +57,17 @@ class Claim(Frozen):
     """A sentence as orders of cells, in each of the columns.
 
     An order is a chain of groups of rows, separated by blanks: each row of a group is above all rows of the next.
-    `table/row` is a row of another table, `*` all rows of the table that the order does not name, `0` the number; the
-    words `max` and `range` before a group make it the largest of its rows, or the range that they cover.
+    `table/row` is a row of another table, `table/row/column` one cell, `*` all rows of the table that the order does not
+    name, `0` the number; the words `max` and `range` before a group make it the largest of its rows, or their range.
     """
 
     quote: str  # a few words
     place: str
     reading: str
     table: str
-    orders: tuple[tuple[str, ...], ...] = ()
+    orders: tuple[tuple[str, ...], ...]
     columns: tuple[str, ...]
     mean: bool = False  # of the columns, in place of each column alone
-    same_order: tuple[str, str] | None = None  # columns are in the second row in the order that they have in the first
     remark: str = ""  # what it means where it does not hold
 
 
@@ -251,7 +250,7 @@ class _Number(NamedTuple):
 
 def check_claim(claim: Claim, cells: Cells) -> Check:
     """Compare what a sentence compares; the remark belongs to a sentence that does not hold."""
-    comparisons = list(_same_order(claim, cells) if claim.same_order else _orders(claim, cells))
+    comparisons = list(_orders(claim, cells))
     exceptions = []
     for what, higher, lower in comparisons:
         if higher.interval.low < lower.interval.high:
@@ -288,7 +287,8 @@ def _group(words: list[str], others: list[str], table: str, columns: tuple[str, 
     """The numbers of a group: of each row the cell, or the mean of several, as long as none of them is empty."""
     numbers = []
     for row in (row for word in words for row in (others if word == "*" else [word])):
-        places = [f"{row if '/' in row else f'{table}/{row}'}/{column}" for column in columns]
+        in_table = row if "/" in row else f"{table}/{row}"
+        places = [row] if row in cells else [f"{in_table}/{column}" for column in columns]
         if row == "0":
             numbers.append(_Number("", Interval(Fraction(0), Fraction(0)), "0"))
         elif row not in ("max", "range") and all(cells[place].printed != "-" for place in places):
@@ -303,14 +303,3 @@ def _group(words: list[str], others: list[str], table: str, columns: tuple[str, 
         where = words[1].split("/")[0] if "/" in words[1] else table
         return [_Number(f"range of {place_name(where)}", spread, f"{float(spread.middle):.2f}")]
     return numbers
-
-
-def _same_order(claim: Claim, cells: Cells) -> Iterator[tuple[str, _Number, _Number]]:
-    """Columns in which the first row is larger than in others are larger in the second too."""
-    first, second = claim.same_order or ("", "")
-    for pair in permutations(claim.columns, 2):
-        a, b = (interval_of(first, cells[f"{claim.table}/{first}/{column}"]).middle for column in pair)
-        if a > b:
-            places = {column: cells[f"{claim.table}/{second}/{column}"] for column in pair}
-            higher, lower = (_Number(name, interval_of(name, cell), cell.printed) for name, cell in places.items())
-            yield second, higher, lower

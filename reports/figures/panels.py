@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -229,8 +227,11 @@ def _drawing(
 ) -> Drawing:
     """The figure with its lines below: what it is, and which cells have no value."""
     wanted, lacking = set(columns), []
-    for row, held in groupby(report.places, key=itemgetter(0)):
-        cells = [(c.name, cell.status) for _, c, cell in held if c.key in wanted and cell.status != "not_in_paper"]
+    for row in report.rows:
+        shown_cells = (
+            (c.name, cell.status) for c, cell in zip(report.columns, row.cells, strict=True) if c.key in wanted
+        )
+        cells = [(label, status) for label, status in shown_cells if status != "not_in_paper"]
         for status in ("missing", "partial", "refused"):
             if labels := [label for label, found in cells if found == status]:
                 of_all = "" if len(labels) == len(cells) else f"{', '.join(labels)} of "

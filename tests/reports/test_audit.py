@@ -218,14 +218,25 @@ def test_a_wrong_mark_is_found(place: str, text: str) -> None:
 def test_each_sentence_depends_on_its_cells(claim: Claim) -> None:
     """One cell moved far enough turns a sentence that holds, and changes what is compared in one that does not."""
     before = check_claim(claim, CELLS)
-    rows = claim.same_order or [row for order in claim.orders for group in order for row in group.split()]
+    rows = [row for order in claim.orders for group in order for row in group.split()]
     named = [row if "/" in row else f"{claim.table}/{row}" for row in rows]
-    places = [place for row in named for column in claim.columns if (place := f"{row}/{column}") in CELLS]
+    places = [
+        place for row in named for column in claim.columns for place in (row, f"{row}/{column}") if place in CELLS
+    ]
     after = (check_claim(claim, moved(place, by)) for place in places for by in (-1000, 1000))
     if before.follows:
         assert any(not check.follows for check in after)
     else:
         assert any(check.recomputed != before.recomputed for check in after)
+
+
+def test_the_order_of_the_shades_is_that_of_table_1() -> None:
+    (claim,) = (claim for claim in rules().claims if claim.quote.startswith("Green: weight bigger"))
+    groups = [[place.rpartition("/")[2] for place in group.split()] for group in claim.orders[0]]
+    shades = [{value(f"table-1/shade/{word}") for word in group} for group in groups]
+    assert all(len(shade) == 1 for shade in shades)
+    assert [max(shade) for shade in shades] == sorted((max(shade) for shade in shades), reverse=True)
+    assert sum(map(len, groups)) == 13
 
 
 def test_at_least_one_above_fails_when_all_are_below() -> None:
