@@ -130,8 +130,8 @@ def means_and_draws(scores: pd.DataFrame, weights: pd.DataFrame) -> tuple[dict[A
             if (drawn := several[rows]).any():
                 weight = weights.to_numpy()[number, rows[drawn]]
                 draws[rows[drawn]] += weight[:, None] * bootstrap_means(str(task), held[drawn])
-    values = {run: float(np.mean(found[~np.isnan(found)])) for run, found in zip(scores.columns, means, strict=True)}
-    return values, {run: draws[row] for row, run in enumerate(scores.columns) if several[row]}
+    of_runs = {run: float(np.mean(found[~np.isnan(found)])) for run, found in zip(scores.columns, means, strict=True)}
+    return of_runs, {run: draws[row] for row, run in enumerate(scores.columns) if several[row]}
 
 
 def _by_column(table: pd.DataFrame) -> dict[Any, Floats]:

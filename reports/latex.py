@@ -51,15 +51,14 @@ def render_macros(report: Report) -> str:
     """Each number as a macro (an em dash without a complete value), by the report's style: a file to `\\input` in the preamble."""
     what = "as the paper prints them" if report.style == "paper" else f"{report.scale} scale"
     lines = [f"% Numbers of {escape(report.target)}, {what}. In prose: \\Name{{}}. Needs \\usepackage[T1]{{fontenc}}."]
-    names: set[str] = set()
+    macros: dict[str, str] = {}
     printed: set[tuple[str, str]] = set()
 
     def define(text: str, *keys: str) -> None:
         name = _macro_name(*keys)
-        while name in names:  # another cell has it
+        while name in macros:  # another cell has it
             name += "Again"
-        names.add(name)
-        lines.append(rf"\newcommand{{\{name}}}{{{number(text)}}}")
+        macros[name] = number(text)
 
     for row, column, cell in report.places:
         if report.style != "paper":
@@ -69,6 +68,7 @@ def render_macros(report: Report) -> str:
         if cell.paper and cell.paper.value is not None and place not in printed:  # once, beside several setups
             printed.add(place)
             define(cell.paper.printed, "paper", report.target, *place)
+    lines += (rf"\newcommand{{\{name}}}{{{text}}}" for name, text in macros.items())
     return "\n".join(lines) + "\n"
 
 

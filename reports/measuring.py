@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -76,7 +76,7 @@ def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measu
 def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, manifest: Manifest) -> Measured[Run]:
     """A measure that reads samples, in every row and seed."""
     cells: dict[Run, Estimate] = {}
-    of_one_unit = {measures.Pmi: pmi_estimate, measures.PhraseToken: _phrase_token}.get(type(measure))
+    of_one_unit = _OF_ONE_UNIT.get(type(measure))
     for run, chosen in units.items():
         label = manifest.label(run)
         if gap := _gap(measure, chosen, samples.units.get(run, ()), label):
@@ -164,6 +164,10 @@ def _phrase_token(measure: measures.PhraseToken, unit: UnitResult, label: str) -
         return Estimate("refused", reasons=(reason,), addresses=addresses)
     loss, about = float(unit.numbers["score"][measure.index].as_py()), str(unit.summary.get("about") or "")
     return Estimate("complete", loss, n=1, n_expected=1, remarks=(about,), addresses=addresses)
+
+
+_OF_ONE_UNIT: dict[type, Callable[[Any, UnitResult, str], Estimate]]
+_OF_ONE_UNIT = {measures.Pmi: pmi_estimate, measures.PhraseToken: _phrase_token}
 
 
 def _gap(

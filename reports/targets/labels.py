@@ -85,8 +85,8 @@ def experiment_at(spec: ExperimentSpec, found: Sequence[Member], lengths: Length
         group, label = labels[m.key]
         looks = m.row.model_dump(include={"rule_below", "fills", "reference", "shown", "unit"})
         paper_label = _scaled(label, papers) if spec.columns else ""
-        names = {"key": m.key, "label": _scaled(label, lengths), "recipe": m.recipe, "group": group}
-        rows.append(Row(**names, **looks, paper_label=paper_label))
+        looks |= {"key": m.key, "label": _scaled(label, lengths), "recipe": m.recipe, "group": group}
+        rows.append(Row(**looks, paper_label=paper_label))
     alike = {name: getattr(spec, name) for name in Described.model_fields if name not in ("rows", "columns")}
     changes = {
         "title": spec.title or _title(found),
