@@ -21,22 +21,13 @@ _WRAPPERS: tuple[tuple[str, Mark], ...] = (("**", "bold"), ("__", "underline"), 
 
 
 @cache
-def paper_table(table: str) -> dict[tuple[str, str], PaperNumber]:
-    """All cells of a table or figure by (row, column); KeyError where it was not transcribed."""
-    entry = _transcription()[table]
-    return {
-        (row, column): parse(text)
-        for row, line in entry["rows"].items()
-        for column, text in zip(entry["columns"], line.split(), strict=True)
-    }
-
-
 def paper_cells() -> dict[str, PaperNumber]:
     """All that was transcribed, by its place: `table-3/uniform/longbench`, `prose/pearson/printed`."""
     return {
-        f"{table}/{row}/{column}": number
-        for table in paper_tables()
-        for (row, column), number in paper_table(table).items()
+        f"{table}/{row}/{column}": parse(text)
+        for table, entry in _transcription().items()
+        for row, line in entry["rows"].items()
+        for column, text in zip(entry["columns"], line.split(), strict=True)
     }
 
 
@@ -54,9 +45,7 @@ def paper_tables() -> tuple[str, ...]:
 
 def paper_number(table: str, row: str, column: str | None) -> PaperNumber | None:
     """One cell; None where the paper has no such table, row or column."""
-    if column is None or table not in _transcription():
-        return None
-    return paper_table(table).get((row, column))
+    return paper_cells().get(f"{table}/{row}/{column}")
 
 
 def parse(text: str) -> PaperNumber:

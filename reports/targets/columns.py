@@ -17,7 +17,7 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Lengths
 from tokenweight.pipeline.measures import Difference, PhraseToken
 from tokenweight.recipes.recipe import read_yaml
-from tokenweight.reports.paper.numbers import paper_table
+from tokenweight.reports.paper.numbers import paper_cells
 from tokenweight.reports.targets.schema import Columns, ColumnsOf
 
 PAPER_BASE_CONTEXT_TOKENS = 8192  # Llama-3
@@ -64,7 +64,7 @@ def headlines(columns: Iterable[Column], benchmarks: Iterable[str]) -> tuple[str
 
 def phrase_columns(tokens: Sequence[str]) -> tuple[Column, ...]:
     """A column for each token of Table 1's phrase; the paper's where no record says which they are."""
-    printed = list(dict.fromkeys(column for _, column in paper_table("table-1")))
+    printed = [place.rpartition("/")[2] for place in paper_cells() if place.startswith("table-1/shade/")]
     labels = [token_label(text) for text in tokens] or printed
     papers = labels if labels == printed else [None] * len(labels)
     return tuple(

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
+from tokenweight.reports.model import PaperNumber
+from tokenweight.reports.paper.numbers import paper_cells
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.labels import at_lengths
 
@@ -34,6 +36,12 @@ def constant_scores(row: str, benchmark: str, task: str, length_tokens: int | No
     """Four samples that differ by row, so that every column has one largest value."""
     level = int(hashlib.sha256(f"{row}/{benchmark}".encode()).hexdigest()[:4], 16) / 0xFFFF
     return [0.0, 1.0, round(level, 3), round(level / 2, 3)]
+
+
+def paper_table(table: str) -> dict[tuple[str, str], PaperNumber]:
+    """What the paper prints in a table, by row and column."""
+    places = {place: number for place, number in paper_cells().items() if place.startswith(f"{table}/")}
+    return {(row, column): number for (_, row, column), number in ((p.split("/"), n) for p, n in places.items())}
 
 
 def manifest_of(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reports_fake_store import LONGBENCH
+from reports_fake_store import LONGBENCH, paper_table
 
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.reports.display import emphasise
-from tokenweight.reports.paper.numbers import paper_number, paper_table, paper_tables, parse
+from tokenweight.reports.paper.numbers import paper_number, paper_tables, parse
 from tokenweight.reports.statistics import correlation
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.labels import at_lengths

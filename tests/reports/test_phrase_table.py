@@ -9,12 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from reports_fake_store import manifest_of, seal
+from reports_fake_store import manifest_of, paper_table, seal
 
 from tokenweight.pipeline.experiment import Lengths
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.build import build_report
-from tokenweight.reports.paper.numbers import paper_table
 from tokenweight.reports.targets.columns import token_label
 from tokenweight.reports.writing import write_report
 
