@@ -188,6 +188,7 @@ def models_experiment(
     name = "-".join(filter(None, ("evaluation", named, "" if backend == "hf" else backend)))
     rows = [{"label": label, "base": base} for label, base in models.items()]
     given = {"benchmarks": benchmarks, "lengths": lengths_tokens, "limit": limit, "backend": backend}
+    given = {key: value for key, value in given.items() if value}
     return ExperimentSpec.model_validate({"name": name, "rows": rows, **given, "command": "tokenweight evaluate"})
 
 

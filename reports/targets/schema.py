@@ -26,6 +26,16 @@ Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "p
 SWEPT_ON: tuple[Benchmark, ...] = ("ruler", "longbench", "mmlu")  # what the paper's own ablations show
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 _PATH_SETTINGS = (".data", ".path", ".file", ".haystack", ".squad", ".hotpotqa", ".tokenizer", ".config")
+_WORDS = {  # pydantic's kinds of mistakes
+    "tuple_type": "is no list; write for example [1, 2]",
+    "model_type": "is no mapping; write for example {key: value}",
+    "dict_type": "is no mapping; write for example {key: value}",
+    "too_short": "is empty; leave it out, or say what it is",
+    "string_too_short": "is empty; leave it out, or say what it is",
+    "string_pattern_mismatch": "take lowercase letters, digits and dashes, such as kappa-of-mine",
+    "missing": "is missing",
+    "invalid_key": "is no word, as keys are",
+}
 _IN_TEXT = re.compile(r"^[\w.]+(\[\d+\])?(\.[\w.\[\]]+)?(?=:)")
 
 
@@ -44,7 +54,7 @@ def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any
     return {key: _at(value, info) if is_path[key] else value for key, value in settings.items()}
 
 
-Place = Annotated[str, AfterValidator(_at)]
+Place = Annotated[str, Field(min_length=1), AfterValidator(_at)]
 Settings = Annotated[dict[str, Any], AfterValidator(_with_paths)]  # by dotted key
 
 
@@ -85,13 +95,17 @@ Columns = str | ColumnsOf | Column
 class ExperimentSpec(Described[RowSpec, Columns]):
     """Rows x benchmarks x seeds. Paths are relative to the file that it is read from."""
 
-    name: str = Field(pattern=f"^{NAME}$")  # of files: lowercase letters, digits and dashes
+    name: str = Field(pattern=f"^{NAME}$", max_length=100)  # of files: lowercase letters, digits and dashes
     stub: tuple[str, ...] = ()  # headings of the label columns; none: by what the rows are called
     base: Place | None = None  # directory of a model, ORG/NAME@COMMIT, pretrain, random:CONFIG
     tokenizer: Place | None = None  # directory with tokenizer.json, for base pretrain or random
     corpus: Place | None = None  # directory of .txt, .jsonl or .parquet
-    benchmarks: tuple[Benchmark, ...] = ()  # what the rows are measured on, with the usual columns
-    lengths: tuple[PositiveInt, ...] = ()  # RULER's and perplexity's, in tokens
+    benchmarks: tuple[Benchmark, ...] = Field(
+        default=(), min_length=1
+    )  # what the rows are measured on, with the usual columns
+    lengths: tuple[Annotated[int, Field(ge=2)], ...] = Field(
+        default=(), min_length=1
+    )  # RULER's and perplexity's, in tokens
     set: Settings = Field(default={})  # settings of all rows that have them
     scales: dict[str, Settings] = Field(default={})  # settings at a scale, by its name; `like` names another
     limit: PositiveInt | dict[str, PositiveInt] | None = None  # samples of a task at most
@@ -104,6 +118,8 @@ class ExperimentSpec(Described[RowSpec, Columns]):
         for name, settings in self.scales.items():
             if name not in SCALES and settings.get("like") not in SCALES:
                 raise ValueError(f"scales.{name}: is a scale of your own; say `like: smoke` (or mini, paper)")
+        if self.limit and all(row.recipe for row in self.rows):
+            raise ValueError("limit: is for models as they are; set evaluation.mmlu.samples and the like")
         return self
 
     def scale_like(self, name: str) -> Scale:
@@ -161,6 +177,9 @@ class ExperimentFile:
                 # Such as "recipe x (smoke): weighting.kappa: Input should be ...".
                 if found and before.startswith(("recipe ", "--set")):
                     message = f"{place}.{key}: {after}"
+            for name in ("base", "corpus", "tokenizer"):
+                if (given := getattr(self.spec, name)) and message.startswith(f"--{name}") and given in message:
+                    message = f"{name}: {message.removeprefix(f'--{name}').lstrip(' :')}"
             path = _IN_TEXT.match(message)
             steps = re.findall(r"(?<=\[)\d+(?=\])|[^.\[\]]+", path.group()) if path else []
             raise _mistake(self.where, self.text, steps, message) from None
@@ -186,6 +205,8 @@ def read_experiment(text: str) -> ExperimentFile:
             key = re.search(r'"(.*?)"', error.problem or "")
             raise UserError(f"{place}: {key.group(1) if key else 'a key'} is given twice; keep one") from None
         raise UserError(f"{place}: is no YAML ({error.problem}); mend it") from None
+    except RecursionError:
+        raise UserError(f"{where}: is nested too deep; see docs/experiments.md") from None
     if not isinstance(values, dict):
         raise UserError(f"{where}: is no experiment; begin with name: and rows: (docs/experiments.md)")
     try:
@@ -198,7 +219,7 @@ def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
     first = error.errors()[0]
     steps = [step for step in first["loc"] if step != "[key]"]
     fields = RowSpec.model_fields if len(steps) > 2 and steps[0] == "rows" else ExperimentSpec.model_fields
-    message = first["msg"].removeprefix("Value error, ")
+    message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "extra_forbidden":
         message = f"no such key{nearest(str(steps[-1]), fields) or '; there are ' + ', '.join(fields)}"
     elif isinstance(first["input"], str | int | float):

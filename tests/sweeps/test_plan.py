@@ -52,7 +52,7 @@ def put(store: Store, plan: ResolvedExperiment, label: str) -> None:
 
 def test_members_are_the_product_the_first_field_slowest() -> None:
     sweep = swept("weighting.kappa=0.1,0.2", "seed=0,1")
-    user = sweep_experiment([SPARSE], ["weighting.kappa=0.1,0.2", "seed=0,1"], (), (), None)
+    user = sweep_experiment([SPARSE], ["weighting.kappa=0.1,0.2", "seed=0,1"], (), ("mmlu",), None)
     assert list(sweep) == ["kappa=0.1 seed=0", "kappa=0.1 seed=1", "kappa=0.2 seed=0", "kappa=0.2 seed=1"]
     assert [recipe.weighting.kappa for recipe in sweep.values()] == [0.1, 0.1, 0.2, 0.2]
     assert [recipe.seed for recipe in sweep.values()] == [0, 1, 0, 1]

@@ -18,6 +18,7 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # not training_args.bin, opti
 RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose weights are drawn where it is loaded
 WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
 
+_OBJECTS = ("config.json", "generation_config.json", "tokenizer_config.json")
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
 
@@ -38,8 +39,8 @@ def check_weights(model_dir: Path, name: str) -> None:
     """
     if (model_dir / "adapter_config.json").exists():
         raise UserError(f"{name}: is an adapter; merge it into its base first and give the merged checkpoint")
-    config = model_dir / "config.json"
-    if config.exists() and _json(config).get("quantization_config"):
+    small = {name: read_object(model_dir / name) for name in _OBJECTS if (model_dir / name).exists()}
+    if small.get("config.json", {}).get("quantization_config"):
         raise UserError(
             f"{name}: config.json says that its weights are quantised; give the checkpoint of full precision"
         )
@@ -54,7 +55,9 @@ def check_weights(model_dir: Path, name: str) -> None:
         if whole := [key for key, kind in kinds.items() if kind not in _FLOATS and key.endswith("weight")]:
             raise UserError(f"{file}: {whole[0]} is {kinds[whole[0]]}: give the checkpoint of full precision")
     for index in model_dir.glob("*.safetensors.index.json"):
-        listed = _json(index).get("weight_map", {})
+        listed = read_object(index).get("weight_map")
+        if not isinstance(listed, dict) or not listed:
+            raise UserError(f"{index}: names no tensors; copy it again")
         if lost := [key for key, shard in listed.items() if held.get(key) != shard]:
             raise UserError(
                 f"{name}: {len(lost)} of {len(listed)} tensors are not where {index.name} says, first {lost[0]} in "
@@ -110,9 +113,10 @@ def save_config(config: Any, target_dir: Path) -> None:
     file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
-def _json(file: Path) -> dict[str, Any]:
+def read_object(file: Path) -> dict[str, Any]:
+    """A JSON object of a checkpoint. UserError where the file is none."""
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return {**json.loads(file.read_text(encoding="utf-8"))}
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: is no JSON object ({error}); give a complete checkpoint") from None
 

@@ -5,12 +5,11 @@ Of a hub model only the small files are fetched here (configuration, tokenizer);
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, WEIGHTS, check_weights, weight_files
+from tokenweight.context.checkpoint_files import RANDOM_SEED, WEIGHTS, check_weights, read_object, weight_files
 from tokenweight.errors import UserError
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.pipeline.store import SMALL_FILES
@@ -86,10 +85,7 @@ def _causal_config(name: str, directory: Path) -> dict[str, Any]:
         adapter = (directory / "adapter_config.json").is_file()
         way = "it is an adapter: merge it into its base first" if adapter else "give a checkpoint of transformers"
         raise UserError(f"--model {name}: no config.json there; {way}")
-    try:
-        config: dict[str, Any] = {**json.loads(path.read_text(encoding="utf-8"))}
-    except (ValueError, TypeError) as error:
-        raise UserError(f"--model {name}: config.json is not JSON ({error}); give a complete checkpoint") from None
+    config = read_object(path)
     kind = config.get("model_type")
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(kind))
     if causal is None:

@@ -127,6 +127,8 @@ def load_tokenizer(directory: Path) -> Any:
             return AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except Exception as error:  # transformers raises whatever its parsers do
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        if "StrictDataclass" in reason:  # the configuration beside it, which transformers reads first
+            raise UserError(f"{directory}: config.json does not fit its model ({error}); mend it") from error
         raise UserError(f"{directory}: no tokenizer can be loaded ({reason}); give a directory with one") from error
 
 
