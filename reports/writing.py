@@ -12,7 +12,7 @@ from tokenweight.pipeline.manifest import Manifest, write_manifest
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import write_figures
+from tokenweight.reports.figures.writing import figure_paths, write_figures
 from tokenweight.reports.model import Cell, Report, ReportColumn, Style
 
 # What each format writes: end of the file's name -> its text.
@@ -37,8 +37,11 @@ def write_results(
     formats: Sequence[str] = FORMATS,
     style: Style = "both",
     figures: bool = True,
+    keep_figures: bool = False,
 ) -> tuple[Report, dict[str, Path]]:
     """The report and its files by kind, below `<out>/<scale>`: see :func:`write_report`; figures, and the manifest itself.
+
+    `keep_figures`: those that are there are not drawn again where report and manifest are what they were.
 
     Raises:
         UserError: a file cannot be written.
@@ -53,13 +56,17 @@ def write_results(
             f"{manifest.name} ({manifest.scale}): {store_root} has no record of it{why}; run {manifest.full_command}"
         )
     place = out_dir / manifest.scale
+    about = [place / f"{manifest.name}{end}" for end in (".json", ".manifest.json")]
+    before = [path.read_bytes() for path in about if path.is_file()]
     files = write_report(report, place, formats, style)
     if style == "paper":
         return report, files
-    files["manifest"] = write_manifest(manifest, place / f"{manifest.name}.manifest.json")
-    if figures:
-        files |= write_figures(styled(report, style), manifest, store_root, place)
-    return report, files
+    files["manifest"] = write_manifest(manifest, about[1])
+    drawn = figure_paths(report, manifest, place) if figures else {}
+    is_same = keep_figures and before == [path.read_bytes() for path in about if path.is_file()]
+    if not (is_same and all(path.is_file() for path in drawn.values())):
+        drawn = write_figures(styled(report, style), manifest, store_root, place) if figures else {}
+    return report, files | drawn
 
 
 def write_report(

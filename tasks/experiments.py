@@ -103,10 +103,11 @@ def write_tables(
     out: Path,
     figures: bool = True,
     failed: Mapping[str, str] | None = None,
+    keep_figures: bool = False,
 ) -> Written:
     """The table, its figures and the manifest, which says why recipes failed; see :func:`write_results`."""
     manifest = with_failures(planned.manifest, failed or {})
-    written = write_results(manifest, store.root, out, figures=figures)
+    written = write_results(manifest, store.root, out, figures=figures, keep_figures=keep_figures)
     keep_manifest(manifest, store.root)
     return written
 

@@ -30,7 +30,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 OURS, PAPER, BASELINE = json.loads(Path(__file__).with_name("looks.json").read_text(encoding="utf-8")).values()
 SMALLEST = 6  # points; figures.mplstyle has all other sizes
 # No dates: the same records give the same files.
-_FORMATS: dict[str, dict[str, Any]] = {
+FORMATS: dict[str, dict[str, Any]] = {
     "pdf": {"metadata": {"CreationDate": None}},
     "svg": {"metadata": {"Date": None}},
     "png": {"dpi": 300},
@@ -81,7 +81,7 @@ def grid(count: int, columns: int, height: Callable[[int], float], **options: An
 def render(figure: Figure) -> dict[str, bytes]:
     """The figure as PDF, SVG and PNG, by these names; the same figure gives the same bytes."""
     rendered = {}
-    for suffix, options in _FORMATS.items():
+    for suffix, options in FORMATS.items():
         content = BytesIO()
         figure.savefig(content, format=suffix, **options)
         rendered[suffix] = content.getvalue()

@@ -10,7 +10,7 @@ from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.figures import panels, pmi, training
-from tokenweight.reports.figures.style import Draw, render, style
+from tokenweight.reports.figures.style import FORMATS, Draw, render, style
 from tokenweight.reports.model import Report
 
 _OWN: dict[str, Draw] = {"ablation": panels.draw_sweep, "pmi": pmi.draw, "sweep": panels.draw_sweep}
@@ -38,6 +38,13 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
     return figures
 
 
+def figure_paths(report: Report, manifest: Manifest, out_dir: Path) -> dict[str, Path]:
+    """Where the files of an experiment's figures lie: see :func:`write_figures`."""
+    ends = [f"{name}.{suffix}" for name in figures_of(manifest) for suffix in FORMATS]
+    ends += [f"{name or '-curve'}.csv" for name in figures_of(manifest)]
+    return {end[1:]: out_dir / f"{report.target}{end}" for end in ends}
+
+
 def drawn(report: Report, manifest: Manifest, store_root: Path) -> Iterator[tuple[str, dict[str, bytes], str]]:
     """Each figure: what its name adds to the experiment's, its content by format, what it plots as CSV."""
     for name, draw in figures_of(manifest).items():
@@ -56,8 +63,8 @@ def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir:
     """
     contents: dict[str, str | bytes] = {}
     for name, files, data_csv in drawn(report, manifest, store_root):
-        contents |= {f"{name}.{suffix}": content for suffix, content in files.items()}
-        contents[f"{name or '-curve'}.csv"] = data_csv
-    paths = {name: out_dir / f"{report.target}{name}" for name in contents}
+        contents |= {f"{name}.{suffix}"[1:]: content for suffix, content in files.items()}
+        contents[f"{name or '-curve'}.csv"[1:]] = data_csv
+    paths = figure_paths(report, manifest, out_dir)
     write_files({paths[name]: content for name, content in contents.items()}, str(out_dir))
-    return {name[1:]: path for name, path in paths.items()}
+    return paths

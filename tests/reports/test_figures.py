@@ -18,6 +18,7 @@ from reports_fake_store import AT, FakeStore, all_units, manifest_of
 from tokenweight.errors import StageError
 from tokenweight.pipeline.experiment import Experiment, Row
 from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, read_manifest, with_failures
+from tokenweight.reports import writing
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.style import Drawing, style
 from tokenweight.reports.figures.training import read_steps
@@ -237,6 +238,25 @@ def test_labels_are_shown_literally(tmp_path: Path) -> None:
     assert {r" _a$x^2$\frac{1}", r"b$\alpha %&#", r" _a$x^2$\frac{1}, this run"} <= {t.get_text() for t in texts}
     assert not any(text.get_parse_math() for text in texts)
     assert write_figures(report, manifest, tmp_path, tmp_path / "out")["lengths.svg"].is_file()
+
+
+def test_figures_that_are_there_are_not_drawn_again_for_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FakeStore(tmp_path)
+    store.fill()
+    manifest = store.manifest("table-3")
+    _, first = write_results(manifest, tmp_path, tmp_path / "out")
+    drawn: list[str] = []
+    monkeypatch.setattr(writing, "write_figures", lambda *_: drawn.append("again") or {})
+    _, second = write_results(manifest, tmp_path, tmp_path / "out", keep_figures=True)
+    assert second == first
+    write_results(manifest, tmp_path, tmp_path / "out")
+    assert len(drawn) == 1
+    first["lengths.png"].unlink()
+    write_results(manifest, tmp_path, tmp_path / "out", keep_figures=True)
+    write_results(manifest.model_copy(update={"about": "other"}), tmp_path, tmp_path / "out", keep_figures=True)
+    assert len(drawn) == 3
 
 
 def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def make_and_show(
         say(f"All {count} artifacts of {names} ({wanted[0].manifest.scale}) are in the store: nothing to run.")
         with packed_as_it_goes(store.root, options.records):
             for planned in wanted:
-                show(*write_tables(planned, store, out, options.figures), as_json=as_json)
+                show(*write_tables(planned, store, out, options.figures, keep_figures=True), as_json=as_json)
         return
     for graph in graphs:  # what is not there is named first, whatever this machine lacks
         check_inputs(graph)
