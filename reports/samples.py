@@ -32,6 +32,7 @@ _MORE_COLUMNS = {
     "perplexity": ("prompt_sha256",),
     "phrase": ("prompt_sha256",),
 }
+_SHARES = ("ruler", "longbench", "mmlu", "bbh")  # whose scores are from 0 to 1
 _NUMBERS = ("score", "tolerant_score", "untruncated_tokens", "length_words")
 NOT_EVALUATED = "not evaluated yet"
 OUTDATED = "stale, the store has it with another fingerprint only (other settings, scorer, data or code)"
@@ -139,7 +140,7 @@ def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozens
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         return replace(unit, reason=f"unreadable ({type(error).__name__})")
     n_expected = entry.n_expected or summary.get("n_expected")
-    status, reason = _judge(n_expected, doc_ids, scores)
+    status, reason = _judge(n_expected, doc_ids, scores, entry.benchmark in _SHARES)
     numbers = table.select([name for name in table.column_names if name in _NO_ROWS.column_names])
     return UnitResult(
         entry, status, reason, len(table), n_expected, record, summary, _questions(table), directory, numbers
@@ -166,7 +167,7 @@ def _questions(table: pa.Table) -> str:
     return digest.hexdigest()
 
 
-def _judge(n_expected: int | None, doc_ids: Floats, scores: Floats) -> tuple[UnitStatus, str]:
+def _judge(n_expected: int | None, doc_ids: Floats, scores: Floats, are_shares: bool) -> tuple[UnitStatus, str]:
     n = len(scores)
     if np.any(doc_ids[1:] == doc_ids[:-1]):
         return "refused", "the same sample appears twice"
@@ -174,6 +175,8 @@ def _judge(n_expected: int | None, doc_ids: Floats, scores: Floats) -> tuple[Uni
         return "refused", f"{n} samples where {n_expected} were asked for"
     if not np.all(np.isfinite(scores)):
         return "refused", f"{int(np.sum(~np.isfinite(scores)))} of {n} samples have no score"
+    if are_shares and (beyond := int(np.sum((scores < 0) | (scores > 1)))):
+        return "refused", f"{beyond} of {n} samples have a score that is not between 0 and 1"
     if n == 0 or (n_expected is not None and n < n_expected):
         return "partial", f"{n} of {n_expected or 'all'} samples"
     return "complete", ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
@@ -103,6 +104,19 @@ def test_another_checkpoint_or_context_of_longbench_is_no_disagreement(store: Fa
     for row in ("uniform", "lcde"):
         store.add(row, "mmlu/anatomy", [0.0, 1.0], record={"inputs": {"checkpoint": row}})
     assert build_report(store.manifest(), store.root).cell("lcde", "mmlu").value == 50.0
+
+
+@pytest.mark.parametrize("score", [100.0, -1.0, 1.5])
+def test_a_score_out_of_its_metrics_range_is_refused(store: FakeStore, score: float) -> None:
+    ruler(store, "uniform")
+    for entry in store.entries["uniform"]:
+        if entry.unit == f"ruler/{RULER_TASKS[0]}/{LENGTHS[0]}":
+            store.entries["uniform"].remove(entry)
+            break
+    shutil.rmtree(store.root / entry.address)
+    store.add("uniform", entry.unit, [1.0, score], record=config())
+    text = said(build_report(store.manifest(), store.root), "uniform", "ruler-1k")
+    assert "1 of 2 samples have a score that is not between 0 and 1" in text
 
 
 def test_a_stale_record_is_refused_and_the_repair_is_named(store: FakeStore) -> None:
