@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tokenweight.corpus.files import list_files
-from tokenweight.corpus.sources import check, document_count, documents, file_parts
+from tokenweight.corpus.sources import check, document_count, documents, file_parts, left_out
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import FilesCorpus, HubCorpus
 
@@ -52,6 +54,35 @@ def test_all_formats_in_sorted_order(library: Path) -> None:
         "novels/c.parquet:2": ("q", "novels"),
         "novels/c.parquet:3": ("r", "novels"),
     }
+
+
+def test_packed_lines_and_capitals_are_read_and_what_is_not_is_named(library: Path, tmp_path_factory: Any) -> None:
+    lines = "".join(json.dumps({"text": f"packed {number}"}) + "\n" for number in range(3)).encode()
+    (library / "d.jsonl.gz").write_bytes(gzip.compress(lines))
+    with pa.CompressedOutputStream(str(library / "e.jsonl.zst"), "zstd") as packed:
+        packed.write(lines)
+    (library / "F.TXT").write_text("loud")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "g.txt").write_text("not followed")
+    (library / "linked").symlink_to(elsewhere)
+    found = [d.id for split in ("train", "validation") for d in documents(files(library), split)]  # type: ignore[arg-type]
+    assert {"F.TXT", *(f"{name}:{line}" for name in ("d.jsonl.gz", "e.jsonl.zst") for line in (1, 2, 3))} < set(found)
+    assert len(found) == 14
+    assert left_out(files(library)) == ["linked", "manifest.tsv"]
+    (library / "e.jsonl.zst").write_bytes(b"(\xb5/\xfd")
+    with pytest.raises(UserError, match=r"e\.jsonl\.zst: cannot be unpacked"):
+        check(files(library))
+
+
+def test_half_characters_and_rows_that_are_no_utf8_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "fine"}\n{"text": "half \\ud83d"}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl, line 2: \\ud83d is half of a character"):
+        check(files(tmp_path))
+    (tmp_path / "a.jsonl").unlink()
+    raw = pa.array([b"fine", b"caf\xe9 "])
+    pq.write_table(pa.table({"text": pa.Array.from_buffers(pa.string(), 2, raw.buffers())}), tmp_path / "b.parquet")
+    with pytest.raises(UserError, match=r"b\.parquet, row 2: not UTF-8"):
+        check(files(tmp_path))
 
 
 def test_splits_are_disjoint_and_stay(library: Path) -> None:
@@ -110,7 +141,10 @@ def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is empty"):
         list_files(files(tmp_path))
     (tmp_path / "book.pdf").write_bytes(b"%PDF")
-    with pytest.raises(UserError, match=r"holds only \.pdf; give a directory of \.txt, \.jsonl, \.parquet files"):
+    with pytest.raises(
+        UserError,
+        match=r"holds only \.pdf; give a directory of \.txt, \.jsonl, .* files",
+    ):
         list_files(files(tmp_path))
     with pytest.raises(UserError, match=r"holds only \.pdf"):
         list_files(files(tmp_path / "book.pdf"))

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from rich.filesize import decimal
 
 from tokenweight.commands.command import command, print_json, print_table
+from tokenweight.corpus.sources import left_out
 from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.stages import UnitStage
 from tokenweight.evaluation.units import benchmark_of
@@ -34,10 +35,10 @@ from tokenweight.reports.targets.find import targets_of
 from tokenweight.tasks.experiments import plan_texts
 from tokenweight.training.stages import Pretrain, Train
 
-_NAMED = 8  # recipes of one row of the table
+_NAMED = 8  # recipes of one row of the table, files of a note
 Content = dict[str, Any]
 _GATED = ("meta-llama/",)  # owners who ask for consent and a token
-_STATUSES = ("missing", "fetch", "ok")  # in the order in which they are shown
+_STATUSES = ("missing", "fetch", "note", "ok")  # in the order in which they are shown
 ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
 # Table 6 is measured, not trained.
 TABLE_6 = {
@@ -173,9 +174,9 @@ def print_plan(plan: dict[str, Any], everything: bool) -> None:
     if fetched := [need["name"] for need in plan["needs"] if need["status"] == "fetch"]:
         say("to be fetched from the hub:", ", ".join(fetched))
     for need in plan["needs"]:
-        if need["status"] == "missing":
+        if need["status"] in ("missing", "note"):
             named = "" if need["detail"].startswith(need["name"]) else f"{need['kind']} {need['name']}, "
-            say(f"missing: {named}{need['detail']}")
+            say(f"{need['status']}: {named}{need['detail']}")
 
 
 def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -260,7 +261,7 @@ class Need(NamedTuple):
 
     kind: Literal["model", "data", "credential", "package"]
     name: str
-    status: Literal["missing", "fetch", "ok"]
+    status: Literal["missing", "fetch", "note", "ok"]
     detail: str
 
 
@@ -272,6 +273,9 @@ def needs(graph: Graph, entries: Iterable[PlanEntry], execution: Execution) -> l
         models |= {one.stage: None for one in artifact.inputs.values() if isinstance(one.stage, HubModel)}
         given = [path for path in artifact.sources.values() if path and Path(path).exists()]
         found |= {Need("data", path, "ok", "your files"): None for path in given}
+        if isinstance(artifact.stage, Chunk) and (names := left_out(artifact.stage.placed(artifact.sources).corpus)):
+            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+            found[Need("data", given[0], "note", f"{given[0]}: not read: {shown}")] = None
         match artifact.stage:
             case Chunk(corpus=HubCorpus() as corpus):
                 found[_from_hub("data", corpus.repo_id, "the data set of the hub, at its pinned revision")] = None

@@ -21,7 +21,7 @@ from tokenweight.corpus import mixture, packing
 from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.packing import Ints, Segments
-from tokenweight.corpus.sources import check, document_count, documents
+from tokenweight.corpus.sources import check, document_count, documents, left_out
 from tokenweight.errors import UserError
 from tokenweight.optional import by_parity
 from tokenweight.progress import Progress
@@ -67,6 +67,7 @@ def chunk(
     if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
         raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)
+    not_read = left_out(corpus)
     encoder = Encoder(tokenizer_dir, parity)
     streams = out_dir / "streams"
     streams.mkdir(parents=True, exist_ok=True)
@@ -92,7 +93,7 @@ def chunk(
     pq.write_table(pa.table(index), out_dir / "sequences.parquet")  # type: ignore[no-untyped-call]
     accounting = _account(chunking, read, lengths, segments, chosen, encoder.bos is not None) | extra
     (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
-    return accounting
+    return accounting | ({"files_left_out": not_read} if not_read else {})
 
 
 def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> list[_Read]:

@@ -1,4 +1,4 @@
-"""A directory of .txt, .jsonl and .parquet files as a corpus.
+"""A directory of .txt, .jsonl (also .gz and .zst) and .parquet files as a corpus.
 
 A .txt file is one document; a line of .jsonl or a row of .parquet is one, in its field `text`. The first folder
 below the corpus directory is the document's domain. Windows line ends become newlines, and a byte order mark goes;
@@ -7,6 +7,7 @@ everything else stays as it is: the header and footer of a Project Gutenberg boo
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from itertools import chain
@@ -19,7 +20,7 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.digests import is_listing, listed_files, refuse_listing
 from tokenweight.recipes.schema import FilesCorpus
 
-SUFFIXES = (".txt", ".jsonl", ".parquet")
+SUFFIXES = (".txt", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
 TEXT_FIELD = "text"
 
 
@@ -32,13 +33,30 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
         everything = sorted(root / name for name in listed_files(root))
     else:
         everything = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
-    visible = [p for p in everything if not any(part.startswith(".") for part in p.relative_to(root).parts)]
-    found = [p for p in visible if p.suffix in SUFFIXES]
+    visible = _visible(root, everything)
+    found = [p for p in visible if _suffix(p)]
     if not found:
         other = sorted({p.suffix or p.name for p in visible})[:5]
         holds = f"holds only {', '.join(other)}" if other else "is empty"
         raise UserError(f"corpus.path: {corpus.path} {holds}; give a directory of {', '.join(SUFFIXES)} files")
     return found
+
+
+def left_out(corpus: FilesCorpus) -> list[str]:
+    """What lies in the directory and is not read: files of other suffixes, linked folders. Hidden files are not counted."""
+    root = Path(corpus.path)
+    links = (p for p in root.rglob("*") if p.is_symlink() and p.is_dir())
+    others = (p for p in root.rglob("*") if p.is_file() and not _suffix(p))
+    return [p.relative_to(root).as_posix() for p in _visible(root, sorted([*links, *others]))]
+
+
+def _visible(root: Path, paths: list[Path]) -> list[Path]:
+    return [p for p in paths if not any(part.startswith(".") for part in p.relative_to(root).parts)]
+
+
+def _suffix(path: Path) -> str:
+    """Which of SUFFIXES the name ends in, in capitals too; "" for none."""
+    return next((suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)), "")
 
 
 def documents(corpus: FilesCorpus, split: Split) -> Iterator[Document]:
@@ -87,25 +105,31 @@ def _split_numbers(corpus: FilesCorpus, total: int, split: Split) -> frozenset[i
 
 
 def _count(path: Path) -> int:
-    if path.suffix == ".txt":
+    if _suffix(path) == ".txt":
         return 1
-    if path.suffix == ".jsonl":
-        with path.open("rb") as file:
-            return sum(1 for line in file if line.strip())
-    return int(_parquet(path).metadata.num_rows)
+    if _suffix(path) == ".parquet":
+        return int(_parquet(path).metadata.num_rows)
+    return sum(1 for line in _lines(path) if line.strip())
 
 
 def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
     root = Path(corpus.path)
     relative = path.relative_to(root) if root.is_dir() else Path(path.name)
     name, domain = relative.as_posix(), relative.parts[0] if len(relative.parts) > 1 else ""
-    if path.suffix == ".txt":
+    if _suffix(path) == ".txt":
         yield Document(name, decode(path, path.read_bytes()), domain)
         return
-    unit, rows = ("line", _json_rows(path)) if path.suffix == ".jsonl" else ("row", _parquet_rows(path))
+    unit, rows = ("row", _parquet_rows(path)) if _suffix(path) == ".parquet" else ("line", _json_rows(path))
     for number, text in rows:
         if not isinstance(text, str):
             raise UserError(f"{path}, {unit} {number}: no string in field `{TEXT_FIELD}`; every {unit} needs one")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(text[error.start]):04x}"
+            raise UserError(
+                f"{path}, {unit} {number}: {half} is half of a character; mend or remove the {unit}"
+            ) from None
         yield Document(f"{name}:{number}", _newlines(text), domain)
 
 
@@ -126,15 +150,30 @@ def _newlines(text: str) -> str:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, 1):
-            if not raw.strip():
-                continue
-            try:
-                row = json.loads(decode(path, raw, line))
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
-            yield line, row.get(TEXT_FIELD) if isinstance(row, dict) else None
+    for line, raw in enumerate(_lines(path), 1):
+        if not raw.strip():
+            continue
+        try:
+            row = json.loads(decode(path, raw, line))
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
+        yield line, row.get(TEXT_FIELD) if isinstance(row, dict) else None
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, plain or compressed."""
+    packed = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower())
+    if packed is None:
+        with path.open("rb") as plain:
+            yield from plain
+        return
+    import pyarrow as pa
+
+    try:
+        with io.BufferedReader(pa.input_stream(str(path), compression=packed)) as file:
+            yield from file
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be unpacked ({str(error).splitlines()[0]}); copy it again") from None
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -143,7 +182,11 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
         names = ", ".join(file.schema_arrow.names)
         raise UserError(f"{path}: no column `{TEXT_FIELD}` (it has {names}); rename the column that holds the text")
     batches = file.iter_batches(batch_size=64, columns=[TEXT_FIELD])
-    return enumerate(chain.from_iterable(batch.column(0).to_pylist() for batch in batches), 1)
+    for row, value in enumerate(chain.from_iterable(batch.column(0) for batch in batches), 1):
+        try:
+            yield row, value.as_py()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path}, row {row}: not UTF-8 ({error.reason}); write it again as UTF-8") from None
 
 
 def _parquet(path: Path) -> Any:

@@ -40,6 +40,11 @@ def check(corpus: Corpus) -> None:
         files.check(part)
 
 
+def left_out(corpus: Corpus) -> list[str]:
+    """What lies in the corpus's directories and is not read, by name."""
+    return [name for part in file_parts(corpus).values() for name in files.left_out(part)]
+
+
 def _parts(corpus: Corpus) -> list[Any]:
     return [part.corpus for part in corpus.parts] if isinstance(corpus, MixtureCorpus) else [corpus]
 
