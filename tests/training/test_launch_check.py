@@ -1,19 +1,22 @@
 """What is told before a launch, the commands that launch, and DeepSpeed's configuration; nothing is started here."""
 
 import json
+import os
 import re
 import socket
 import sys
+from functools import partial
 from importlib import metadata
 
 import pytest
 
 from tokenweight.errors import UserError
+from tokenweight.progress import no_progress
 from tokenweight.recipes.execution import check_launch, execution_for
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training import deepspeed_config as deepspeed_file
 from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config
-from tokenweight.training.launch import launch_command, meet
+from tokenweight.training.launch import launch, launch_command, meet
 
 
 def execution(**fields):
@@ -147,3 +150,14 @@ def test_a_node_of_srun_that_sees_no_first_one_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("tokenweight.training.launch.WAIT_SECONDS", 0.0)
     with pytest.raises(SystemExit, match="all nodes must see the store at the same path"):
         meet(tmp_path, "1")
+
+
+def test_an_inline_run_knows_no_processes_of_its_shell(monkeypatch, tmp_path):
+    given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    seen = {}
+    launch(partial(lambda progress: seen.update(os.environ)), tmp_path, Execution(device="cpu"), no_progress)
+    assert seen
+    assert not given.keys() & seen.keys()
+    assert given.items() <= dict(os.environ).items()

@@ -39,6 +39,7 @@ from tokenweight.processes import LEAVE_SIGNAL, call_at_signals, end_with_parent
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Execution
 
+PEERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 LAUNCH_FOLDER = "launch"  # in the artifact's directory, while processes run
 CALL, ERROR = "call.pickle", "error.pickle"  # in the launch folder
 PROGRESS_PREFIX = "tokenweight-progress "
@@ -68,7 +69,12 @@ def launch(
     another failure is a StageError with the last lines of its output.
     """
     if execution.launcher == "inline":
-        call(progress=progress)
+        # A job's shell may name processes that are none of this run's: torch would wait for them for ever.
+        others = {name: os.environ.pop(name) for name in PEERS if name in os.environ}
+        try:
+            call(progress=progress)
+        finally:
+            os.environ.update(others)
         return
     folder = (out_dir / LAUNCH_FOLDER).resolve()
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
