@@ -6,7 +6,15 @@ import os
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PhiConfig, PhiForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+)
 
 from tokenweight.authors_compat import with_plain_rope
 from tokenweight.context.extend import extend
@@ -217,3 +225,14 @@ def test_bf16_would_turn_the_frequencies_of_32k_by_many_radians():
     turned = ((exact.bfloat16().double() - exact) * 32_767).abs()
     assert (turned > 0.5).sum() == 15
     assert turned.max() == pytest.approx(43.8, abs=0.05)
+
+
+def test_a_window_shorter_than_the_new_context_is_refused(tmp_path):
+    folder = tmp_path / "sliding"
+    kept = MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=64)
+    MistralForCausalLM(kept).save_pretrained(folder)
+    with pytest.raises(UserError, match=r"sees the last 64 tokens \(sliding_window\), fewer than 512"):
+        extend(folder, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
+    kept.sliding_window = None
+    kept.save_pretrained(folder)
+    extend(folder, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")

@@ -36,6 +36,12 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
     where the directory is no checkpoint, its RoPE cannot be extended so, or long_tokens shortens its context.
     """
     config = load_config(model_dir)
+    window, layers = getattr(config, "sliding_window", None), getattr(config, "layer_types", None) or ()
+    if window and window < extension.long_tokens and "full_attention" not in layers:
+        raise UserError(
+            f"extension.long_tokens: every layer of {model_dir} sees the last {window} tokens (sliding_window), fewer than "
+            f"{extension.long_tokens}; give a base of full attention, or long_tokens up to {window}"
+        )
     config.rope_parameters = extended_rope(config, extension)
     config.max_position_embeddings = extension.long_tokens
     extended = out_dir / "model"
