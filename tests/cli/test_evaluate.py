@@ -333,7 +333,7 @@ def test_an_adapter_and_a_broken_configuration(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="merge it into its base"):
         find(str(tmp_path))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
+    with pytest.raises(UserError, match="no JSON object"):
         find(str(tmp_path))
 
 

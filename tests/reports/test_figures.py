@@ -73,7 +73,7 @@ def ablation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Manifest
             if benchmark in ("mmlu", "longbench", "ruler"):
                 unit = "/".join(filter(None, (benchmark, task, str(length or ""))))
                 half = row.key == "lambda-0.50" and benchmark == "mmlu"
-                level = 0.1 + len(row.key + task) / 30
+                level = 0.1 + len(row.key + task) / 60
                 scores = [0.0, 1.0, level, 0.4][: 2 if half else 4]
                 store.add(row.key, unit, None if row.key == "lambda-0.25" else scores, n_expected=4)
     manifest = store.manifest("figure-1")
