@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.runtime import flow_run
 from pydantic import Field
 
-from tokenweight.evaluation.loaded_model import evaluation_execution
+from tokenweight.evaluation.run import evaluation_execution
 from tokenweight.flat import Part, flat
 from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.store import open_store

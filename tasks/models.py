@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.loaded_model import check_backend
 from tokenweight.evaluation.model_spec import ModelSpec, find
+from tokenweight.evaluation.run import check_backend
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import unreachable
 from tokenweight.pipeline import Store

@@ -161,7 +161,7 @@ class _Worker:
 
     def _loaded(self, artifact: Artifact, checkpoint_dir: Path) -> Any:
         """The model of an evaluation: four benchmarks of a checkpoint load it once."""
-        from tokenweight.evaluation.loaded_model import load
+        from tokenweight.evaluation.run import load
 
         key = model_key(artifact)
         if self._model is None or self._model[0] != key:

@@ -6,10 +6,10 @@ and what sentences say of them is data, in `rules.json`; a place of a cell is `t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import prod
 from operator import mul
 from pathlib import Path
@@ -57,17 +57,18 @@ class Claim(Frozen):
     """A sentence as orders of cells, in each of the columns.
 
     An order is a chain of groups of rows, separated by blanks: each row of a group is above all rows of the next.
-    `table/row` is a row of another table, `table/row/column` one cell, `*` all rows of the table that the order does not
-    name, `0` the number; the words `max` and `range` before a group make it the largest of its rows, or their range.
+    `table/row` is a row of another table, `*` all rows of the table that the order does not name, `0` the number; the
+    words `max` and `range` before a group make it the largest of its rows, or the range that they cover.
     """
 
     quote: str  # a few words
     place: str
     reading: str
     table: str
-    orders: tuple[tuple[str, ...], ...]
+    orders: tuple[tuple[str, ...], ...] = ()
     columns: tuple[str, ...]
     mean: bool = False  # of the columns, in place of each column alone
+    same_order: tuple[str, str] | None = None  # columns are in the second row in the order that they have in the first
     remark: str = ""  # what it means where it does not hold
 
 
@@ -77,7 +78,6 @@ class Rules(Frozen):
     derivations: tuple[Derivation, ...]
     remarks: dict[str, str]  # a word on each value that does not follow, by its cell
     claims: tuple[Claim, ...]
-    relations: tuple[str, ...]  # what else was looked at: sentences with numbers, which the tests recompute
     unchecked: tuple[str, ...]  # what cannot be recomputed from what is printed, and why
 
 
@@ -156,31 +156,50 @@ def interval_of(place: str, number: PaperNumber) -> Interval:
 
 
 def check_values(cells: Cells) -> Iterator[Check]:
-    """Each derived value."""
-    for rule in rules().derivations:
-        for cell, sources in rule.each():
-            terms = [interval_of(source, cells[source]) for source in sources]
-            recomputed = recompute(rule, terms)
-            as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms]).middle
-            signed = f"{'+' if cell.endswith('-difference') else ''}.{len(cells[cell].printed.partition('.')[2]) + 1}f"
-            given, low, high = (format(float(value), signed) for value in (as_printed, *recomputed))
-            printed = ", ".join(f"{place_name(source)} {cells[source].printed}" for source in sources)
-            meaning = f"{rule.kind.capitalize()} of {printed} ({rule.place})."
-            follows = recomputed.meets(interval_of(cell, cells[cell]))
-            if rule.kind == _REPEATED and cells[cell].decimals == cells[sources[0]].decimals:
-                follows = cells[cell].value == cells[sources[0]].value  # the same number, not only a near one
-            yield Check(
-                of="value",
-                kind=rule.kind,
-                about=cell,
-                tables=(cell.split("/")[0],),
-                place=rule.place,
-                reading=rule.reading,
-                printed=cells[cell].printed,
-                recomputed=given + (f" ({low} to {high})" if low != high else ""),
-                follows=follows,
-                meaning=meaning if follows else f"{meaning} {rules().remarks.get(cell, '')}".strip(),
-            )
+    """Each derived value; one that does not follow is tried again with its sources' other printed values."""
+    derived = [(rule, cell, sources) for rule in rules().derivations for cell, sources in rule.each()]
+    follows = [_follows(*each, cells) for each in derived]
+    # Places whose value is printed elsewhere too, and differently there.
+    differing = [
+        (cell, sources[0])
+        for (rule, cell, sources), holds in zip(derived, follows, strict=True)
+        if rule.kind == _REPEATED and not holds
+    ]
+    twice = {here: there for pair in differing for here, there in (pair, pair[::-1])}
+    for (rule, cell, sources), holds in zip(derived, follows, strict=True):
+        other = {} if holds else {source: twice[source] for source in sources if source in twice}
+        again = tuple(other.get(source, source) for source in sources)
+        helps = bool(other) and cell not in other.values() and _follows(rule, cell, again, cells)
+        terms = [interval_of(source, cells[source]) for source in sources]
+        as_printed = recompute(rule, [Interval(term.middle, term.middle) for term in terms]).middle
+        signed = f"{'+' if cell.endswith('-difference') else ''}.{len(cells[cell].printed.partition('.')[2]) + 1}f"
+        given, low, high = (format(float(value), signed) for value in (as_printed, *recompute(rule, terms)))
+        meaning = f"{rule.kind.capitalize()} of {_printed(sources, cells)} ({rule.place})."
+        meaning += f" It follows with {_printed(other.values(), cells)}." if helps else ""
+        yield Check(
+            of="value",
+            kind=rule.kind,
+            about=cell,
+            tables=(cell.split("/")[0],),
+            place=rule.place,
+            reading=rule.reading,
+            printed=cells[cell].printed,
+            recomputed=given + (f" ({low} to {high})" if low != high else ""),
+            follows=holds,
+            meaning=meaning if holds else f"{meaning} {rules().remarks.get(cell, '')}".strip(),
+        )
+
+
+def _printed(places: Iterable[str], cells: Cells) -> str:
+    return ", ".join(f"{place_name(place)} {cells[place].printed}" for place in places)
+
+
+def _follows(rule: Derivation, cell: str, sources: Sequence[str], cells: Cells) -> bool:
+    printed, first = cells[cell], cells[sources[0]]
+    # A value that is repeated with as many decimals is the same number, not only a near one.
+    if rule.kind == _REPEATED and printed.decimals == first.decimals and printed.value != first.value:
+        return False
+    return recompute(rule, [interval_of(source, cells[source]) for source in sources]).meets(interval_of(cell, printed))
 
 
 _FORMULAS: dict[str, Callable[..., Fraction]] = {
@@ -250,7 +269,7 @@ class _Number(NamedTuple):
 
 def check_claim(claim: Claim, cells: Cells) -> Check:
     """Compare what a sentence compares; the remark belongs to a sentence that does not hold."""
-    comparisons = list(_orders(claim, cells))
+    comparisons = list(_same_order(claim, cells) if claim.same_order else _orders(claim, cells))
     exceptions = []
     for what, higher, lower in comparisons:
         if higher.interval.low < lower.interval.high:
@@ -287,8 +306,7 @@ def _group(words: list[str], others: list[str], table: str, columns: tuple[str, 
     """The numbers of a group: of each row the cell, or the mean of several, as long as none of them is empty."""
     numbers = []
     for row in (row for word in words for row in (others if word == "*" else [word])):
-        in_table = row if "/" in row else f"{table}/{row}"
-        places = [row] if row in cells else [f"{in_table}/{column}" for column in columns]
+        places = [f"{row if '/' in row else f'{table}/{row}'}/{column}" for column in columns]
         if row == "0":
             numbers.append(_Number("", Interval(Fraction(0), Fraction(0)), "0"))
         elif row not in ("max", "range") and all(cells[place].printed != "-" for place in places):
@@ -303,3 +321,14 @@ def _group(words: list[str], others: list[str], table: str, columns: tuple[str, 
         where = words[1].split("/")[0] if "/" in words[1] else table
         return [_Number(f"range of {place_name(where)}", spread, f"{float(spread.middle):.2f}")]
     return numbers
+
+
+def _same_order(claim: Claim, cells: Cells) -> Iterator[tuple[str, _Number, _Number]]:
+    """Columns in which the first row is larger than in others are larger in the second too."""
+    first, second = claim.same_order or ("", "")
+    for pair in permutations(claim.columns, 2):
+        a, b = (interval_of(first, cells[f"{claim.table}/{first}/{column}"]).middle for column in pair)
+        if a > b:
+            places = {column: cells[f"{claim.table}/{second}/{column}"] for column in pair}
+            higher, lower = (_Number(name, interval_of(name, cell), cell.printed) for name, cell in places.items())
+            yield second, higher, lower

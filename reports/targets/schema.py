@@ -54,6 +54,7 @@ def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any
     return {key: _at(value, info) if is_path[key] else value for key, value in settings.items()}
 
 
+Length = Annotated[int, Field(ge=2)]
 Place = Annotated[str, Field(min_length=1), AfterValidator(_at)]
 Settings = Annotated[dict[str, Any], AfterValidator(_with_paths)]  # by dotted key
 
@@ -102,10 +103,8 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     corpus: Place | None = None  # directory of .txt, .jsonl or .parquet
     benchmarks: tuple[Benchmark, ...] = Field(
         default=(), min_length=1
-    )  # what the rows are measured on, with the usual columns
-    lengths: tuple[Annotated[int, Field(ge=2)], ...] = Field(
-        default=(), min_length=1
-    )  # RULER's and perplexity's, in tokens
+    )  # what rows are measured on; columns are the usual
+    lengths: tuple[Length, ...] = Field(default=(), min_length=1)  # RULER's and perplexity's, in tokens
     set: Settings = Field(default={})  # settings of all rows that have them
     scales: dict[str, Settings] = Field(default={})  # settings at a scale, by its name; `like` names another
     limit: PositiveInt | dict[str, PositiveInt] | None = None  # samples of a task at most

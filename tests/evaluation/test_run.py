@@ -14,9 +14,8 @@ import torch
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
-from tokenweight.evaluation.loaded_model import evaluation_execution
 from tokenweight.evaluation.rows import read_rows
-from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.evaluation.run import evaluate_checkpoint, evaluation_execution
 from tokenweight.evaluation.units import Unit
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution

@@ -21,9 +21,9 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation import vllm as vllm_check
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.loaded_model import LoadedModel, evaluation_execution, load
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row, read_rows
-from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.evaluation.run import evaluate_checkpoint, evaluation_execution, load
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import Unit
 from tokenweight.progress import no_progress

@@ -34,7 +34,7 @@ def evaluate(
     as_json: bool = False,
 ) -> None:
     """The paper's evaluation of any models as they are."""
-    from tokenweight.evaluation.loaded_model import evaluation_execution
+    from tokenweight.evaluation.run import evaluation_execution
     from tokenweight.tasks.models import plan_models
 
     place = open_store(options.store)

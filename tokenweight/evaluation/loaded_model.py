@@ -1,7 +1,4 @@
-"""What a benchmark may ask of a model, whichever backend runs it; each prompt is checked here before a model reads it.
-
-Of the backends `hf` is in the core; others are optional rooms that are looked up here and nowhere else.
-"""
+"""What a benchmark may ask of a model, whichever backend runs it; each prompt is checked here before a model reads it."""
 
 from __future__ import annotations
 
@@ -16,10 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.rows import Row, sha256_ids
-from tokenweight.optional import optional_room
-from tokenweight.recipes.execution import default_execution
-from tokenweight.recipes.options import ModelOptions
-from tokenweight.recipes.schema import Backend, Execution, Precision
 from tokenweight.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -177,50 +170,3 @@ def quiet_harness() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def check_backend(backend: Backend) -> None:
-    """UserError where the backend cannot run here, in one line, before anything is made."""
-    if backend != "hf":
-        optional_room(f"evaluation.{backend}", f"backend {backend}").check()
-
-
-def load(
-    backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
-) -> LoadedModel:
-    """The checkpoint by the backend, weights and activations in that precision.
-
-    UserError: the backend cannot run here, or cannot run this checkpoint.
-    """
-    given = checkpoint_dir, context_tokens, execution, precision
-    if backend == "hf":
-        from tokenweight.evaluation.hf_model import HFModel
-
-        return HFModel(*given)
-    model: LoadedModel = optional_room(f"evaluation.{backend}", f"backend {backend}").model_class()(*given)
-    return model
-
-
-def evaluation_execution(how: ModelOptions) -> Execution:
-    """The scale's execution on the devices that are here: on all visible GPUs, or `how.processes`, side by side.
-
-    UserError: no GPU, or fewer than processes of `how.tensor_parallel` GPUs need.
-    """
-    import torch
-
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    wanted = how.device or ("cuda" if how.scale == "paper" else "auto")
-    if wanted == "cuda" and not gpus:
-        raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
-    on_gpus, processes = wanted != "cpu" and gpus > 0, how.processes or 1
-    needed = processes * how.tensor_parallel
-    if (on_gpus or how.tensor_parallel > 1) and needed > gpus:
-        asked = f"--processes {processes} with --tensor-parallel {how.tensor_parallel}"
-        raise UserError(f"{asked}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
-    return Execution(
-        device=wanted,
-        eval_batch_sequences=default_execution(how.scale).eval_batch_sequences,
-        gpus=(how.processes or "all") if on_gpus else 1,
-        slots=how.processes,
-        tensor_parallel=how.tensor_parallel,
-    )

@@ -1,7 +1,8 @@
 """Evaluate one model on many units: resumable, batched across units, one loaded model.
 
 Each unit writes `rows.parquet` and `summary.json` into its own directory and is yielded as soon as it is complete;
-what an unfinished unit has so far is in its journal, so that a killed run repeats at most one batch.
+what an unfinished unit has so far is in its journal, so that a killed run repeats at most one batch. Of the backends
+that run models `hf` is in the core; others are optional rooms that are looked up here and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tokenweight.errors import StageError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import Benchmark, Unit, UnitRun
-from tokenweight.evaluation.loaded_model import LoadedModel, load
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import ROWS_NAME, Journal, write_unit
 from tokenweight.evaluation.units import benchmark_of
+from tokenweight.optional import optional_room
 from tokenweight.pipeline.environment import peak_memory_bytes
 from tokenweight.progress import Progress, no_progress
-from tokenweight.recipes.schema import Evaluation, Execution
+from tokenweight.recipes.execution import default_execution
+from tokenweight.recipes.options import ModelOptions
+from tokenweight.recipes.schema import Backend, Evaluation, Execution, Precision
 
 
 def evaluate_checkpoint(
@@ -72,3 +76,50 @@ def _run(
             write_unit(rows, content, journals[unit].out_dir)
             yield unit
         started = time.monotonic()
+
+
+def check_backend(backend: Backend) -> None:
+    """UserError where the backend cannot run here, in one line, before anything is made."""
+    if backend != "hf":
+        optional_room(f"evaluation.{backend}", f"backend {backend}").check()
+
+
+def load(
+    backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
+) -> LoadedModel:
+    """The checkpoint by the backend, weights and activations in that precision.
+
+    UserError: the backend cannot run here, or cannot run this checkpoint.
+    """
+    given = checkpoint_dir, context_tokens, execution, precision
+    if backend == "hf":
+        from tokenweight.evaluation.hf_model import HFModel
+
+        return HFModel(*given)
+    model: LoadedModel = optional_room(f"evaluation.{backend}", f"backend {backend}").model_class()(*given)
+    return model
+
+
+def evaluation_execution(how: ModelOptions) -> Execution:
+    """The scale's execution on the devices that are here: on all visible GPUs, or `how.processes`, side by side.
+
+    UserError: no GPU, or fewer than processes of `how.tensor_parallel` GPUs need.
+    """
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    wanted = how.device or ("cuda" if how.scale == "paper" else "auto")
+    if wanted == "cuda" and not gpus:
+        raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
+    on_gpus, processes = wanted != "cpu" and gpus > 0, how.processes or 1
+    needed = processes * how.tensor_parallel
+    if (on_gpus or how.tensor_parallel > 1) and needed > gpus:
+        asked = f"--processes {processes} with --tensor-parallel {how.tensor_parallel}"
+        raise UserError(f"{asked}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
+    return Execution(
+        device=wanted,
+        eval_batch_sequences=default_execution(how.scale).eval_batch_sequences,
+        gpus=(how.processes or "all") if on_gpus else 1,
+        slots=how.processes,
+        tensor_parallel=how.tensor_parallel,
+    )

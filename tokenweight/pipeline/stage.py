@@ -11,9 +11,10 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -72,15 +73,18 @@ class Identity:
 
 
 class Stage(Frozen):
-    """What one stage computes. Subclasses add fields (their configuration), `label` and `run`.
+    """What one stage computes. Subclasses add fields (their configuration), `label`, and `run` or `work`.
 
     `name` is the stage's directory in the store; `version` is raised when a change of code changes what it writes;
-    `folder` is the part of the artifact that stages downstream read ("model" of checkpoints).
+    `folder` is the part of the artifact that stages downstream read ("model" of checkpoints). `work` names the function
+    of the library that does it ("training.run.train"), called as `run` is and with the stage before. It is imported where
+    it runs: so plans load no torch.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
     folder: ClassVar[str] = ""
+    work: ClassVar[str] = ""
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         """Readable part of the artifact's address; a function of the configuration and the inputs."""
@@ -94,7 +98,9 @@ class Stage(Frozen):
         self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
     ) -> dict[str, Any]:
         """Write the artifact's files into `out_dir`, which may hold what an interrupted run left; facts for the record."""
-        raise NotImplementedError
+        module, _, name = self.work.rpartition(".")
+        work: Callable[..., dict[str, Any]] = getattr(import_module(f"tokenweight.{module}"), name)
+        return work(self, inputs, out_dir, execution, progress)
 
     def placed(self, sources: Mapping[str, str | None]) -> Self:
         """The stage with the paths of its raw files in place of their digests."""

@@ -11,8 +11,8 @@ from typing import Literal
 from tokenweight.corpus.sources import check
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.evaluation.loaded_model import check_backend
 from tokenweight.evaluation.rescoring import StoredOutputs
+from tokenweight.evaluation.run import check_backend
 from tokenweight.evaluation.stages import Evaluate
 from tokenweight.evaluation.units import benchmark_of
 from tokenweight.optional import check_room

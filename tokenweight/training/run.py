@@ -89,6 +89,7 @@ def train(
 
 
 def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> None:
+    """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
     model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
     tokens = open_tokens(chunk_dir)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Artifact, Inputs, Stage
-from tokenweight.progress import Progress
+from tokenweight.pipeline.stage import Artifact, Stage
 from tokenweight.recipes.schema import (
     Architecture,
-    Execution,
     Parity,
     Precision,
     RandomBase,
@@ -24,23 +21,12 @@ from tokenweight.recipes.schema import (
 )
 
 
-class TrainingStage(Stage):
-    """A stage whose work loads torch: only where it runs, so that plans are quick. No other place here loads late."""
-
-    work: ClassVar[str]  # module and function of this package, called as `run` is, with the stage before
-
-    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        module, name = self.work.split(".")
-        work: Callable[..., dict[str, Any]] = getattr(import_module(f"tokenweight.training.{module}"), name)
-        return work(self, inputs, out_dir, execution, progress)
-
-
-class Initialize(TrainingStage):
+class Initialize(Stage):
     """Random weights in a real configuration, for benchmarks. Input: tokenizer."""
 
     name = "initialize"
     folder = "model"
-    work = "bases.initialize"
+    work = "training.bases.initialize"
     config: dict[str, Any]  # config.json, with its layers and its context
     seed: int = 0
 
@@ -49,12 +35,12 @@ class Initialize(TrainingStage):
         return f"{config['model_type']}-{config.get('num_hidden_layers')}x{config.get('hidden_size')}-random"
 
 
-class Pretrain(TrainingStage):
+class Pretrain(Stage):
     """A base trained by the pipeline on sequences of its own context. Inputs: tokenizer, chunks."""
 
     name = "pretrain"
     folder = "model"
-    work = "bases.pretrain"
+    work = "training.bases.pretrain"
     architecture: Architecture
     context_tokens: int
     training: Training
@@ -68,14 +54,14 @@ class Pretrain(TrainingStage):
         return "pretrained"
 
 
-class Score(TrainingStage):
+class Score(Stage):
     """Short-context NLL of the sequences that training reads, by a frozen scorer (Section 3.1, choice of base model).
 
     Inputs: model, chunks, and the tokenizer of the model to be trained, whose vocabulary the scorer must share.
     """
 
     name = "score"
-    work = "scoring.score"
+    work = "training.scoring.score"
     short_tokens: int
     stride_tokens: int
     sequences: int
@@ -86,7 +72,7 @@ class Score(TrainingStage):
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].name}"
 
 
-class Train(TrainingStage):
+class Train(Stage):
     """Continued pre-training with token weights (Section 3). Inputs: model, chunks, and scores of a frozen scorer.
 
     The scorer's model is an input: here it is None.
@@ -94,7 +80,7 @@ class Train(TrainingStage):
 
     name = "train"
     folder = "model"
-    work = "run.train"
+    work = "training.run.train"
     training: Training
     weighting: Weighting = Weighting()
     scorer: Scorer | None = None
