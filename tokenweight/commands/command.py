@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from tokenweight.errors import UserError
 from tokenweight.flat import flat
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 def _not_blank(_type: Any, value: Any) -> None:
     if value == "" or (isinstance(value, list | tuple) and "" in value):
         raise ValueError("Give a value, or leave the option out")
+
+
+def results_directory(out: Path) -> Path:
+    """Where results go; it need not exist yet."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out}: is not a directory; choose another")
+    return out.expanduser().resolve()
 
 
 def show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenweight.commands.command import command, note, print_markdown, show
-from tokenweight.commands.reproduce import results_directory
+from tokenweight.commands.command import command, note, print_markdown, results_directory, show
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight import embedded
-from tokenweight.commands.command import command, note, show
+from tokenweight.commands.command import command, note, results_directory, show
 from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for
@@ -112,13 +112,6 @@ def serve(
     url, source = use_server()
     print(f"server: {url.removesuffix('/api')} ({source})", flush=True)
     serve_deployments(Path.cwd(), url, runs, take_over, partial(print, flush=True))
-
-
-def results_directory(out: Path) -> Path:
-    """Where results go; it need not exist yet."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is not a directory; choose another")
-    return out.expanduser().resolve()
 
 
 def make_and_show(
