@@ -15,7 +15,6 @@ from tokenweight.evaluation.longbench.metrics import (
     LongBenchTask,
     best_score,
     categories,
-    first_line_of,
     mean,
     published,
     score_longbench,
@@ -81,7 +80,7 @@ def predictions(spec: LongBenchTask, path: Path) -> list[Prediction]:
                 known[text] = best_score(spec, text, references, classes)
             return known[text]
 
-        lceg = first_line_of(output) if spec.takes_first_line("lceg") else output
+        lceg = spec.scored_part(output, "lceg")
         rules = {"lceg": of(lceg), "thudm": thudm, "none": of(output), "lm_eval": of(lm_eval_text(spec, output))}
         first = best_score(spec, filtered, references[:1], classes) if len(references) > 1 else thudm
         return Prediction(output, references, classes, row["length"], rules, first)
@@ -196,7 +195,7 @@ def _references(found: dict[str, list[Prediction]]) -> dict[str, Any]:
 
 def _normalisation(found: dict[str, list[Prediction]]) -> dict[str, Any]:
     def plain(spec: LongBenchTask, prediction: Prediction) -> float:
-        text = first_line_of(prediction.output) if spec.takes_first_line("thudm") else prediction.output
+        text = spec.scored_part(prediction.output, "thudm")
         return max(metrics.word_f1(text.split(), reference.split()) for reference in prediction.references)
 
     return {

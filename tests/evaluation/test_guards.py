@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tokenweight.evaluation.benchmark import UnitRun
-from tokenweight.evaluation.hf_model import HFModel
+from tokenweight.evaluation.hf_model import EvaluatedModel
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.samples import echoes
@@ -180,7 +180,9 @@ def test_one_bos_is_recorded_and_an_echo_is_seen_at_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     job = ruler_job(checkpoint, PROMPT[:200])
-    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [i.args[0] + " 12345" for i in instances])
+    monkeypatch.setattr(
+        EvaluatedModel, "generate_until", lambda self, instances, **_: [i.args[0] + " 12345" for i in instances]
+    )
     list(evaluate_checkpoint(checkpoint, [job], evaluation, 512, execution))
     told = json.loads((job.out_dir / "summary.json").read_text())
     assert (told["bos"], told["flags"], told["share_echoed"]) == (1, ["prompt_echoed"], 1.0)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.hf_model import HFModel
-from tokenweight.evaluation.samples import prepared_samples
-from tokenweight.evaluation.units import Unit
-from tokenweight.recipes.schema import Execution
+from tokenweight.evaluation.units import BENCHMARKS, Unit
+from tokenweight.recipes.schema import Evaluation, Execution
 
 CONTEXT_TOKENS = 512
 PROMPTS = ["What is 7 + 2?", "The lazy dog jumps over the quick brown fox. " * 3, "True and False is", "A" * 200]
@@ -34,7 +34,7 @@ def _instances(prompts: list[str], new_tokens: int = 12) -> list[Any]:
 
 def _alone(harness: HFModel, prompt: str, new_tokens: int = 12) -> str:
     """Greedy decoding by plain forward passes, no cache, no padding."""
-    ids = harness.encode(prompt)
+    ids = harness.lm.tok_encode(prompt)
     start = len(ids)
     for _ in range(new_tokens):
         with torch.no_grad():
@@ -47,9 +47,9 @@ def _alone(harness: HFModel, prompt: str, new_tokens: int = 12) -> str:
 def test_batched_outputs_equal_each_prompt_decoded_alone(harness: HFModel) -> None:
     expected = [_alone(harness, prompt) for prompt in PROMPTS]
     assert len(set(expected)) > 2, "the random model says the same to everything: nothing is tested"
-    assert harness.generate(_instances(PROMPTS)) == expected
-    assert harness.generate(_instances(PROMPTS[::-1])) == expected[::-1]
-    assert harness.generate(_instances(PROMPTS[1:2])) == expected[1:2]
+    assert harness.ask(_instances(PROMPTS), 4) == expected
+    assert harness.ask(_instances(PROMPTS[::-1]), 4) == expected[::-1]
+    assert harness.ask(_instances(PROMPTS[1:2]), 1) == expected[1:2]
 
 
 def test_the_model_reads_exactly_one_bos(harness: HFModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_the_model_reads_exactly_one_bos(harness: HFModel, monkeypatch: pytest.M
         return original(context=context, attention_mask=attention_mask, **rest)
 
     monkeypatch.setattr(harness.lm, "_model_generate", spy)
-    harness.generate(_instances(PROMPTS, 2))
+    harness.ask(_instances(PROMPTS, 2), 4)
     assert len(seen) == len(PROMPTS)
     assert all(ids[0] == 0 and ids.count(0) == 1 for ids in seen)
 
@@ -96,15 +96,16 @@ def test_fewshot_examples_give_way_to_the_question(harness: HFModel) -> None:
     hopeless = harness.fitting(lambda shots: "B" * 900 + "Question", 1, new_tokens=10)
     assert hopeless.n_tokens == CONTEXT_TOKENS - 10
     assert hopeless.text.endswith("Question")
-    assert harness.encode(hopeless.text)[0] == 0
+    assert harness.lm.tok_encode(hopeless.text)[0] == 0
 
 
 def test_prompts_of_another_tokenizer_are_refused(
-    harness: HFModel, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
+    harness: HFModel, evaluation: Evaluation, tmp_path: Path, prompt_record: Callable[..., dict[str, Any]]
 ) -> None:
     (tmp_path / "prompts.jsonl").write_text(json.dumps(prompt_record(0, "What is 7?", 999)))
+    run = UnitRun(Unit("ruler", "vt", 512), (tmp_path,), tmp_path)
     with pytest.raises(StageError, match="not the one it was prepared for"):
-        list(prepared_samples(Unit("ruler", "vt", 512), tmp_path, harness))
+        list(BENCHMARKS["ruler"].steps([run], evaluation, harness, {}))
 
 
 def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, executi
             {"do_sample": True, "temperature": 5.0, "repetition_penalty": 9.0, "bos_token_id": 0, "eos_token_id": 1}
         )
     )
-    outputs = [HFModel(path, CONTEXT_TOKENS, execution).generate(_instances(PROMPTS)) for path in (checkpoint, copy)]
+    outputs = [HFModel(path, CONTEXT_TOKENS, execution).ask(_instances(PROMPTS), 4) for path in (checkpoint, copy)]
     assert outputs[0] == outputs[1]
 
 
@@ -128,7 +129,7 @@ def test_a_bare_tokenizer_gets_its_end_of_text_by_name(checkpoint: Path, executi
     (copy / "tokenizer_config.json").write_text(json.dumps(bare))
     found = HFModel(copy, CONTEXT_TOKENS, execution)
     assert found.lm.tokenizer.eos_token == "<eos>"
-    assert len(found.generate(_instances(PROMPTS, 2))) == len(PROMPTS)
+    assert len(found.ask(_instances(PROMPTS, 2), 4)) == len(PROMPTS)
     text = (copy / "tokenizer.json").read_text().replace("<eos>", "<what>")
     (copy / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match="names no eos_token"):

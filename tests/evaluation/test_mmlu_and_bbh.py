@@ -25,7 +25,7 @@ SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 
 
 def _log_likelihood(harness: HFModel, context: str, choice: str) -> float:
-    ids, n_context = harness.encode(context + choice), len(harness.encode(context))
+    ids, n_context = harness.lm.tok_encode(context + choice), len(harness.lm.tok_encode(context))
     with torch.no_grad():
         logs = harness.lm.model(torch.tensor([ids])).logits[0].log_softmax(-1)
     return sum(float(logs[i - 1, ids[i]]) for i in range(n_context, len(ids)))

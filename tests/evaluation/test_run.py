@@ -100,26 +100,26 @@ def test_killed_run_repeats_at_most_one_batch(
     one_by_one = Execution(device="cpu", eval_batch_sequences=1)
     monkeypatch.setattr(HFModel, "batch_size", lambda self, *sizes: 1)
     asked: list[str] = []
-    original = HFModel.generate
+    original = EvaluatedModel.generate_until
 
-    def dies_at_the_fourth(self: HFModel, instances: list[Any]) -> list[str]:
+    def dies_at_the_fourth(self: EvaluatedModel, instances: list[Any], **_: Any) -> list[str]:
         if len(asked) == 3:
             raise KeyboardInterrupt
         asked.extend(instance.args[0] for instance in instances)
-        return original(self, instances)
+        return original(self, instances, disable_tqdm=True)
 
     ruler = jobs[2:4]
     with monkeypatch.context() as killed:
-        killed.setattr(HFModel, "generate", dies_at_the_fourth)
+        killed.setattr(EvaluatedModel, "generate_until", dies_at_the_fourth)
         with pytest.raises(KeyboardInterrupt):
             list(evaluate_checkpoint(checkpoint, ruler, evaluation, context_tokens, one_by_one))
     again: list[str] = []
 
-    def counted(self: HFModel, instances: list[Any]) -> list[str]:
+    def counted(self: EvaluatedModel, instances: list[Any], **_: Any) -> list[str]:
         again.extend(instance.args[0] for instance in instances)
-        return original(self, instances)
+        return original(self, instances, disable_tqdm=True)
 
-    monkeypatch.setattr(HFModel, "generate", counted)
+    monkeypatch.setattr(EvaluatedModel, "generate_until", counted)
     assert len(list(evaluate_checkpoint(checkpoint, ruler, evaluation, context_tokens, one_by_one))) == 2
     assert len(again) == 1
     assert sorted(again + asked) == sorted(PROMPTS[ruler[0].unit] + PROMPTS[ruler[1].unit])

@@ -13,7 +13,7 @@ import pytest
 
 from tokenweight.evaluation import samples, units
 from tokenweight.evaluation.bbh import Bbh
-from tokenweight.evaluation.hf_model import HFModel
+from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.stages import Evaluate, Prepare
@@ -170,7 +170,7 @@ def no_model(*arguments: Any) -> None:
 
 
 def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [PREDICTED for _ in instances])
+    monkeypatch.setattr(EvaluatedModel, "generate_until", lambda self, instances, **_: [PREDICTED for _ in instances])
     before = planned()
     run(before, store)
     monkeypatch.setattr(HFModel, "__init__", no_model)
@@ -197,7 +197,7 @@ def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeyp
 def test_what_asks_the_model_anew_is_not_scored_again(
     planned: Planned, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [PREDICTED for _ in instances])
+    monkeypatch.setattr(EvaluatedModel, "generate_until", lambda self, instances, **_: [PREDICTED for _ in instances])
     before = planned()
     run(before, store)
 
@@ -222,7 +222,9 @@ def test_what_asks_the_model_anew_is_not_scored_again(
 def test_flags_about_prompts_stay_and_a_lacking_sample_stays_lacking(
     planned: Planned, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HFModel, "generate", lambda self, instances: [i.args[0] + " (A)" for i in instances])
+    monkeypatch.setattr(
+        EvaluatedModel, "generate_until", lambda self, instances, **_: [i.args[0] + " (A)" for i in instances]
+    )
     before = planned()
     run(before, store)
     directory, facts = told(before, store, "bbh/snarks")
@@ -246,7 +248,7 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     """Through the store: what an unfinished unit has is kept in its partial directory, whole units are published."""
     asked: list[str] = []
 
-    def dies_at_the_sixth(self: HFModel, instances: list[Any]) -> list[str]:
+    def dies_at_the_sixth(self: EvaluatedModel, instances: list[Any], **_: Any) -> list[str]:
         if len(asked) >= 5:
             raise KeyboardInterrupt
         asked.extend(instance.args[0] for instance in instances)
@@ -255,7 +257,7 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     monkeypatch.setattr(HFModel, "batch_size", lambda self, *sizes: 1)
     graph = planned()
     with monkeypatch.context() as killed:
-        killed.setattr(HFModel, "generate", dies_at_the_sixth)
+        killed.setattr(EvaluatedModel, "generate_until", dies_at_the_sixth)
         with pytest.raises(KeyboardInterrupt):
             run(graph, store)
     finished = {
@@ -264,11 +266,11 @@ def test_a_killed_run_leaves_no_record_and_repeats_at_most_one_batch(
     assert len(finished) == 2  # five prompts of two each
     again: list[str] = []
 
-    def counted(self: HFModel, instances: list[Any]) -> list[str]:
+    def counted(self: EvaluatedModel, instances: list[Any], **_: Any) -> list[str]:
         again.extend(instance.args[0] for instance in instances)
         return [PREDICTED for _ in instances]
 
-    monkeypatch.setattr(HFModel, "generate", counted)
+    monkeypatch.setattr(EvaluatedModel, "generate_until", counted)
     run(graph, store)
     asking = [unit for unit in UNITS if not unit.startswith("mmlu")]
     assert len(asked) + len(again) == sum(told(graph, store, unit)[1]["n"] for unit in asking) == 7

@@ -116,38 +116,38 @@ def _choices(texts: list[str]) -> list[Any]:
 
 def test_outputs_equal_those_of_hf(both: tuple[LoadedModel, LoadedModel]) -> None:
     hf, vllm = both
-    whole = hf.generate(_generations([]))
+    whole = hf.ask(_generations([]), len(PROMPTS))
     assert len(set(whole)) > 2, "the random model says the same to everything: nothing is tested"
-    assert vllm.generate(_generations([])) == whole
+    assert vllm.ask(_generations([]), len(PROMPTS)) == whole
     stop = max(whole, key=len)[2:4]
-    cut = hf.generate(_generations([stop]))
+    cut = hf.ask(_generations([stop]), len(PROMPTS))
     assert cut != whole
-    assert vllm.generate(_generations([stop])) == cut
+    assert vllm.ask(_generations([stop]), len(PROMPTS)) == cut
 
 
 def test_log_likelihoods_equal_those_of_hf(both: tuple[LoadedModel, LoadedModel]) -> None:
     """Choices of one token, which share one reading of their context, and longer ones."""
     hf, _ = both
-    best = [text[:1] for text in hf.generate(_generations([]))]
+    best = [text[:1] for text in hf.ask(_generations([]), len(PROMPTS))]
     for choices in (["A", "B", *best], ["A", " True. A", "fox jumps"]):
-        expected, found = (model.log_likelihoods(_choices(choices), len(PROMPTS)) for model in both)
+        expected, found = (model.ask(_choices(choices), len(PROMPTS)) for model in both)
         assert [value for value, _ in found] == pytest.approx([value for value, _ in expected], abs=1e-4)
         assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
-    assert any(greedy for _, greedy in hf.log_likelihoods(_choices(best), len(PROMPTS)))
+    assert any(greedy for _, greedy in hf.ask(_choices(best), len(PROMPTS)))
 
 
 def test_the_model_reads_exactly_the_ids_that_were_counted(both: tuple[LoadedModel, LoadedModel]) -> None:
     hf, vllm = both
-    vllm.generate(_generations([]))
+    vllm.ask(_generations([]), len(PROMPTS))
     seen = vllm.lm._engine.seen
-    assert seen == [hf.encode(text) for text in PROMPTS]
+    assert seen == [hf.lm.tok_encode(text) for text in PROMPTS]
     assert all(ids[0] == 0 and ids.count(0) == 1 for ids in seen)
 
 
 def test_a_prompt_that_was_read_otherwise_is_an_error(both: tuple[LoadedModel, LoadedModel]) -> None:
     os.environ["STAND_IN_DROPS_BOS"] = "1"
     with pytest.raises(StageError, match="read other tokens than it was sent"):
-        both[1].generate(_generations([]))
+        both[1].ask(_generations([]), len(PROMPTS))
 
 
 def test_ids_that_end_a_generation_are_those_of_hf(checkpoint: Path, tmp_path: Path, execution: Execution) -> None:
@@ -182,19 +182,21 @@ def test_rows_equal_those_of_hf_and_a_cut_run_repeats_one_batch(
     assert len(list(evaluate_checkpoint(checkpoint, jobs, *given, lambda: hf))) == len(jobs)
     ours = _elsewhere(jobs, tmp_path / "vllm")
     monkeypatch.setattr(vllm, "batch_size", lambda *_: 2)
-    original, batches = vllm.generate, []
+    original, batches = vllm.lm.generate_until, []
 
-    def dies_at_the_third(instances: list[Any]) -> list[str]:
+    def dies_at_the_third(instances: list[Any], **_: Any) -> Any:
         if len(batches) == 2:
             raise KeyboardInterrupt
         batches.append(len(instances))
         return original(instances)
 
     with monkeypatch.context() as killed:
-        killed.setattr(vllm, "generate", dies_at_the_third)
+        killed.setattr(vllm.lm, "generate_until", dies_at_the_third)
         with pytest.raises(KeyboardInterrupt):
             list(evaluate_checkpoint(checkpoint, ours, *given, lambda: vllm))
-    monkeypatch.setattr(vllm, "generate", lambda instances: batches.append(len(instances)) or original(instances))
+    monkeypatch.setattr(
+        vllm.lm, "generate_until", lambda instances, **_: batches.append(len(instances)) or original(instances)
+    )
     list(evaluate_checkpoint(checkpoint, ours, *given, lambda: vllm))
     assert sum(batches) == 2 * 3 + 3 + 1  # each sample of RULER, LongBench and BBH was asked once
     for a, b in zip(jobs, ours, strict=True):

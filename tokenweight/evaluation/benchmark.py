@@ -16,8 +16,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
+from tokenweight.errors import UserError
+from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
+from tokenweight.pipeline.digests import is_there
 from tokenweight.recipes.schema import Corpus, Evaluation
 
 ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
@@ -86,6 +89,8 @@ class Benchmark(ABC):
     tasks: ClassVar[Sequence[str]] = ()
     metric_name: ClassVar[str] = ""  # of all tasks; empty: each task's is its name
     greatest_mean: ClassVar[float | None] = None  # above it a broken protocol is likelier than a good model
+    files: ClassVar[tuple[str, ...]] = ()  # of a task, in the official layout below setting `data`
+    layout: ClassVar[str] = ""  # what holds them, for people
     hub_data: ClassVar[HubData | None] = None  # that setting `data` "hub" reads
     template_version: ClassVar[int] = 1
     metric_version: ClassVar[int] = 1
@@ -111,7 +116,18 @@ class Benchmark(ABC):
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         """Raw local files, shipped ones included, whose content is part of the unit's identity, by the dotted field of
         `evaluation` that names them. UserError: a file is missing."""
-        return {}
+        files = self.local_files(unit.task, getattr(evaluation, self.name).data) if self.files else []
+        return {f"{self.name}.data": files} if files else {}
+
+    def local_files(self, task: str, data: str | None) -> list[Path]:
+        """A task's files in setting `data` (None: as shipped); none of the hub, which is pinned. UserError: one is missing."""
+        if data == "hub":
+            return []
+        root = Path(data) if data else smoke_eval_dir() / self.name
+        files = [root / name.format(task=task) for name in self.files]
+        if missing := [str(file) for file in files if not is_there(file)]:
+            raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}, or hub")
+        return files
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """How a unit's model is asked, beside its settings: versions, generation, the hub's data."""
@@ -181,7 +197,3 @@ class Benchmark(ABC):
     ) -> dict[str, Any]:
         """Write a unit's prompts (:mod:`.samples`); returns the summary. UserError: a source is missing, or too short."""
         raise ValueError(f"{unit.id}: nothing to prepare")
-
-
-def within(lengths_tokens: Sequence[int], context_tokens: int) -> list[int]:
-    return [n for n in lengths_tokens if n <= context_tokens]

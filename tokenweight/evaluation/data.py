@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -12,26 +12,11 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.digests import is_there
 
 
 def smoke_eval_dir() -> Path:
     """Directory with ruler/, longbench/, mmlu/ and bbh/, each in its benchmark's official layout."""
     return Path(__file__).parents[1] / "assets" / "smoke-eval"
-
-
-def official_files(benchmark: str, data: str | None, names: Sequence[str], layout: str) -> list[Path]:
-    """A benchmark's files in `data`, the setting of that name (None: as shipped); none of the hub, which is pinned.
-
-    UserError: one is missing; `layout` is what holds them all.
-    """
-    if data == "hub":
-        return []
-    root = Path(data) if data else smoke_eval_dir() / benchmark
-    files = [root / name for name in names]
-    if missing := [str(file) for file in files if not is_there(file)]:
-        raise UserError(f"evaluation.{benchmark}.data: {', '.join(missing)} missing; give {layout}, or hub")
-    return files
 
 
 @contextmanager

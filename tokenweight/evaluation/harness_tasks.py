@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tokenweight.evaluation.benchmark import HubData, Unit, UnitRun
-from tokenweight.evaluation.data import official_files, readable_hub
+from tokenweight.evaluation.data import readable_hub
 from tokenweight.evaluation.loaded_model import LoadedModel, quiet_harness
 from tokenweight.evaluation.samples import AskedBenchmark, Sample
 from tokenweight.recipes.schema import Evaluation
@@ -28,8 +28,6 @@ class HarnessBenchmark(AskedBenchmark):
     prefix: ClassVar[str]
     hub_data: ClassVar[HubData]
     fewshot_order: ClassVar[str]
-    files: ClassVar[tuple[str, ...]]  # of a task, in the official layout
-    layout: ClassVar[str]  # what holds them, for people
 
     @abstractmethod
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
@@ -37,11 +35,6 @@ class HarnessBenchmark(AskedBenchmark):
 
     def references(self, document: dict[str, Any]) -> list[str]:
         return [str(document["target"])]
-
-    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        names = [name.format(task=unit.task) for name in self.files]
-        files = official_files(self.name, getattr(evaluation, self.name).data, names, self.layout)
-        return {f"{self.name}.data": files} if files else {}
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
@@ -68,9 +61,8 @@ class HarnessBenchmark(AskedBenchmark):
         members = []
         for unit in units:
             member = {"task": self.prefix + unit.task, "num_fewshot": settings.fewshot}
-            if files := self.raw_files(unit, evaluation):
-                local = self.splits(files[f"{self.name}.data"], evaluation)
-                members.append(member | {"custom_dataset": partial(_in_memory, local)})
+            if files := self.local_files(unit.task, settings.data):
+                members.append(member | {"custom_dataset": partial(_in_memory, self.splits(files, evaluation))})
             else:
                 members.append(member | {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}})
         with quiet_harness(), readable_hub(self.name, hub.repo_id):  # local data are in memory by now

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +129,8 @@ class HFModel(LoadedModel):
         model.to(device)
         model.generation_config = _greedy(model, tokenizer)
         self.batch_tokens = _batch_tokens(model, device, context_tokens, execution)
+        self.logits_tokens = LOGITS_ELEMENTS[device] // model.config.get_text_config().vocab_size
+        self.max_sequences = MAX_BATCH_SEQUENCES[device]
         with quiet_harness():
             lm = EvaluatedModel(
                 pretrained=model.eval(),
@@ -138,22 +139,12 @@ class HFModel(LoadedModel):
                 batch_size=1,  # set for each batch
                 softmax_dtype="float32",
             )
-        self._logits_elements = LOGITS_ELEMENTS[device]
-        self._max_sequences = MAX_BATCH_SEQUENCES[device]
         super().__init__(lm, checkpoint_dir, context_tokens)
 
-    def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
-        """How many sequences of at most `longest_tokens` go together: as many tokens as the batch has at full context;
-        log-likelihoods (`new_tokens` 0) also need logits for every token."""
-        tokens = self.batch_tokens
-        if new_tokens == 0:
-            tokens = min(tokens, self._logits_elements // self.lm.model.config.get_text_config().vocab_size)
-        return max(1, min(self._max_sequences, tokens // longest_tokens))
-
-    def ask(self, method: Callable[..., Any], instances: list[Instance], sequences: int) -> Any:
+    def ask(self, instances: list[Instance], sequences: int) -> list[Any]:
         self.lm.batch_size_per_gpu = sequences
         with contextlib.suppress(torch.OutOfMemoryError):
-            return super().ask(method, instances, sequences)
+            return super().ask(instances, sequences)
         torch.cuda.empty_cache()  # when what filled it is gone
         raise MemoryError("GPU")
 

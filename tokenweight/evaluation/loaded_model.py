@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -34,8 +34,12 @@ class Prompt:
         return self.n_tokens < self.untruncated_tokens
 
 
-class LoadedModel(ABC):
+class LoadedModel:
     """`lm` is one of lm-eval's models with its tokenizer; `context_tokens` is the longest input and answer together."""
+
+    batch_tokens: int  # of a batch, answers included
+    logits_tokens: float = math.inf  # of a batch of log-likelihoods, which needs logits for every token
+    max_sequences: int
 
     def __init__(self, lm: Any, checkpoint_dir: Path, context_tokens: int) -> None:
         self.lm = lm
@@ -47,24 +51,16 @@ class LoadedModel(ABC):
         # GPT-2's kind names its end-of-text token as BOS too, and adds none: there is no BOS to miss.
         self._has_bos = self._bos is not None and (self._adds_bos or self._bos != tokenizer.eos_token_id)
 
-    @abstractmethod
     def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
         """How many sequences of at most `longest_tokens` are asked together (`new_tokens` 0: log-likelihoods)."""
+        tokens = self.batch_tokens if new_tokens else min(self.batch_tokens, self.logits_tokens)
+        return max(1, min(self.max_sequences, int(tokens // longest_tokens)))
 
-    def generate(self, instances: list[Instance]) -> list[str]:
-        """Greedy continuations of one batch of requests with equal generation arguments.
-
-        MemoryError: the GPU's memory does not hold the batch; here and in `log_likelihoods`.
-        """
-        return list(self.ask(self.lm.generate_until, instances, len(instances)))
-
-    def log_likelihoods(self, instances: list[Instance], contexts: int) -> list[tuple[float, bool]]:
-        """(log-likelihood in nats, is greedy) of each request's continuation; `contexts`: how many differ."""
-        return list(self.ask(self.lm.loglikelihood, instances, contexts))
-
-    def ask(self, method: Callable[..., Any], instances: list[Instance], sequences: int) -> Any:
+    def ask(self, instances: list[Instance], sequences: int) -> list[Any]:
+        """Answers to one batch of requests of one kind with `sequences` contexts: greedy continuations, or of each given
+        continuation (log-likelihood in nats, is greedy). MemoryError: the GPU's memory does not hold the batch."""
         with quiet_harness():
-            return method(instances, disable_tqdm=True)
+            return list(getattr(self.lm, instances[0].request_type)(instances, disable_tqdm=True))
 
     def with_nll_head(self, benchmark: str) -> Any:
         """The transformers model with the head that gives every token's NLL. UserError: it would change its logits."""
@@ -76,21 +72,6 @@ class LoadedModel(ABC):
         except ValueError as error:
             raise UserError(f"{benchmark}: {error}; choose --benchmarks without {benchmark}") from None
         return model
-
-    def nll(self, benchmark: str, ids: Any) -> Any:
-        """NLL in nats of each token but the first of ids [N], float32 tensor [N - 1]."""
-        import torch
-
-        from tokenweight.weighting import model_nll
-
-        model = self.with_nll_head(benchmark)
-        with torch.no_grad():
-            return model_nll(model, torch.as_tensor(ids, device=model.device)[None])[0]
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids as lm-eval encodes a request, BOS included where the tokenizer adds one."""
-        ids: list[int] = self.lm.tok_encode(text)
-        return ids
 
     def bos_tokens(self, ids: Sequence[int]) -> int | None:
         """How many BOS tokens are at the start; None where the tokenizer has no BOS."""
@@ -112,7 +93,7 @@ class LoadedModel(ABC):
 
     def read(self, text: str) -> Prompt:
         """A request as the model will read it. StageError: BOS missing though the tokenizer adds one, or doubled."""
-        ids = self.encode(text)
+        ids = self.lm.tok_encode(text)
         if self._adds_bos and ids[:1] != [self._bos]:
             raise StageError(
                 "BOS is missing at the start of a prompt though the tokenizer adds one: lm-eval encodes it in another "

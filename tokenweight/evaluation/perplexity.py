@@ -13,7 +13,7 @@ from typing import Any
 from tokenweight.corpus.encoding import encode_prefix
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import documents, file_parts
-from tokenweight.evaluation.benchmark import Benchmark, HubData, Kept, Step, Unit, UnitRun, within
+from tokenweight.evaluation.benchmark import Benchmark, HubData, Kept, Step, Unit, UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus
@@ -51,8 +51,7 @@ class Perplexity(CorpusBenchmark):
     metric_name = "nll"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        lengths = within(evaluation.perplexity.lengths_tokens, context_tokens)
-        return [Unit(self.name, "validation", n) for n in lengths]
+        return [Unit(self.name, "validation", n) for n in evaluation.perplexity.lengths_tokens if n <= context_tokens]
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         lengths = (unit.length_tokens,)
@@ -60,7 +59,11 @@ class Perplexity(CorpusBenchmark):
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each document at each length that it fills."""
-        settings, done = evaluation.perplexity, 0
+        import torch
+
+        from tokenweight.weighting import model_nll
+
+        settings, done, nll_model = evaluation.perplexity, 0, model.with_nll_head(self.name)
         lengths = {run.unit: run.unit.length_tokens or 0 for run in runs}
         longest, known = max(lengths.values()), set.intersection(*map(set, rows.values()))
         for doc_id, document in enumerate(islice(documents(settings.corpus, "validation"), settings.documents)):
@@ -70,7 +73,9 @@ class Perplexity(CorpusBenchmark):
             ids: list[int] = encode_prefix(model.lm.tokenizer, document.text, longest)["input_ids"][:longest]
             made: dict[Unit, list[Row]] = {}
             if fitting := {unit: n for unit, n in lengths.items() if n <= len(ids)}:
-                nll = model.nll(self.name, ids[: max(fitting.values())]).double().cpu().numpy()
+                given = torch.tensor([ids[: max(fitting.values())]], device=nll_model.device)
+                with torch.no_grad():
+                    nll = model_nll(nll_model, given)[0].double().cpu().numpy()
                 for unit, n in fitting.items():
                     made[unit] = [model.row_of(doc_id, ids[:n], "nll", float(nll[: n - 1].mean()))]
             yield Step(made, done, settings.documents or 0)

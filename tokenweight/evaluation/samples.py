@@ -173,16 +173,17 @@ def _outputs(samples: list[Sample], model: LoadedModel) -> list[str]:
     """What the model answers to each sample: text, or a JSON list of its choices' log-likelihoods."""
     instances = [instance for sample in samples for instance in sample.instances]
     try:
-        if samples[0].new_tokens:
-            return list(model.generate(instances))
-        answers = iter(model.log_likelihoods(instances, contexts=len(samples)))
+        answers = model.ask(instances, len(samples))
     except MemoryError:  # of a GPU
         if len(samples) == 1:
             n_tokens = samples[0].prompt.n_tokens
             raise StageError(f"a prompt of {n_tokens} tokens does not fit the GPU's memory") from None
         half = len(samples) // 2
         return _outputs(samples[:half], model) + _outputs(samples[half:], model)
-    return [json.dumps([float(next(answers)[0]) for _ in sample.instances]) for sample in samples]
+    if samples[0].new_tokens:
+        return answers
+    choices = iter(answers)
+    return [json.dumps([float(next(choices)[0]) for _ in sample.instances]) for sample in samples]
 
 
 # --- Prompts that are made beforehand ------------------------------------------------------------
@@ -194,26 +195,28 @@ class PromptedBenchmark(AskedBenchmark):
     prompted = True
 
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
-        return {run.unit: list(prepared_samples(run.unit, run.prepared_dirs[0], model)) for run in runs}
+        return {
+            run.unit: [_prepared(run.unit, line, model) for line in read_prompts(run.prepared_dirs[0])] for run in runs
+        }
 
 
-def prepared_samples(unit: Unit, prepared_dir: Path, model: LoadedModel) -> Iterator[Sample]:
-    """Samples of a unit. StageError: a prompt does not fit, or has other tokens than when it was prepared."""
+def _prepared(unit: Unit, line: dict[str, Any], model: LoadedModel) -> Sample:
     from lm_eval.api.instance import Instance
 
-    for record in read_prompts(prepared_dir):
-        doc_id, text, new_tokens = record["doc_id"], record["prompt"], record["max_new_tokens"]
-        prompt = model.checked(text, new_tokens)
-        if prompt.n_tokens != record["n_prompt_tokens"]:
-            raise StageError(
-                f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {record['n_prompt_tokens']}: "
-                "the checkpoint's tokenizer is not the one it was prepared for"
-            )
-        prompt = replace(prompt, untruncated_tokens=record["untruncated_tokens"])
-        asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
-        instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
-        own = {name: record[name] for name in ("references", "all_classes", "length_words")}
-        yield Sample(doc_id, [instance], prompt, new_tokens=new_tokens, **own)
+    doc_id, text, new_tokens, n_tokens = (
+        line[key] for key in ("doc_id", "prompt", "max_new_tokens", "n_prompt_tokens")
+    )
+    prompt = model.checked(text, new_tokens)
+    if prompt.n_tokens != n_tokens:
+        raise StageError(
+            f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {n_tokens}: "
+            "the checkpoint's tokenizer is not the one it was prepared for"
+        )
+    prompt = replace(prompt, untruncated_tokens=line["untruncated_tokens"])
+    asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
+    instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
+    own = {name: line[name] for name in ("references", "all_classes", "length_words")}
+    return Sample(doc_id, [instance], prompt, new_tokens=new_tokens, **own)
 
 
 _UNCUT: dict[str, Any] = {  # a line of prompts.jsonl, its keys in order, with the values of a prompt that was not cut

@@ -65,8 +65,8 @@ def test_first_line_rules() -> None:
     filtered, score = score_longbench("hotpotqa", output, ["Ashford"], None, "thudm")
     assert filtered == output
     assert score < 0.5
-    both = {name for name, task in TASKS.items() if task.takes_first_line("thudm")}
-    lceg = {name for name, task in TASKS.items() if task.takes_first_line("lceg")}
+    both = {name for name, task in TASKS.items() if task.scored_part("a\nb", "thudm") == "a"}
+    lceg = {name for name, task in TASKS.items() if task.scored_part("a\nb", "lceg") == "a"}
     assert both == {"trec", "triviaqa", "samsum"}
     assert lceg - both == {
         "narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "passage_count",

@@ -12,7 +12,7 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark
-from tokenweight.evaluation.longbench.benchmark import hub_prompt, load_samples, local_files, truncate_middle
+from tokenweight.evaluation.longbench.benchmark import hub_prompt, truncate_middle
 from tokenweight.evaluation.longbench.metrics import TASKS
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import Evaluation, LongBench
@@ -29,7 +29,7 @@ ROW = {
 @pytest.mark.parametrize("task", TASKS)
 def test_prompts_are_the_official_ones(task: str, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     (tmp_path / f"{task}.jsonl").write_text(json.dumps(ROW | {"answers": ["Paragraph 1"], "all_classes": ["A"]}) + "\n")
-    prompt, _ = load_samples(task, LongBench(data=str(tmp_path)))[0]
+    prompt, _ = Benchmark().load_samples(task, LongBench(data=str(tmp_path)))[0]
     spec = TASKS[task]
     golden(
         f"{task}.txt",
@@ -71,7 +71,7 @@ def test_hub_rows_are_read_at_a_pinned_revision(monkeypatch: pytest.MonkeyPatch)
         return [{**row, "answers": ["A"], "length": 3, "all_classes": None}]
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
-    prompt, row = load_samples("samsum", LongBench(data="hub"))[0]
+    prompt, row = Benchmark().load_samples("samsum", LongBench(data="hub"))[0]
     assert prompt == TASKS["samsum"].template.format(context="TEXT", input="Dialogue: D\nSummary: ")
     assert (row["answers"], row["length"]) == (["A"], 3)
 
@@ -82,7 +82,7 @@ def test_a_hub_out_of_reach_is_one_error(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("datasets.load_dataset", load_dataset)
     with pytest.raises(UserError, match=r"longbench.data: .*go online once"):
-        load_samples("lcc", LongBench(data="hub"))
+        Benchmark().load_samples("lcc", LongBench(data="hub"))
 
 
 def test_truncation_keeps_both_ends_and_counts_bos(counter: TokenCounter) -> None:
@@ -115,13 +115,13 @@ def test_shipped_samples_lie_on_both_sides_of_1024_tokens_and_fit_4096(
 
 
 def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
-    assert len(load_samples("lcc", LongBench(samples=2))) == 2
+    assert len(Benchmark().load_samples("lcc", LongBench(samples=2))) == 2
     data = LongBench(data=str(tmp_path))
     with pytest.raises(UserError, match=r"longbench.data: .*lcc.jsonl missing"):
-        load_samples("lcc", data)
+        Benchmark().load_samples("lcc", data)
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
     with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
-        load_samples("lcc", data)
+        Benchmark().load_samples("lcc", data)
     for task, wrong, told in (
         ("lcc", {"answers": []}, "answers is no list of texts"),
         ("passage_retrieval_en", {"answers": ["third"]}, "an answer does not read 'Paragraph N'"),
@@ -129,9 +129,9 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     ):
         (tmp_path / f"{task}.jsonl").write_text(json.dumps({"input": "", "context": "", "length": 1} | wrong) + "\n")
         with pytest.raises(UserError, match=f"{task}.jsonl line 1: {told}"):
-            load_samples(task, data)
+            Benchmark().load_samples(task, data)
     (tmp_path / "lcc.jsonl").write_text("\n")
     with pytest.raises(UserError, match="no sample of lcc"):
-        load_samples("lcc", data)
-    assert local_files("lcc", data) == [tmp_path / "lcc.jsonl"]
-    assert local_files("lcc", LongBench(data="hub")) == []
+        Benchmark().load_samples("lcc", data)
+    assert Benchmark().local_files("lcc", data.data) == [tmp_path / "lcc.jsonl"]
+    assert Benchmark().local_files("lcc", "hub") == []

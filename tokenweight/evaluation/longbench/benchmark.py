@@ -5,13 +5,12 @@ Samples are local JSONL, the hub's parquet mirror, or shipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit
-from tokenweight.evaluation.data import json_lines, official_files, readable_hub
+from tokenweight.evaluation.data import json_lines, readable_hub
 from tokenweight.evaluation.longbench.metrics import TASKS, LongBenchTask, score_longbench, unscorable
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
@@ -23,6 +22,8 @@ class LongBench(PromptedBenchmark):
     name = "longbench"
     tasks = tuple(TASKS)
     greatest_mean = 0.95
+    files = ("{task}.jsonl",)
+    layout = "the directory of the official JSONL"
     # The parquet mirror; the original needs a script, which datasets >= 4 refuses.
     hub_data: ClassVar = HubData(
         "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
@@ -31,9 +32,6 @@ class LongBench(PromptedBenchmark):
     scoring_fields = ("first_line",)
     cut_to_context = True
     classes_in_prompts = True  # trec's
-
-    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        return {"longbench.data": files} if (files := local_files(unit.task, evaluation.longbench)) else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """Its own, without the border between short and long: tables draw it, rows have both lengths."""
@@ -59,7 +57,7 @@ class LongBench(PromptedBenchmark):
         max_new_tokens = min(task.max_new_tokens, settings.max_new_tokens or task.max_new_tokens)
         budget_tokens = context_tokens - max_new_tokens
         made: list[dict[str, Any]] = []
-        for doc_id, (whole, row) in enumerate(load_samples(unit.task, settings)):
+        for doc_id, (whole, row) in enumerate(self.load_samples(unit.task, settings)):
             prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(whole, budget_tokens, counter)
             made.append(
                 {
@@ -77,38 +75,26 @@ class LongBench(PromptedBenchmark):
         fill = sum(row["n_prompt_tokens"] for row in made) / len(made) / budget_tokens
         return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
 
+    def load_samples(self, task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
+        """Prompt, before any cut, and row of a task's samples in the data's order, at most `longbench.samples`.
 
-def local_files(task: str, longbench: Settings) -> list[Path]:
-    return official_files("longbench", longbench.data, [f"{task}.jsonl"], "the directory of the official JSONL")
+        UserError: missing file, or a line that lacks a field (names both).
+        """
+        spec, hub, found = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]]()
+        for path in self.local_files(task, longbench.data):
+            for number, row in json_lines(path, "input", "context", "answers", "length"):
+                if wrong := unscorable(task, row):
+                    raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
+                found.append((spec.template.format(context=row["context"], input=row["input"]), row))
+        if longbench.data == "hub":
+            from datasets import load_dataset
 
-
-def load_samples(task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
-    """Prompt, before any cut, and row of a task's samples in the data's order, at most `longbench.samples`.
-
-    UserError: missing file, or a line that lacks a field (names both).
-    """
-    files = local_files(task, longbench)
-    samples = list(_from_file(TASKS[task], files[0]) if files else _from_hub(TASKS[task]))
-    if not samples:
-        raise UserError(f"evaluation.longbench.data: no sample of {task}; give the official test file")
-    return samples[: longbench.samples]
-
-
-def _from_file(spec: LongBenchTask, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, row in json_lines(path, "input", "context", "answers", "length"):
-        if wrong := unscorable(spec.name, row):
-            raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
-        yield spec.template.format(context=row["context"], input=row["input"]), row
-
-
-def _from_hub(spec: LongBenchTask) -> Iterator[tuple[str, dict[str, Any]]]:
-    from datasets import load_dataset
-
-    hub = LongBench.hub_data
-    with readable_hub("longbench", hub.repo_id):
-        mirror = load_dataset(hub.repo_id, spec.name, split="test", revision=hub.revision)
-    for row in mirror:
-        yield hub_prompt(spec, row), row
+            with readable_hub(self.name, hub.repo_id):
+                mirror = load_dataset(hub.repo_id, task, split="test", revision=hub.revision)
+            found = [(hub_prompt(spec, row), row) for row in mirror]
+        if not found:
+            raise UserError(f"evaluation.longbench.data: no sample of {task}; give the official test file")
+        return found[: longbench.samples]
 
 
 def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:

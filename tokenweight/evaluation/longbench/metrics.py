@@ -32,9 +32,10 @@ class LongBenchTask:
     max_new_tokens: int
     metric: str
 
-    def takes_first_line(self, rule: FirstLine) -> bool:
-        """Whether only the prediction's first line is scored; for base models the largest single effect on the score."""
-        return self.category in _TABLE["first_line"][rule]
+    def scored_part(self, output: str, rule: FirstLine) -> str:
+        """The prediction, or its first line (leading line breaks left out) where the rule has it so of these tasks: for base
+        models the largest single effect on the score."""
+        return output.lstrip("\n").split("\n")[0] if self.category in _TABLE["first_line"][rule] else output
 
 
 TASKS = {
@@ -132,14 +133,8 @@ def score_longbench(
 
     `first_line`: which tasks keep only the first line (`lceg` as the paper, `thudm` as LongBench's own code).
     """
-    spec = TASKS[task]
-    filtered = first_line_of(output) if spec.takes_first_line(first_line) else output
-    return filtered, best_score(spec, filtered, references, all_classes)
-
-
-def first_line_of(output: str) -> str:
-    """The first line, leading line breaks left out."""
-    return output.lstrip("\n").split("\n")[0]
+    filtered = TASKS[task].scored_part(output, first_line)
+    return filtered, best_score(TASKS[task], filtered, references, all_classes)
 
 
 def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_classes: list[str] | None) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenweight.evaluation.benchmark import Unit, within
+from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.tasks import TASKS, Sources
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
@@ -21,8 +21,8 @@ class Ruler(PromptedBenchmark):
     path_fields = ("haystack", "squad", "hotpotqa")
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        lengths = within(evaluation.ruler.lengths_tokens, context_tokens)
-        return [Unit(self.name, task, n) for n in lengths for task in TASKS]
+        lengths = evaluation.ruler.lengths_tokens
+        return [Unit(self.name, task, n) for n in lengths if n <= context_tokens for task in TASKS]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         files = Sources.of(evaluation.ruler).files(TASKS[unit.task])

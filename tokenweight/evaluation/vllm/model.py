@@ -23,13 +23,14 @@ from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.evaluation.vllm import check, importing
 from tokenweight.recipes.schema import Execution, Precision
 
-MAX_BATCH_SEQUENCES = 256
 ELEMENT_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}
 CPU_BATCH_SEQUENCES = 8  # of the longest input, as backend hf
 GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them itself; a killed run repeats so much
 
 
 class VllmModel(LoadedModel):
+    max_sequences = 256
+
     def __init__(
         self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
     ) -> None:
@@ -54,11 +55,9 @@ class VllmModel(LoadedModel):
             )
         tokenizer = model_tokenizer(checkpoint_dir)
         sequences = execution.eval_batch_sequences or (CPU_BATCH_SEQUENCES if on_cpu else None)
-        self._batch_tokens = sequences * context_tokens if sequences else GPU_BATCH_TOKENS
+        self.batch_tokens = sequences * context_tokens if sequences else GPU_BATCH_TOKENS
         # On a CPU vLLM would take nearly all memory for its cache; here twice what the batch needs, as it works in blocks.
-        cache_bytes = (
-            2 * self._batch_tokens * cache_bytes_of_token(config, ELEMENT_BYTES[precision]) if on_cpu else None
-        )
+        cache_bytes = 2 * self.batch_tokens * cache_bytes_of_token(config, ELEMENT_BYTES[precision]) if on_cpu else None
         engine = LLM(
             model=str(checkpoint_dir),
             dtype="bfloat16" if precision == "bf16" else "float32",
@@ -71,9 +70,6 @@ class VllmModel(LoadedModel):
         )
         lm = VllmLM(engine, tokenizer, stop_token_ids(checkpoint_dir, tokenizer))
         super().__init__(lm, checkpoint_dir, context_tokens)
-
-    def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
-        return max(1, min(MAX_BATCH_SEQUENCES, self._batch_tokens // longest_tokens))
 
 
 def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:
