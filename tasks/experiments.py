@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import BENCHMARKS
+from tokenweight.evaluation.units import BENCHMARKS, Evaluate
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import check_place, write_records
 from tokenweight.pipeline.experiment import Row

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.run import check_backend
-from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import unreachable
+from tokenweight.evaluation.units import Evaluate, unreachable
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.plan import shortened, to_make

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation.stages import Evaluate, Prepare
+from tokenweight.evaluation.units import Evaluate, Prepare
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact, Graph, Input
 from tokenweight.pipeline.store import Note, locate
@@ -173,8 +173,7 @@ def _evaluate_units(
 ) -> int:
     """Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked."""
     from tokenweight.evaluation.benchmark import UnitRun
-    from tokenweight.evaluation.rescoring import StoredOutputs, rescore_unit
-    from tokenweight.evaluation.run import evaluate_checkpoint
+    from tokenweight.evaluation.run import StoredOutputs, evaluate_checkpoint, rescore_unit
     from tokenweight.evaluation.units import benchmark_of
 
     held: dict[str, tuple[ExitStack, Build]] = {}  # by unit

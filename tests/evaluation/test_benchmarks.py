@@ -19,7 +19,7 @@ from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.recipes.schema import Evaluation, Execution
 
 ROOM = Path(__file__).parents[2] / "tokenweight" / "evaluation"
-SHARED = ("benchmark", "rescoring", "rows", "run", "samples", "stages")
+SHARED = ("benchmark", "rows", "run", "samples", "units")
 
 
 class Letters(Benchmark):

@@ -14,9 +14,8 @@ from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit, UnitRun
 from tokenweight.evaluation.hf_model import HFModel
 from tokenweight.evaluation.mmlu import MMLU_SUBJECTS
-from tokenweight.evaluation.rescoring import rescore_rows
 from tokenweight.evaluation.rows import read_rows
-from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.evaluation.run import evaluate_checkpoint, rescore_unit
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.recipes import schema as settings
 from tokenweight.recipes.schema import Evaluation, Execution
@@ -132,7 +131,9 @@ def test_stored_outputs_score_the_same_again(
     assert len(list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution))) == 2
     for job in jobs:
         rows = read_rows(job.out_dir)
-        assert rescore_rows(rows, job.unit, evaluation) == rows
+        (again := tmp_path / f"{job.unit.task}-again").mkdir()
+        rescore_unit(job.out_dir, job.unit, evaluation, None, again)
+        assert read_rows(again) == rows
 
 
 def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path: Path) -> None:

@@ -81,11 +81,11 @@ def test_a_long_text_is_read_up_to_the_phrase(checkpoint: Path, evaluation: Eval
     before, after = ("The quick brown fox. " * n for n in (300, 200))
     file.write_text(f"{before}{WORDS}, {after}")
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    sequence = read_sequence(with_phrase(evaluation, file=str(file), words=WORDS), tokenizer, CONTEXT)
+    sequence, phrase, _ = read_sequence(with_phrase(evaluation, file=str(file), words=WORDS), tokenizer, CONTEXT)
     assert len(sequence.ids) == len(sequence.texts) == CONTEXT
     assert sequence.ids[0] == tokenizer.bos_token_id
-    assert sequence.phrase is not None
-    assert sequence.phrase.stop == CONTEXT
+    assert phrase is not None
+    assert phrase.stop == CONTEXT
     assert "".join(sequence.texts).endswith(f"fox. {WORDS}")
     assert sequence.ids[1:] == tokenizer(f"{before}{WORDS}", add_special_tokens=False).input_ids[-CONTEXT + 1 :]
 
@@ -99,13 +99,13 @@ def test_in_the_novel_it_is_round_the_fact_from_farthest_back(checkpoint: Path, 
     corpus = NovelCorpus(seed=5, validation_documents=1, document_tokens=3000)
     novel = evaluation.model_copy(update={"perplexity": evaluation.perplexity.model_copy(update={"corpus": corpus})})
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    sequence = read_sequence(novel, tokenizer, 2000)
-    assert sequence.phrase is not None
-    assert read_sequence(novel, tokenizer, 2000) == sequence
+    sequence, phrase, why = read_sequence(novel, tokenizer, 2000)
+    assert phrase is not None
+    assert read_sequence(novel, tokenizer, 2000) == (sequence, phrase, why)
     document = next(iter(documents(corpus, "validation")))
-    found = re.search(r"round '(.+)', the first token of a fact that was last stated (\d+) tokens before", sequence.why)
+    found = re.search(r"round '(.+)', the first token of a fact that was last stated (\d+) tokens before", why)
     assert found is not None
-    middle = sequence.phrase.start + 6
+    middle = phrase.start + 6
     assert sequence.texts[middle].strip() == found[1]
     assert int(found[2]) > SHORT
     start = len("".join(sequence.texts[: middle + 1])) - 1

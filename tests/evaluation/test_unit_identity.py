@@ -16,7 +16,7 @@ from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.rows import read_rows
-from tokenweight.evaluation.stages import Evaluate, Prepare
+from tokenweight.evaluation.units import Evaluate, Prepare
 from tokenweight.pipeline import Store, read_record
 from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.planning.graph import Planner

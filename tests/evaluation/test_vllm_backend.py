@@ -24,8 +24,7 @@ from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint, evaluation_execution, load
-from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.units import Evaluate, Unit
 from tokenweight.progress import no_progress
 from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tokenweight.commands.plan import needs, plan_rows, print_plan
-from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import Evaluate
 from tokenweight.model_configs import LLAMA3_8B_ID, config_of, parameters, published_config
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact

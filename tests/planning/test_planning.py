@@ -7,7 +7,7 @@ import pytest
 
 from tokenweight.assets import shipped_config, smoke_base_dir
 from tokenweight.errors import UserError
-from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import Evaluate
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.planning.graph import Planner

@@ -16,8 +16,7 @@ from rich.filesize import decimal
 from tokenweight.commands.command import command, print_json, print_table
 from tokenweight.corpus.sources import left_out
 from tokenweight.corpus.stages import Chunk
-from tokenweight.evaluation.stages import UnitStage
-from tokenweight.evaluation.units import benchmark_of
+from tokenweight.evaluation.units import UnitStage, benchmark_of
 from tokenweight.flat import Part
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Graph, HubModel

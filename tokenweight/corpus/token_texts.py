@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.encoding import encode_prefix
+from tokenweight.corpus.files import decode
 from tokenweight.errors import UserError
 
 SPAN_TOKENS = 13  # as many as Table 1 shows
@@ -30,6 +32,14 @@ class Tokens:
     texts: list[str]
     added: dict[int, str]
     whole_text: bool
+
+
+def text_of(path: Path, what: str) -> str:
+    """The text of a file, as a corpus would have it. UserError: it cannot be read; `what` is what the user calls it."""
+    try:
+        return decode(path, path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{what} {path}: cannot be read ({error.strerror}); give a text file") from None
 
 
 def first_tokens_with_text(tokenizer: Any, text: str, n_tokens: int) -> Tokens:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import label, resolve_kinds
-from tokenweight.corpus.files import decode
 from tokenweight.corpus.sources import documents
 from tokenweight.corpus.token_texts import (
     MOST_TOKENS,
@@ -26,6 +24,7 @@ from tokenweight.corpus.token_texts import (
     highest_span,
     place_of,
     span_around,
+    text_of,
 )
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
@@ -58,16 +57,15 @@ class Phrase(CorpusBenchmark):
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """One step: a row of each token of the phrase for each unit. UserError: the text or its phrase cannot be used."""
         short_tokens, read = evaluation.pmi.short_tokens, by_windows(runs[0], evaluation.pmi, model)
-        sequence = read_sequence(evaluation, model.lm.tokenizer, model.context_tokens)
-        values = read(sequence.ids)
+        tokens, phrase, why = read_sequence(evaluation, model.lm.tokenizer, model.context_tokens)
+        values = read(tokens.ids)
         difference = np.abs(values.long_nll - values.short_nll)
-        phrase, why = sequence.phrase, sequence.why
         if phrase is None:
             far = np.arange(len(difference)) >= values.first_window
             phrase, why = highest_span(np.where(far, difference, 0)), "round the largest difference of losses"
         phrase = range(max(phrase.start, 1), phrase.stop)  # the first token is not predicted
         measured = {"long_nll": values.long_nll, "short_nll": values.short_nll, "difference": difference}
-        digest, made = sha256_text(json.dumps(sequence.ids)), dict[Unit, list[Row]]()
+        digest, made = sha256_text(json.dumps(tokens.ids)), dict[Unit, list[Row]]()
         for unit, kept in rows.items():
             kept.clear()  # one pass gives all: what an interrupted run left is from another one
             made[unit] = [
@@ -75,7 +73,7 @@ class Phrase(CorpusBenchmark):
                     doc_id=number,
                     prompt_sha256=digest,
                     n_prompt_tokens=token,  # what is before it in the long pass
-                    reference=json.dumps([sequence.texts[token]]),
+                    reference=json.dumps([tokens.texts[token]]),
                     metric=unit.task,
                     score=float(measured[unit.task][token - 1]),
                 )
@@ -83,12 +81,12 @@ class Phrase(CorpusBenchmark):
             ]
         # A sentence on where the phrase is, for the table's notes.
         about = (
-            f"The phrase is tokens {phrase.start} to {phrase.stop - 1} of the {len(sequence.ids)} that the long model "
+            f"The phrase is tokens {phrase.start} to {phrase.stop - 1} of the {len(tokens.ids)} that the long model "
             f"reads; the short windows have {short_tokens}. {f'It was chosen {why}.' if why else 'It was given.'}"
         )
         if phrase.start < short_tokens:
             about += f" It begins in the first {short_tokens} tokens, where the short context is as long."
-        notes = {"tokens": [sequence.texts[token] for token in phrase], "about": about}
+        notes = {"tokens": [tokens.texts[token] for token in phrase], "about": about}
         yield Step(made, 1, 1, complete=dict.fromkeys(rows, notes))
 
 
@@ -100,10 +98,7 @@ def read_text(settings: Settings) -> tuple[Path, str]:
             f"phrase {path}: no such file; give the text of Table 1's phrase with {SETTING}.file=FILE, or another text "
             f'with its {SETTING}.words="..."'
         )
-    try:
-        text = decode(path, path.read_bytes())
-    except OSError as error:
-        raise UserError(f"phrase {path}: cannot be read ({error.strerror}); give a text file that can") from None
+    text = text_of(path, "phrase")
     if settings.words and settings.words not in text:
         raise UserError(
             f"phrase {path}: has no {settings.words!r}; give words as the file has them with {SETTING}.words=..."
@@ -111,18 +106,9 @@ def read_text(settings: Settings) -> tuple[Path, str]:
     return path, text
 
 
-@dataclass(frozen=True)
-class PhraseSequence:
-    """What the long model reads: ids and the text of each token, both of length N; the phrase, if it is known by now."""
-
-    ids: list[int]
-    texts: list[str]
-    phrase: range | None
-    why: str = ""  # of a phrase that a rule chose
-
-
-def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -> PhraseSequence:
-    """The sequence of the given text, or of the first validation document that has far context."""
+def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -> tuple[Tokens, range | None, str]:
+    """What the long model reads, of the given text or the first validation document that has far context; the phrase, if it
+    is known by now; and why a rule chose it."""
     settings, short_tokens = evaluation.phrase, evaluation.pmi.short_tokens
     if settings.file:
         candidates = iter([Document(settings.file, read_text(settings)[1])])
@@ -130,15 +116,15 @@ def read_sequence(evaluation: Evaluation, tokenizer: Any, context_tokens: int) -
         candidates = documents(evaluation.perplexity.corpus, "validation")
     for document in candidates:
         if settings.words and settings.words in document.text:
-            return _ending_with(settings.words, document.text, tokenizer, context_tokens)
+            return *_ending_with(settings.words, document.text, tokenizer, context_tokens), ""
         tokens = first_tokens_with_text(tokenizer, document.text, context_tokens)
         if settings.words is None and len(tokens.ids) > short_tokens:
-            return _by_label(document, tokens, short_tokens)
+            return tokens, *_by_label(document, tokens, short_tokens)
     wanted = f"has {settings.words!r}" if settings.words else f"is longer than {short_tokens} tokens"
     raise UserError(f"phrase: no text {wanted}; give one with {SETTING}.file=FILE")
 
 
-def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) -> PhraseSequence:
+def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) -> tuple[Tokens, range]:
     """As much of the text as the context holds, up to the phrase; of a short text, what follows as well."""
     tokens = first_tokens_with_text(tokenizer, text, 4 * len(text) + 8)  # all: no token is less than a byte
     front = len(list(takewhile(tokens.added.__contains__, range(len(tokens.ids)))))
@@ -149,21 +135,20 @@ def _ending_with(phrase: str, text: str, tokenizer: Any, context_tokens: int) ->
     start = max(0, body.index(place[1]) + 1 - room)
     kept = [*range(front), *body[start : start + room]]
     shown = range(kept.index(place[0]), kept.index(place[1]) + 1)
-    return PhraseSequence([tokens.ids[i] for i in kept], [tokens.texts[i] for i in kept], shown)
+    return Tokens([tokens.ids[i] for i in kept], [tokens.texts[i] for i in kept], {}, whole_text=False), shown
 
 
-def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> PhraseSequence:
+def _by_label(document: Document, tokens: Tokens, short_tokens: int) -> tuple[range | None, str]:
     """The synthetic novel: round the fact that was last stated farthest back; other texts have no labels."""
-    plain = PhraseSequence(tokens.ids, tokens.texts, None)
     lengths = np.array([len(text) for text in tokens.texts])
     ends = np.cumsum(lengths)
     kinds, distances = label(document, ends - lengths, ends)
     kinds = resolve_kinds(kinds, distances, np.arange(len(kinds)), short_tokens)
     far = np.where(kinds == Kind.LONG_RECALL, distances, 0)
     if not far.any():
-        return plain
+        return None, ""
     token = int(np.argmax(far))
     while token and far[token - 1] == far[token] - 1:  # to the first token of the fact: distances count on within it
         token -= 1
     why = f"round {tokens.texts[token].strip()!r}, the first token of a fact that was last stated {far[token]} tokens before"
-    return PhraseSequence(tokens.ids, tokens.texts, span_around(token, len(tokens.ids)), why)
+    return span_around(token, len(tokens.ids)), why

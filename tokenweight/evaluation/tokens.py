@@ -110,7 +110,4 @@ def model_tokenizer(directory: Path, name: str = "") -> Any:
     return tokenizer
 
 
-@lru_cache(maxsize=4)
-def token_counter(tokenizer_dir: Path) -> TokenCounter:
-    """The counter of a tokenizer directory, one per process (its word counts are worth keeping)."""
-    return TokenCounter(tokenizer_dir)
+token_counter = lru_cache(maxsize=4)(TokenCounter)  # one a process: its word counts are worth keeping

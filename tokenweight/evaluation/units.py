@@ -1,9 +1,15 @@
-"""The benchmarks by name, and what a plan asks of them. Loads no model library: a dry run lists units with it."""
+"""The benchmarks by name, and the stages of their units: `prepare` (prompts that are made beforehand) and `evaluate`.
+
+Loads no model library: a plan lists units with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Self
 
+from tokenweight.errors import UserError
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
@@ -14,7 +20,9 @@ from tokenweight.evaluation.phrase import Phrase
 from tokenweight.evaluation.planted import Planted
 from tokenweight.evaluation.pmi import Pmi
 from tokenweight.evaluation.ruler.benchmark import Ruler
-from tokenweight.recipes.schema import Evaluation
+from tokenweight.pipeline.stage import Artifact, Input, Stage
+from tokenweight.progress import Progress
+from tokenweight.recipes.schema import Evaluation, Execution
 
 ANSWER_SECONDS = 20.0  # of the hub
 BENCHMARKS: dict[str, Benchmark] = {
@@ -58,3 +66,87 @@ def _error(data: HubData) -> str | None:
     except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
         return type(error).__name__
     return None
+
+
+class UnitStage(Stage):
+    """What both know: the unit, and of the settings what it depends on and no others, with digests in place of paths.
+
+    Reading another setting is an AttributeError.
+    """
+
+    unit: Unit
+    evaluation: Evaluation
+    context_tokens: int | None
+
+
+class Prepare(UnitStage):
+    """Prompts of a RULER or LongBench unit for one tokenizer. Input: tokenizer."""
+
+    name = "prepare"
+    template: dict[str, Any]  # versions and hub revision that the prompts depend on
+
+    @classmethod
+    def of(cls, unit: Unit, evaluation: Evaluation, context_tokens: int) -> Self:
+        """A unit's prompts, which know neither backend nor precision nor the metric."""
+        benchmark = benchmark_of(unit)
+        own = benchmark.settings_of(unit, evaluation)
+        part = own[unit.benchmark]
+        unscored = {name: type(part).model_fields[name].default for name in benchmark.scoring_fields}
+        own[unit.benchmark] = part.model_copy(update=unscored)
+        template: dict[str, Any] = {"template_version": benchmark.task_template_version(unit.task)}
+        if hub := benchmark.hub(evaluation):
+            template["hub"] = hub.identity
+        return cls(
+            unit=unit,
+            evaluation=Evaluation.model_construct(precision="fp32", **own),
+            context_tokens=context_tokens if benchmark.cut_to_context else None,
+            template=template,
+        )
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        name = self.unit.id.replace("/", "-")
+        return name if self.context_tokens is None else f"{name}-{self.context_tokens}"
+
+    def run(
+        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
+    ) -> dict[str, Any]:
+        return benchmark_of(self.unit).prepare(
+            self.unit, self.evaluation, inputs["tokenizer"].path, self.context_tokens or 0, out_dir
+        )
+
+
+class Evaluate(UnitStage):
+    """Samples of one unit. Inputs: checkpoint; prepared, or chunks and scores (planted), or scorer (PMI, phrase).
+
+    Units of one checkpoint and benchmark run together, by tasks.pieces.
+    """
+
+    name = "evaluate"
+    context_tokens: int
+    protocol: dict[str, Any]  # versions of harness and prompts, shots, generation
+    scoring: dict[str, Any]  # metric and its versions: with others the same outputs are scored again
+
+    @classmethod
+    def of(cls, unit: Unit, evaluation: Evaluation, context_tokens: int) -> Self:
+        """A unit of a model that reads `context_tokens`. UserError: the benchmark needs the backend hf."""
+        benchmark, backend = benchmark_of(unit), evaluation.backend
+        if backend != "hf" and benchmark.one_pass:
+            raise UserError(
+                f"backend {backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
+                "leave it out, or use hf"
+            )
+        own = benchmark.settings_of(unit, evaluation)
+        if benchmark.prompted:  # its texts are in the prompts
+            own[unit.benchmark] = own[unit.benchmark].model_copy(update=dict.fromkeys(benchmark.path_fields))
+        return cls(
+            unit=unit,
+            evaluation=Evaluation.model_construct(backend=backend, precision=evaluation.precision, **own),
+            context_tokens=context_tokens,
+            protocol=benchmark.protocol(unit, evaluation),
+            scoring=benchmark.scoring(unit),
+        )
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        backend = self.evaluation.backend
+        name = f"{inputs['checkpoint'].short_name}--{self.unit.id.replace('/', '-')}"
+        return name if backend == "hf" else f"{name}-{backend}"

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tokenweight.context.checkpoint_files import checkpoint_sha256
 from tokenweight.context.extend import load_config
-from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text, highest_span
+from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text, highest_span, text_of
 from tokenweight.errors import StageError, UserError
-from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span, read_text
+from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span
 from tokenweight.pipeline.environment import package_versions
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
 from tokenweight.weighting.step import weighted_step
@@ -31,7 +31,8 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
     """
     # 1. All that can be checked before weights are loaded.
     scorer, weighting = options.scorer, options.weighting
-    words = read_text(text)
+    if not (words := text_of(text, "TEXT")):
+        raise UserError(f"TEXT {text}: the file is empty; give one with text")
     config = load_config(checkpoint)
     scorer_config = load_config(scorer) if scorer else config
     tokenizer = load_tokenizer(checkpoint)

@@ -8,7 +8,6 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from tokenweight.corpus.files import decode
 from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
 from tokenweight.errors import UserError
 from tokenweight.recipes.frozen import Frozen
@@ -70,17 +69,6 @@ class Options(Frozen):
             raise UserError(
                 f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
             ) from None
-
-
-def read_text(path: Path) -> str:
-    """The text of a UTF-8 file, as a corpus would have it: line ends are newlines, a byte order mark goes."""
-    try:
-        text = decode(path, path.read_bytes())
-    except OSError as error:
-        raise UserError(f"TEXT {path}: cannot be read ({error.strerror}); give a text file") from None
-    if not text:
-        raise UserError(f"TEXT {path}: the file is empty; give one with text")
-    return text
 
 
 def chosen_span(tokens: Tokens, options: Options) -> range | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenweight.context.extend import Extend
 from tokenweight.corpus.stages import Chunk
-from tokenweight.evaluation.stages import Evaluate
+from tokenweight.evaluation.units import Evaluate
 from tokenweight.model_configs import config_of, parameters
 from tokenweight.pipeline.stage import Artifact, HubModel
 from tokenweight.recipes.schema import Execution, Scorer

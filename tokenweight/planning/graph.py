@@ -13,8 +13,7 @@ from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.evaluation.stages import Evaluate, Prepare
-from tokenweight.evaluation.units import BENCHMARKS, Unit, benchmark_of
+from tokenweight.evaluation.units import BENCHMARKS, Evaluate, Prepare, Unit, benchmark_of
 from tokenweight.pipeline import Digests, Store
 from tokenweight.pipeline.digests import is_there
 from tokenweight.pipeline.stage import (

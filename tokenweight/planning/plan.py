@@ -11,10 +11,8 @@ from typing import Literal
 from tokenweight.corpus.sources import check
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.evaluation.rescoring import StoredOutputs
-from tokenweight.evaluation.run import check_backend
-from tokenweight.evaluation.stages import Evaluate
-from tokenweight.evaluation.units import benchmark_of
+from tokenweight.evaluation.run import StoredOutputs, check_backend
+from tokenweight.evaluation.units import Evaluate, benchmark_of
 from tokenweight.optional import check_room
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.digests import refuse_listing

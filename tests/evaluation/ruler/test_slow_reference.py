@@ -9,8 +9,7 @@ import pytest
 
 from tokenweight.evaluation.ruler import generator
 from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family
-from tokenweight.evaluation.ruler.tasks import TASKS, Sources
-from tokenweight.evaluation.ruler.texts import sentences
+from tokenweight.evaluation.ruler.tasks import TASKS, Sources, sentences
 from tokenweight.evaluation.tokens import TokenCounter
 
 

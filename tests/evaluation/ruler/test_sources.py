@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.ruler.tasks import TASKS, Sources, haystack_words, questions
-from tokenweight.evaluation.ruler.texts import AdjectiveNouns, needle_keys, sentences
-from tokenweight.recipes.schema import Ruler
+from tokenweight.evaluation.ruler.tasks import (
+    TASKS,
+    AdjectiveNouns,
+    Sources,
+    haystack_words,
+    needle_keys,
+    questions,
+    sentences,
+)
 
 
 def test_essays_are_read_sorted_and_joined_without_separator(tmp_path: Path) -> None:
@@ -23,7 +29,7 @@ def test_files_of_a_task_are_its_raw_inputs(sources: Sources) -> None:
     assert [file.name for file in sources.files(TASKS["niah_single_2"])] == ["a.txt", "b.txt"]
     assert sources.files(TASKS["niah_single_1"]) == sources.files(TASKS["cwe"]) == []
     assert sources.files(TASKS["qa_2"]) == [sources.hotpotqa]
-    shipped = Sources.of(Ruler(lengths_tokens=(1024,)))
+    shipped = Sources()
     assert all(file.exists() for task in TASKS.values() for file in shipped.files(task))
 
 

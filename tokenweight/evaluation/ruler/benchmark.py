@@ -25,7 +25,7 @@ class Ruler(PromptedBenchmark):
         return [Unit(self.name, task, n) for n in lengths if n <= context_tokens for task in TASKS]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        files = Sources.of(evaluation.ruler).files(TASKS[unit.task])
+        files = Sources(*(getattr(evaluation.ruler, name) for name in self.path_fields)).files(TASKS[unit.task])
         return {f"ruler.{TASKS[unit.task].source}": files} if files else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Ruler(PromptedBenchmark):
         self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
     ) -> dict[str, Any]:
         settings, task, length = evaluation.ruler, TASKS[unit.task], unit.length_tokens or 0
-        sources = Sources.of(settings)
+        sources = Sources(*(getattr(settings, name) for name in self.path_fields))
         samples = generate(unit.task, length, settings.samples, settings.seed, tokenizer_dir, sources, settings.profile)
         rows = [
             {

@@ -21,9 +21,11 @@ from tokenweight.evaluation.ruler.tasks import (
     Question,
     Sources,
     haystack_words,
+    needle_keys,
     questions,
+    sentences,
+    single_words,
 )
-from tokenweight.evaluation.ruler.texts import needle_keys, sentences, single_words
 from tokenweight.evaluation.tokens import token_counter
 
 SHORTEST_TOKENS = 512
