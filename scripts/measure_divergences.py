@@ -23,7 +23,7 @@ from tokenweight.recipes import load
 from tokenweight.training.models import load_model
 from tokenweight.weighting import model_nll, plan_windows, score_windows
 from tokenweight.weighting.head import Rounding
-from tokenweight.weighting.postprocess import sparse
+from tokenweight.weighting.weights import sparse
 from tokenweight.weighting.windows import WindowPlan
 
 ROUNDINGS: tuple[Rounding, ...] = ("none", "nll")

@@ -142,7 +142,7 @@ def test_cells_are_what_all_values_give(report: Report, pmi: np.ndarray) -> None
 
 def test_scores_are_those_of_training() -> None:
     torch = pytest.importorskip("torch")
-    from tokenweight.weighting.scores import token_scores
+    from tokenweight.weighting.weights import token_scores
 
     pmi = np.linspace(-3, 3, 601)
     for name in VARIANTS:

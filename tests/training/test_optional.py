@@ -9,7 +9,7 @@ from tokenweight.errors import UserError
 from tokenweight.optional import by_parity, optional_room
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer, Weighting
-from tokenweight.weighting.postprocess import sparse
+from tokenweight.weighting.weights import sparse
 
 ROOMS = ("fp8", "authors_compat")
 SPARSE = Weighting(postprocessing="sparse", kappa=0.3)

@@ -19,7 +19,7 @@ from tokenweight.training.models import load_model
 from tokenweight.training.sequences import Scores
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, weighted_nll
-from tokenweight.weighting.scores import token_scores
+from tokenweight.weighting.weights import token_scores
 
 PLAN = plan_windows(64, 16, 12)
 

@@ -373,13 +373,6 @@ def test_logits_changed_in_place_are_refused(make_llama):
         install_head(model)
 
 
-def test_a_head_that_gives_other_numbers_than_the_model_is_refused(make_llama, monkeypatch):
-    zeros = lambda rows, *_, **__: torch.zeros(len(rows))  # noqa: E731
-    monkeypatch.setattr("tokenweight.weighting.head.per_token_nll", zeros)
-    with pytest.raises(ValueError, match=r"its NLL is \[.*\] for some tokens, that of its head \[0.0"):
-        install_head(make_llama())
-
-
 def test_weights_that_are_not_finite_are_named(make_llama):
     model = make_llama()
     with torch.no_grad():

@@ -9,10 +9,8 @@ import tokenweight.authors_compat as authors
 from tokenweight.recipes.schema import Weighting
 from tokenweight.training.models import head_rounding
 from tokenweight.weighting import head, install_head, model_nll, per_token_nll, plan_windows, score_windows
-from tokenweight.weighting.postprocess import sparse
-from tokenweight.weighting.scores import token_scores
 from tokenweight.weighting.step import weighted_step
-from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.weights import sparse, token_scores, token_weights
 
 
 def chosen(weights):

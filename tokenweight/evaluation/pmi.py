@@ -213,7 +213,7 @@ def tally(values: ChunkValues, shift_k: float) -> dict[str, dict[str, Any]]:
     """
     import torch
 
-    from tokenweight.weighting.scores import token_scores
+    from tokenweight.weighting.weights import token_scores
 
     found = {}
     for name, part in values.parts.items():

@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.weighting.postprocess import Choice, sparse
 from tokenweight.weighting.settings import Weighting
-from tokenweight.weighting.weights import token_weights
+from tokenweight.weighting.weights import Choice, sparse, token_weights
 
 E4M3 = torch.float8_e4m3fn
 E4M3_MAX = torch.finfo(E4M3).max  # 448

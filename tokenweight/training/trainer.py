@@ -28,9 +28,9 @@ from tokenweight.training.metrics import Row, StepMetrics, StepReports, describe
 from tokenweight.training.sequence_parallel import shared_rows
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
-from tokenweight.weighting.postprocess import sparse
 from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
+from tokenweight.weighting.weights import sparse
 from tokenweight.weighting.windows import WindowPlan, score_windows
 
 Batch = dict[str, Tensor]

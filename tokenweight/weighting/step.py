@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tokenweight.weighting.head import model_nll
-from tokenweight.weighting.postprocess import Choice, sparse
 from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.shards import SequenceShard
-from tokenweight.weighting.weights import token_weights, weighted_nll
+from tokenweight.weighting.weights import Choice, sparse, token_weights, weighted_nll
 from tokenweight.weighting.windows import WindowPlan
 
 
@@ -75,7 +74,6 @@ def weighted_step(
     # 4. Loss.
     if scored is not None:
         return WeightedStep((weights * nll)[scored].mean(), long_nll, weights)
-    if shard is None:
-        return WeightedStep(weighted_nll(nll, weights), long_nll, weights)
     ours = weights[:, own]
-    return WeightedStep(weighted_nll(nll, ours) * shard.loss_scale, nll.detach(), ours)
+    loss = weighted_nll(nll, ours)
+    return WeightedStep(loss if shard is None else loss * shard.loss_scale, nll.detach(), ours)
