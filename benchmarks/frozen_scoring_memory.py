@@ -85,9 +85,10 @@ def read(folder: Path, sequences: int) -> None:
     """Every row, as training reads it: token ids and scores."""
     import numpy as np
 
-    from tokenweight.training.sequences import Scores, TrainingRows, open_tokens
+    from tokenweight.training.sequences import TrainingRows, open_scores, open_tokens
 
-    rows = TrainingRows(open_tokens(folder / "chunks"), sequences, 4096, Scores(folder / "scores", sequences))
+    scores = open_scores(folder / "scores", sequences, LONG_TOKENS - 1)
+    rows = TrainingRows(open_tokens(folder / "chunks"), sequences, 4096, scores)
     total = sum(float(np.asarray(rows[i]["short_nll"]).sum(dtype=np.float64)) for i in range(sequences))
     assert total / (sequences * (LONG_TOKENS - 1)) < 9, "nats a token, worse than chance"
 

@@ -180,8 +180,8 @@ def main() -> None:
         rows = RowsOfManyLengths(options.lengths, steps_per_length, shape.config["vocab_size"], ready)
         trainer = TokenWeightingTrainer(
             model, arguments, rows, stage, plan=windows(options.lengths[0]), bos_token_id=None,
-            reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
-            progress=no_progress, execution=execution, shard=share_sequences(model, execution, options.lengths[0]),
+            reports=StepReports(Path(folder), (), stage.training.steps, no_progress) if arguments.process_index == 0 else None,
+            execution=execution, shard=share_sequences(model, execution, options.lengths[0]),
         )  # fmt: skip
         about = {
             "model": options.model + (" (tiny)" if options.tiny else ""), "layers": layers, "processes": world,

@@ -123,8 +123,8 @@ def main() -> None:
         trainer = TokenWeightingTrainer(
             model, arguments, rows, stage,
             plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
-            bos_token_id=None, progress=no_progress, execution=execution,
-            reports=StepReports(Path(folder), (), 0) if arguments.process_index == 0 else None,
+            bos_token_id=None, execution=execution,
+            reports=StepReports(Path(folder), (), stage.training.steps, no_progress) if arguments.process_index == 0 else None,
         )  # fmt: skip
         switch = Switch(trainer, order, options.steps)
         trainer.add_callback(switch)

@@ -14,9 +14,9 @@ import tokenweight.authors_compat as authors
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Training, Weighting
 from tokenweight.training import scoring
-from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.models import load_model
-from tokenweight.training.sequences import Scores
+from tokenweight.training.run import deepspeed_config
+from tokenweight.training.sequences import open_scores
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, weighted_nll
 from tokenweight.weighting.weights import token_scores
@@ -63,8 +63,8 @@ def scored(chunk_dir, frozen, inline, tmp_path):
             progress=no_progress,
             parity=parity,
         )
-        scores = Scores(out, 3, PLAN.predictions)
-        return torch.from_numpy(np.stack([scores.row(i) for i in range(3)]))
+        scores = open_scores(out, 3, PLAN.predictions)
+        return torch.from_numpy(np.stack([shard[row] for shard, row in scores[:3]]))
 
     return run
 

@@ -18,7 +18,7 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import scoring
 from tokenweight.training.models import load_model
-from tokenweight.training.sequences import Scores, shard_path, write_shard
+from tokenweight.training.sequences import open_scores, shard_path, write_shard
 from tokenweight.weighting import plan_windows, score_windows
 
 PLAN = plan_windows(64, 16, 12)
@@ -49,7 +49,10 @@ def score(base_dir, chunk_dir, frozen, inline, tmp_path):
 
 @pytest.fixture
 def load(tmp_path):
-    return lambda sequences=10, predictions=63: Scores(tmp_path / "scores", sequences, predictions)
+    def rows(sequences=10, predictions=63):
+        return [shard[row] for shard, row in open_scores(tmp_path / "scores", sequences, predictions)]
+
+    return rows
 
 
 def test_shards_hold_the_scorer_s_short_nll(score, load, base_dir, chunk_dir, tmp_path):
@@ -64,23 +67,23 @@ def test_shards_hold_the_scorer_s_short_nll(score, load, base_dir, chunk_dir, tm
     expected = score_windows(model, ids, PLAN, bos_token_id=1, windows_per_batch=99)
     scores = load()
     for row in range(10):
-        assert scores.row(row).dtype == np.float32
-        torch.testing.assert_close(torch.from_numpy(np.array(scores.row(row))), expected[row], rtol=1e-5, atol=1e-5)
+        assert scores[row].dtype == np.float32
+        torch.testing.assert_close(torch.from_numpy(np.array(scores[row])), expected[row], rtol=1e-5, atol=1e-5)
 
 
 def test_the_scorer_runs_with_its_own_rope(score, load, model_dir, tmp_path):
     score()
-    own = np.array(load().row(0))
+    own = np.array(load()[0])
     for file in (tmp_path / "scores").iterdir():
         file.unlink()
     score(model_dir=model_dir)
-    assert not np.allclose(own, load().row(0))
+    assert not np.allclose(own, load()[0])
 
 
 def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monkeypatch):
     score()
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.safetensors")}
-    values = np.array(load().row(9))
+    values = np.array(load()[9])
     (tmp_path / "scores/shard-00001.safetensors").unlink()
     os.truncate(tmp_path / "scores/shard-00002.safetensors", 1500)
     seen = []
@@ -89,7 +92,7 @@ def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monke
     assert before["shard-00000.safetensors"] == after["shard-00000.safetensors"]
     assert before["shard-00001.safetensors"] < after["shard-00001.safetensors"]
     assert seen == [(done, 10, "sequences") for done in range(5, 11)]
-    assert np.array_equal(load().row(9), values)
+    assert np.array_equal(load()[9], values)
     monkeypatch.setattr(scoring, "load_model", None)
     score()  # all there: no model is loaded
 
@@ -129,11 +132,11 @@ def test_killed_scoring_goes_on_with_the_shards_that_are_missing(score, load, ba
     assert seen == [(done, 18, "sequences") for done in range(9, 19)]
     after = {p.name: (p.stat().st_mtime_ns, p.stat().st_ino) for p in out.iterdir()}
     assert {name: after[name] for name in before} == before
-    resumed = np.stack([load(sequences=18).row(i) for i in range(18)])
+    resumed = np.stack([load(sequences=18)[i] for i in range(18)])
     for file in out.iterdir():
         file.unlink()
     score(sequences=18)
-    assert np.array_equal(resumed, np.stack([load(sequences=18).row(i) for i in range(18)]))
+    assert np.array_equal(resumed, np.stack([load(sequences=18)[i] for i in range(18)]))
 
 
 def test_only_the_sequences_that_training_reads_are_scored(score, load, frozen, make_request, tmp_path):
@@ -154,9 +157,10 @@ def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
         write_shard(shard_path(tmp_path, index), np.zeros((128, 32767), np.float32))
     assert sum(p.stat().st_size for p in tmp_path.glob("*.safetensors")) > 250 * 2**20
     tracemalloc.start()
-    scores = Scores(tmp_path, 2048, 32767)
+    scores = open_scores(tmp_path, 2048, 32767)
     for sequence in (0, 1000, 2047):
-        assert not scores.row(sequence).any()
+        shard, row = scores[sequence]
+        assert not shard[row].any()
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 2 * 2**20
@@ -211,8 +215,8 @@ def test_too_few_sequences_and_too_long_windows_are_named(score, frozen):
 
 def test_micro_batches_change_nothing_but_rounding(score, load, tmp_path):
     score()
-    one = np.stack([load().row(i) for i in range(10)])
+    one = np.stack([load()[i] for i in range(10)])
     for file in (tmp_path / "scores").iterdir():
         file.unlink()
     score(execution=Execution(device="cpu", micro_batch_sequences=3))
-    np.testing.assert_allclose(np.stack([load().row(i) for i in range(10)]), one, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.stack([load()[i] for i in range(10)]), one, rtol=1e-5, atol=1e-5)

@@ -18,8 +18,8 @@ from tokenweight.context.extend import extend
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
-from tokenweight.training.deepspeed_config import deepspeed_config
 from tokenweight.training.models import load_model
+from tokenweight.training.run import deepspeed_config
 from tokenweight.training.sequence_parallel import check_sequence_parallel, install_attention, shared_rows
 from tokenweight.weighting.head import model_nll
 from tokenweight.weighting.shards import SequenceShard

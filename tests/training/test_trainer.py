@@ -194,7 +194,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_requ
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 11}, "40 sequences, but 11 steps of 4 need 44"),
+        ({"steps": 11}, "40 sequences, training reads 44"),
         ({"sequences_per_step": 3, "micro": 2}, "sequences_per_step: 3 is not a multiple"),
         ({"processes": 2}, "execution.launcher"),
         ({"weighting": DENSE}, "scorer"),

@@ -45,20 +45,21 @@ class Planted(Benchmark):
         """A row of each sequence for each unit that the sequence has tokens for."""
         import torch
 
-        from tokenweight.training.sequences import Scores, open_tokens
+        from tokenweight.training.sequences import open_scores, open_tokens
 
         planted, (chunk_dir, score_dir) = evaluation.planted, runs[0].prepared_dirs
         tokens = open_tokens(chunk_dir)
         kinds, distances = (np.load(chunk_dir / f"{name}.npy", mmap_mode="r") for name in ("kinds", "distances"))
-        scores = Scores(score_dir, planted.sequences, tokens.shape[1] - 1)
+        scores = open_scores(score_dir, planted.sequences, tokens.shape[1] - 1)
         nll_model = model.with_nll_head(self.name)
         known = set.intersection(*map(set, rows.values()))
         for done, sequence in enumerate(sorted(set(range(planted.sequences)) - known), start=len(known) + 1):
             ids = np.asarray(tokens[sequence], dtype=np.int64)
             long_nll, greedy = _read(nll_model, torch.from_numpy(ids).to(nll_model.device))
+            shard, row = scores[sequence]
             values = measures(
                 long_nll,
-                scores.row(sequence).astype(np.float64),
+                shard[row].astype(np.float64),
                 greedy == ids[1:],
                 np.asarray(kinds[sequence, 1:]),
                 np.asarray(distances[sequence, 1:]),

@@ -8,10 +8,10 @@ all of the machine's: anyone on the network could join a run. So the socket is b
 Launcher `srun`: a Slurm step (inside a job) or a job of its own, with one such torchrun on each of its nodes. The first
 takes a free port and writes it into the folder, which all nodes see; the others wait for it.
 
-A training that is asked to stop ends after its current step, with a checkpoint; the next run resumes there. It is asked
-by a file: that reaches every process on every node, whatever started them. There are two. One lies in the artifact's
-launch folder and is made where a launched training is ended (TERM). The other is named by the environment and is made
-by whoever knows that the time is nearly over, such as a Slurm job's script (docs/slurm.md).
+A training that is asked to stop ends after its current step, with a checkpoint (scoring after its shard); the next run
+resumes there. It is asked by a file: that reaches every process on every node, whatever started them. There are two. One
+lies in the artifact's launch folder and is made where a launched call is ended (TERM). The other is named by the
+environment and is made by whoever knows that the time is nearly over, such as a Slurm job's script (docs/slurm.md).
 """
 
 from __future__ import annotations
@@ -55,16 +55,14 @@ _active: set[Path] = set()  # stop files of what this process launched
 
 
 class Stopped(StageError):
-    """A training ended early, as asked, with a checkpoint."""
+    """A training or a scoring ended early, as asked; what it has done is kept."""
 
 
-def launch(
-    call: partial[Any], out_dir: Path, execution: Execution, progress: Progress, *, stops_softly: bool = False
-) -> None:
+def launch(call: partial[Any], out_dir: Path, execution: Execution, progress: Progress) -> None:
     """Make `call` here (launcher `inline`), or in execution.processes processes, each with its `progress`, and wait.
 
     The call and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
-    removed at the end. `stops_softly`: the call ends by itself soon after it is asked to (above).
+    removed at the end. The call looks at :func:`asked_to_stop` and ends by itself soon after it is asked to.
     Errors of a worker, on whatever node, are raised here as what they were there (UserError, StageError, Stopped);
     another failure is a StageError with the last lines of its output.
     """
@@ -87,14 +85,12 @@ def launch(
     stop_file = folder / STOP_FILE
     _active.add(stop_file)
     try:
-        with (folder / CALL).open("wb") as file:
-            pickle.dump((stops_softly, os.environ.get(VARIABLE)), file)  # read before the call, which may load torch
-            pickle.dump(call, file)
+        (folder / CALL).write_bytes(pickle.dumps(call))
         status, tail = run_guarded(
             launch_command(execution, folder),
             {**defaults, **os.environ},
             progress,
-            stop_file=stop_file if stops_softly else None,
+            stop_file=stop_file,
             deadline_seconds=execution.deadline_seconds,
         )
         if (folder / ERROR).is_file():
@@ -262,13 +258,13 @@ def become_torchrun(folder: Path, launcher: str, nodes: str, processes_per_node:
     )
 
 
-# --- Asking a training to stop ---
+# --- Asking a call to stop ---
 
 
-def stop_files(launch_folder: Path) -> tuple[Path, ...]:
-    """The files that ask a training to stop; they need not exist."""
+def asked_to_stop(out_dir: Path) -> bool:
+    """Whether one of the two files is there that ask what writes into `out_dir` to stop."""
     named = os.environ.get(VARIABLE)
-    return (launch_folder / STOP_FILE, *([Path(named)] if named else []))
+    return (out_dir / LAUNCH_FOLDER / STOP_FILE).exists() or (named is not None and Path(named).exists())
 
 
 def ask_to_stop(file: Path) -> None:
@@ -290,24 +286,20 @@ def stop_all() -> None:
 
 
 def make_call(folder: Path) -> int:
-    """Make a rank's call; a clear error goes to the launch folder."""
+    """Make a rank's call; an error goes to the launch folder, where the launcher looks for it."""
     end_with_parent(os.getppid(), signal.SIGKILL)
+    stop_softly_at_term(folder)
     rank = os.environ["RANK"]
-    with (folder / CALL).open("rb") as file:
-        stops_softly, stop_file = pickle.load(file)
-        if stops_softly:
-            stop_softly_at_term(folder)
-        if stop_file is not None:
-            os.environ[VARIABLE] = stop_file  # launchers do not carry the whole environment to other nodes
-        try:
-            call = pickle.load(file)
-            call(progress=_report if rank == "0" else no_progress)
-        except (UserError, StageError) as error:
-            _leave_error(folder, error)
-            return 1
-        except Exception as error:
-            _leave_error(folder, StageError(f"rank {rank}: {type(error).__name__}: {error}"))
+    try:
+        call = pickle.loads((folder / CALL).read_bytes())
+        call(progress=_report if rank == "0" else no_progress)
+    except Exception as error:
+        clear = isinstance(error, (UserError, StageError))
+        with suppress(FileExistsError), (folder / ERROR).open("xb") as file:  # the first rank to fail has the cause
+            pickle.dump(error if clear else StageError(f"rank {rank}: {type(error).__name__}: {error}"), file)
+        if not clear:
             raise
+        return 1
     from torch import distributed
 
     if distributed.is_initialized():
@@ -317,7 +309,7 @@ def make_call(folder: Path) -> int:
 
 
 def stop_softly_at_term(folder: Path) -> None:
-    """Let SIGTERM ask this rank's training to stop, unless the run has failed or was asked before: then it ends us.
+    """Let SIGTERM ask this rank's call to stop, unless the run has failed or was asked before: then it ends us.
 
     A scheduler sends TERM to every process of a job; a launcher sends it to the ranks that a failed one leaves behind.
     """
@@ -330,12 +322,6 @@ def stop_softly_at_term(folder: Path) -> None:
         ask_to_stop(file)
 
     call_at_signals(stop, signal.SIGTERM)
-
-
-def _leave_error(folder: Path, error: Exception) -> None:
-    """Leave the error where the launcher looks for it; the first rank to fail has the cause."""
-    with suppress(FileExistsError), (folder / ERROR).open("xb") as file:
-        pickle.dump(error, file)
 
 
 def _report(done: float, total: int, what: str) -> None:

@@ -1,6 +1,6 @@
 """Numbers of each optimizer step, summed over micro-batches and processes, and where they go.
 
-metrics.jsonl always, TensorBoard by default, Weights & Biases where asked for.
+metrics.jsonl and progress always, TensorBoard by default, Weights & Biases where asked for.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, distributed
 
 from tokenweight.files import replace_file
+from tokenweight.progress import Progress
 
 TIMING_FIELDS = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "eta_seconds")  # differ from run to run
 RECENT_STEPS = 20
@@ -144,13 +145,17 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class StepReports:
-    """All reports of a run, opened in its first process.
+    """All reports of a run of `steps`, opened in its first process.
 
-    After `done_steps` steps of an earlier attempt: metrics.jsonl is cut back to them and the others are written anew
+    After `done_steps` steps of an earlier attempt: metrics.jsonl is cut back to them and the trackers are written anew
     from it, so that no step appears twice (their wall times are then those of the new attempt).
     """
 
-    def __init__(self, out_dir: Path, report_to: Sequence[str], done_steps: int) -> None:
+    def __init__(
+        self, out_dir: Path, report_to: Sequence[str], steps: int, progress: Progress, done_steps: int = 0
+    ) -> None:
+        self.steps, self.progress = steps, progress
+        self.step_seconds: list[float] = []
         self.path = out_dir / "metrics.jsonl"
         rows = [row for row in read_metrics(self.path) if row["step"] <= done_steps]
         replace_file(self.path, "".join(json.dumps(row) + "\n" for row in rows))
@@ -161,9 +166,13 @@ class StepReports:
             self._send(row)
 
     def add(self, row: dict[str, Any]) -> None:
+        """Report a step, with the time that is left after it."""
+        self.step_seconds.append(row["seconds"])
+        row["eta_seconds"] = eta_seconds(self.step_seconds, self.steps - row["step"])
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
         self._send(row)
+        self.progress(row["step"], self.steps, f"steps: {describe(row)}")
 
     def _send(self, row: dict[str, Any]) -> None:
         numbers = {name: value for name, value in row.items() if name != "step" and value is not None}

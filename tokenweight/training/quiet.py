@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)  # it speaks when imported
+
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
@@ -16,7 +18,6 @@ def quiet_transformers() -> Iterator[None]:
     verbosity, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    logging.getLogger("DeepSpeed").addFilter(_errors_only)  # where it is installed, it speaks when imported
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
@@ -24,7 +25,3 @@ def quiet_transformers() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
-
-
-def _errors_only(record: logging.LogRecord) -> bool:
-    return record.levelno >= logging.ERROR

@@ -19,11 +19,10 @@ from tokenweight.optional import by_parity, optional_room
 from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_batch, check_launch
-from tokenweight.recipes.schema import Execution
+from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training import checkpoints
-from tokenweight.training.deepspeed_config import check_deepspeed, deepspeed_config, start_deepspeed_on_cpu
 from tokenweight.training.kernels import checkpoint_activations, fast_kernels
-from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch, stop_files
+from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch
 from tokenweight.training.metrics import StepReports, read_metrics
 from tokenweight.training.models import (
     bos_token_id,
@@ -35,11 +34,13 @@ from tokenweight.training.models import (
 )
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
-from tokenweight.training.sequences import Scores, TokenRows, TrainingRows, open_tokens
+from tokenweight.training.sequences import TokenRows, TrainingRows, open_scores, open_tokens, scorer_windows
 from tokenweight.training.stages import Train
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
+# Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.
+_LARGE_BUCKETS = {"reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 5e8}
 
 
 def train(
@@ -71,7 +72,7 @@ def train(
         checkpoints.delete_broken(broken)
         # 3. Train, in this process or in several.
         fit_here = partial(fit, stage, dict(inputs), out_dir, execution, resume_from)
-        launch(fit_here, out_dir, execution, progress, stops_softly=True)
+        launch(fit_here, out_dir, execution, progress)
     # 4. Keep the model and its numbers, not what led to them.
     converted_from = checkpoints.conversions(work_dir)
     for folder in (work_dir, out_dir / LAUNCH_FOLDER):  # the second: of a run that was killed as it ended
@@ -92,12 +93,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
     model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
-    tokens = open_tokens(chunk_dir)
-    if len(tokens) < stage.sequences and not repeat_sequences:
-        raise UserError(
-            f"{chunk_dir}: {len(tokens)} sequences, but {training.steps} steps of "
-            f"{training.sequences_per_step} need {stage.sequences}; give a larger corpus or fewer steps"
-        )
+    tokens = open_tokens(chunk_dir, 0 if repeat_sequences else stage.sequences)
     config = load_config(model_dir)
     context_tokens = config.max_position_embeddings
     if tokens.shape[1] > context_tokens:
@@ -108,7 +104,6 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     check_launch(execution)
     check_sequence_parallel(execution, config, tokens.shape[1])
     check_batch(training, execution)
-    check_deepspeed(training, execution)
     if (scorer is not None and scorer.kind == "frozen" and weighting.needs_short_nll) != ("scores" in inputs):
         raise UserError("scores: belong to a frozen scorer and only to it; give them exactly there")
     if weighting.needs_short_nll and scorer is None:
@@ -117,10 +112,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
         if not weighting.needs_short_nll:
             raise UserError(f"scorer.precision: score {weighting.score!r} needs no scoring pass; leave it out")
         optional_room("fp8", "scorer.precision").check_fp8(resolve_device(execution.device))
-    try:
-        window_plan(stage, tokens)
-    except ValueError as error:
-        raise UserError(f"scorer: {error}; change it in the recipe") from error
+    window_plan(stage, tokens)
 
 
 def fit(
@@ -155,15 +147,16 @@ def fit(
         # 3. The data, with frozen scores if there are any.
         tokens = open_tokens(inputs["chunks"].path)
         plan = window_plan(stage, tokens)
-        scores = Scores(inputs["scores"].path, stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
+        scores = (
+            open_scores(inputs["scores"].path, stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
+        )
         rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores)
 
         # 4. Train.
         reports = None
         if arguments.process_index == 0:
-            reports = StepReports(
-                out_dir, execution.report_to, checkpoints.checkpoint_step(resume_from) if resume_from else 0
-            )
+            done_steps = checkpoints.checkpoint_step(resume_from) if resume_from else 0
+            reports = StepReports(out_dir, execution.report_to, stage.training.steps, progress, done_steps)
         trainer = TokenWeightingTrainer(
             model,
             arguments,
@@ -172,10 +165,8 @@ def fit(
             plan=plan,
             bos_token_id=bos_token_id(tokenizer, model.config),
             reports=reports,
-            progress=progress,
             execution=execution,
             shard=share_sequences(model, execution, tokens.shape[1]),
-            stop_files=stop_files(out_dir / LAUNCH_FOLDER),
         )
         with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
             trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -241,12 +232,60 @@ def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, re
     return arguments
 
 
+def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]:
+    """DeepSpeed's configuration for `execution.deepspeed_stage` (Appendix B: ZeRO level 3), without any "auto".
+
+    bf16 parameters with fp32 master weights, gradients accumulated in fp32 (the default would be bf16), and
+    DeepSpeed's AdamW over all parameters, so that weight decay also acts on norms, as in the paper's setup.
+    """
+    on_gpu = execution.device != "cpu"
+    return {
+        # DeepSpeed counts a sequence once for each process that holds a part of it.
+        "train_batch_size": training.sequences_per_step * execution.sequence_parallel,
+        "train_micro_batch_size_per_gpu": execution.micro_batch_sequences,
+        "gradient_accumulation_steps": training.sequences_per_step // execution.sequences_per_pass,
+        "gradient_clipping": training.gradient_clip,
+        "bf16": {"enabled": training.precision == "bf16"},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "optimizer": {
+            "type": "AdamW",
+            "params": {
+                "lr": training.learning_rate,
+                "betas": [training.beta1, training.beta2],
+                "eps": training.epsilon,
+                "weight_decay": training.weight_decay,
+                "torch_adam": True,
+            },
+        },
+        "zero_optimization": {
+            "stage": execution.deepspeed_stage,
+            "overlap_comm": on_gpu,
+            "contiguous_gradients": True,
+            "stage3_gather_16bit_weights_on_model_save": True,
+            **(_LARGE_BUCKETS if on_gpu else {}),
+        },
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 10**9,
+    }
+
+
+def start_deepspeed_on_cpu() -> None:
+    """Start DeepSpeed over gloo and tell accelerate, which by itself takes it up on accelerators only."""
+    import deepspeed
+    from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import DistributedType
+
+    deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
+    AcceleratorState._reset_state(reset_partial_state=True)
+    PartialState(cpu=True, backend="gloo").distributed_type = DistributedType.DEEPSPEED
+
+
 def window_plan(stage: Train, tokens: TokenRows) -> WindowPlan | None:
     """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
     if not stage.weighting.needs_short_nll or stage.scorer is None:
         return None
-    make_plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
-    return make_plan(tokens.shape[1], stage.scorer.short_tokens, stage.scorer.stride_tokens)
+    plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
+    return scorer_windows(tokens.shape[1], stage.scorer, plan)
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

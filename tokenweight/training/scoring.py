@@ -20,7 +20,7 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_launch
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.kernels import fast_kernels
-from tokenweight.training.launch import launch
+from tokenweight.training.launch import Stopped, asked_to_stop, launch
 from tokenweight.training.models import (
     bos_token_id,
     head_rounding,
@@ -30,9 +30,9 @@ from tokenweight.training.models import (
     scorer_config,
     vocabulary_sha256,
 )
-from tokenweight.training.sequences import open_shard, open_tokens, shard_path, write_shard
+from tokenweight.training.sequences import open_shard, open_tokens, scorer_windows, shard_path, write_shard
 from tokenweight.training.stages import Score
-from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
+from tokenweight.weighting.windows import WindowPlan, score_windows
 
 SHARD_SEQUENCES = 32
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -49,21 +49,13 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     started = time.perf_counter()
     check_launch(execution)
     model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
-    tokens = open_tokens(chunk_dir)
-    if len(tokens) < stage.sequences:
-        raise UserError(
-            f"{chunk_dir}: {len(tokens)} sequences, training reads {stage.sequences}; "
-            "give a larger corpus or fewer steps"
-        )
+    tokens = open_tokens(chunk_dir, stage.sequences)
     context_tokens = load_config(model_dir).max_position_embeddings
     if stage.short_tokens > context_tokens:
         raise UserError(
             f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it"
         )
-    try:
-        plan = plan_windows(tokens.shape[1], stage.short_tokens, stage.stride_tokens)
-    except ValueError as error:
-        raise UserError(f"scorer: {error}; change it in the recipe") from error
+    plan = scorer_windows(tokens.shape[1], stage)
     of_model, of_tokenizer = (vocabulary_sha256(load_tokenizer(inputs[role].path)) for role in ("model", "tokenizer"))
     if of_model != of_tokenizer:
         raise UserError(
@@ -124,6 +116,8 @@ def _score_own_shards(
                 done += world * len(ids)
                 progress(min(max(done, 0), stage.sequences), stage.sequences, "sequences")
             write_shard(path, np.concatenate(parts))
+            if done < stage.sequences and asked_to_stop(out_dir):
+                raise Stopped("scoring stopped as asked; run again to resume")
 
 
 def _is_complete(path: Path, shape: list[int]) -> bool:

@@ -1,8 +1,9 @@
-"""What training reads: the rows of a chunk artifact, in their order, each with its frozen scores if there are any."""
+"""What training reads: the rows of a chunk artifact, in their order, each with its frozen scores if there are any; windows."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,49 +16,61 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.recipes.schema import Scorer
+from tokenweight.training.stages import Score
+from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 TokenRows = npt.NDArray[np.uint32]
+Scores = list[tuple[Any, int]]  # of each sequence a shard and a row of it
 NLL = "nll"  # the tensor of a shard of scores
 
 
-def open_tokens(chunk_dir: Path) -> TokenRows:
-    """Memory-mapped token ids of a chunk artifact: uint32 [n_sequences, long_tokens]."""
+def open_tokens(chunk_dir: Path, sequences: int = 0) -> TokenRows:
+    """Memory-mapped token ids of a chunk artifact: uint32 [n_sequences, long_tokens]; UserError for less than `sequences`."""
     path = chunk_dir / "tokens.npy"
     if not path.is_file():
         raise UserError(f"{path}: not there; give the directory that the chunk stage wrote")
     tokens: TokenRows = np.load(path, mmap_mode="r")
     if tokens.ndim != 2 or tokens.shape[1] < 2:
         raise UserError(f"{path}: shape {tokens.shape}, expected [sequences, tokens]; write it with the chunk stage")
+    if len(tokens) < sequences:
+        raise UserError(
+            f"{chunk_dir}: {len(tokens)} sequences, training reads {sequences}; give a larger corpus or fewer steps"
+        )
     return tokens
 
 
-class Scores:
+def open_scores(score_dir: Path, sequences: int, predictions: int) -> Scores:
     """Short-context NLL of the first `sequences` sequences, mapped from the shards of a score artifact.
 
-    Whose and of which tokens they are, the artifact's identity says. StageError names a shard that is missing, damaged, or
-    has not the `predictions` M that the plan of windows scores in a sequence.
+    A row is float32 [M]. Whose and of which tokens they are, the artifact's
+    identity says. StageError names a shard that is missing, damaged, or has not the `predictions` M that the plan of windows
+    scores in a sequence.
     """
+    scores: Scores = []
+    number = 0
+    while len(scores) < sequences:
+        path = shard_path(score_dir, number)
+        shard = open_shard(path)
+        rows, found = shard.get_shape()
+        if found != predictions:
+            raise StageError(
+                f"{path}: has {found} scores a sequence, these windows give {predictions}; "
+                f"delete {score_dir.name} and score again"
+            )
+        scores += [(shard, row) for row in range(rows)]
+        number += 1
+    return scores
 
-    def __init__(self, score_dir: Path, sequences: int, predictions: int) -> None:
-        self.rows: list[tuple[Any, int]] = []  # a shard and a row of it, by sequence
-        number = 0
-        while len(self.rows) < sequences:
-            path = shard_path(score_dir, number)
-            shard = open_shard(path)
-            rows, found = shard.get_shape()
-            if found != predictions:
-                raise StageError(
-                    f"{path}: has {found} scores a sequence, these windows give {predictions}; "
-                    f"delete {score_dir.name} and score again"
-                )
-            self.rows += [(shard, row) for row in range(rows)]
-            number += 1
 
-    def row(self, sequence: int) -> npt.NDArray[np.float32]:
-        """NLL of each prediction of one sequence, float32 [M]."""
-        shard, row = self.rows[sequence]
-        values: npt.NDArray[np.float32] = shard[row]
-        return values
+def scorer_windows(
+    long_tokens: int, scorer: Scorer | Score, plan: Callable[[int, int, int], WindowPlan] = plan_windows
+) -> WindowPlan:
+    """A scorer's windows over sequences of `long_tokens`; UserError where they do not fit."""
+    try:
+        return plan(long_tokens, scorer.short_tokens, scorer.stride_tokens)
+    except ValueError as error:
+        raise UserError(f"scorer: {error}; change it in the recipe") from error
 
 
 def shard_path(score_dir: Path, index: int) -> Path:
@@ -103,5 +116,6 @@ class TrainingRows(Dataset[dict[str, Tensor | int]]):
             raise StageError(f"sequence {row} holds token {ids.max()}, the model knows {self.vocabulary_tokens}")
         item: dict[str, Tensor | int] = {"input_ids": torch.from_numpy(ids), "sequence_id": index}
         if self.scores is not None:
-            item["short_nll"] = torch.from_numpy(np.array(self.scores.row(row)))
+            shard, place = self.scores[row]
+            item["short_nll"] = torch.from_numpy(np.array(shard[place]))
         return item

@@ -20,11 +20,11 @@ from transformers.trainer_callback import PrinterCallback
 from tokenweight.context.rope import assert_rope, restore_rope
 from tokenweight.errors import StageError
 from tokenweight.optional import by_parity, optional_room
-from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.metrics import Row, StepMetrics, StepReports, describe, eta_seconds, same_on_all_ranks
+from tokenweight.training.launch import asked_to_stop
+from tokenweight.training.metrics import Row, StepMetrics, StepReports, same_on_all_ranks
 from tokenweight.training.sequence_parallel import shared_rows
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
@@ -56,10 +56,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         plan: WindowPlan | None,
         bos_token_id: int | None,
         reports: StepReports | None,
-        progress: Progress,
         execution: Execution,
         shard: SequenceShard | None = None,
-        stop_files: tuple[Path, ...] = (),
     ) -> None:
         super().__init__(
             model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
@@ -67,9 +65,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         self.stage, self.plan, self.bos_token_id, self.shard = stage, plan, bos_token_id, shard
         self.sequence_parallel = 1 if shard is None else shard.processes  # processes that share each sequence
         self.execution = execution
-        self.stop_files = stop_files
         self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
-        self.reports, self.progress = reports, progress  # reports: in the first process only
+        self.reports = reports  # in the first process only
         device = arguments.device
         self.choose = by_parity(stage.parity, sparse)
         self.fp8: Any = None
@@ -81,7 +78,6 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         self.step_metrics = StepMetrics(
             device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), self.sequence_parallel
         )
-        self.step_seconds: list[float] = []
         self.step_row: Row = {}
         self.remove_callback(PrinterCallback)
         self.add_callback(self)
@@ -191,7 +187,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
             self.step_row["fp8_overlap"] = self.fp8.finish()
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """One step's numbers to the reports and to progress; HF's own summary at the end is dropped."""
+        """One step's numbers to the reports; HF's own summary at the end is dropped."""
         if "learning_rate" not in logs:
             return
         norm = float(logs["grad_norm"])
@@ -200,12 +196,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         step, training = self.state.global_step, self.stage.training
         # DeepSpeed's schedule has moved on already when HF reads the rate: say the one of this step.
         rate = training.learning_rate * learning_rate_share(step - 1, training)
-        self.step_seconds.append(float(self.step_row["seconds"] or 0))
-        eta = eta_seconds(self.step_seconds, training.steps - step)
         if self.reports is not None:
-            row = {"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate, "eta_seconds": eta}
-            self.reports.add(row)
-            self.progress(step, training.steps, f"steps: {describe(row)}")
+            self.reports.add({"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate})
 
     def _stopped(self, reason: str) -> StageError:
         return StageError(
@@ -221,7 +213,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Stop here, with a checkpoint, if any process was asked to; the last step ends the run anyway."""
-        asked = "asked to stop" if any(file.exists() for file in self.stop_files) else None
+        asked = "asked to stop" if asked_to_stop(Path(str(args.output_dir)).parent) else None
         if state.global_step < state.max_steps and same_on_all_ranks(asked) is not None:
             self.stopped_after = state.global_step
             control.should_save = control.should_training_stop = True
