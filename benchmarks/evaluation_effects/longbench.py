@@ -133,7 +133,7 @@ def measure_unit(directory: Path, test_file: Path, tokenizer_dir: Path) -> dict[
         "short_by_words": sum(n <= SPLIT_WORDS for n in words),
         "short_by_tokens": sum(n <= SPLIT_WORDS for n in tokens),
         "tokens_per_word": _two(sum(tokens) / sum(words)),
-        "cut_at_4096_tokens": sum(n > 4096 - spec.max_new_tokens for n in tokens),
+        "cut_at_4096_tokens": sum(n > 4096 - spec.new_tokens for n in tokens),
         "scores": {},
     }
     for run in _runs(directory):

@@ -62,7 +62,7 @@ def _overflows(samples: int, tokenizer_dir: Path, sources: Sources, counter: Tok
     for name, spec in TASKS.items():
         count = _at_most(name, samples, sources)
         drawn = generate(name, OVERFLOW_LENGTH, count, SEED, tokenizer_dir, sources, "official-2024")
-        fixed = counter.special_tokens + spec.tokens_to_generate
+        fixed = counter.special_tokens + spec.new_tokens
         over = [
             counter.count_whole(sample["input"] + sample["answer_prefix"]) + fixed - OVERFLOW_LENGTH for sample in drawn
         ]

@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import Benchmark, Step, Unit, UnitRun
+from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
@@ -27,12 +28,7 @@ class Letters(Benchmark):
 
     name = "letters"
     counted = "names"
-
-    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        return [Unit(self.name, "count")]
-
-    def metric(self, task: str) -> str:
-        return task
+    tasks: ClassVar = {"count": Task(metric="count")}
 
     def steps(
         self, runs: Sequence[UnitRun], evaluation: Evaluation, model: Any, rows: Mapping[Unit, dict[int, Row]]

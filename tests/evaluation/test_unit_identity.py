@@ -13,6 +13,7 @@ import pytest
 
 from tokenweight.evaluation import samples, units
 from tokenweight.evaluation.bbh import Bbh
+from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.longbench.benchmark import LongBench
 from tokenweight.evaluation.rows import read_rows
@@ -106,7 +107,7 @@ def test_another_template_is_another_unit_with_new_prompts(
     benchmark: str, planned: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = planned()
-    monkeypatch.setattr(type(units.BENCHMARKS[benchmark]), "template_version", 7)
+    monkeypatch.setattr(type(units.BENCHMARKS[benchmark]), "tasks", of_version(benchmark, 7))
     own = {name for name in ALL_EVALUATED | ALL_PREPARED if name.split()[1].startswith(benchmark)}
     assert changed(before, planned()) == own
 
@@ -165,6 +166,11 @@ def told(graph: Graph, store: Store, unit: str) -> tuple[Path, dict[str, Any]]:
     return store.path(node.identity), read_record(store.path(node.identity))["facts"]
 
 
+def of_version(benchmark: str, version: int) -> dict[str, Task]:
+    tasks = units.BENCHMARKS[benchmark].tasks.items()
+    return {name: replace(task, template_version=version) for name, task in tasks}
+
+
 def no_model(*arguments: Any) -> None:
     raise AssertionError("a model was loaded")
 
@@ -212,7 +218,7 @@ def test_what_asks_the_model_anew_is_not_scored_again(
     assert reasons(planned())["bbh/snarks"] == SCORED_AGAIN
     assert reasons(planned("evaluation.bbh.max_new_tokens=9"))["bbh/snarks"] == "not in the store"
     with monkeypatch.context() as other:
-        other.setattr(Bbh, "template_version", 2)
+        other.setattr(Bbh, "tasks", of_version("bbh", 2))
         assert reasons(planned())["bbh/snarks"] == "not in the store"
     directory = told(before, store, "bbh/snarks")[0]
     (directory / "rows.parquet").write_bytes(b"cut short")

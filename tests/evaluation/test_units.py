@@ -39,7 +39,6 @@ def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> N
     assert BENCHMARKS["longbench"].protocol(Unit("longbench", "trec"), evaluation)["harness"].startswith("lm-eval 0.4")
     for name, benchmark in BENCHMARKS.items():
         for unit in BENCHMARKS[name].units(evaluation, 512):
-            assert benchmark.protocol(unit, evaluation)["template_version"] == benchmark.task_template_version(
-                unit.task
-            )
+            version = benchmark.tasks[unit.task].template_version
+            assert benchmark.protocol(unit, evaluation)["template_version"] == version
             assert benchmark.scoring(unit)["metric"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData
-from tokenweight.evaluation.data import check_folder, json_lines, table
+from tokenweight.evaluation.data import Task, check_folder, json_lines, table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 from tokenweight.evaluation.samples import Classes, Scored
@@ -38,13 +38,11 @@ class Bbh(HarnessBenchmark):
     name = "bbh"
     folder = "bbh/cot_fewshot"
     prefix = "bbh_cot_fewshot_"
-    tasks = BBH_TASKS
-    metric_name = "exact_match"
+    tasks = dict.fromkeys(BBH_TASKS, Task(metric="exact_match", greatest_mean=0.98))
     fewshot_order = "first_n of lm-eval's"
     files = ("{task}.json",)
     layout = "a directory of the 27 official JSON files"
     hub_data = HubData("SaylorTwift/bbh", "b5306be6f827cfafbb545ff5a51f96916029b0fd", "boolean_expressions", "--bbh")
-    greatest_mean = 0.98
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         return {"test": read_examples(files[0])}

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, ClassVar
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.data import smoke_eval_dir
+from tokenweight.evaluation.data import Task, smoke_eval_dir
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
 from tokenweight.pipeline.digests import is_there
@@ -82,17 +82,14 @@ class HubData:
 
 
 class Benchmark(ABC):
-    """One benchmark. Raise a version whenever prompts or the meaning of scores change: older samples are not reused."""
+    """One benchmark. Raise the version whenever the meaning of scores changes: older samples are not reused."""
 
     name: ClassVar[str]
     counted: ClassVar[str] = "samples"  # what its steps count, for progress
-    tasks: ClassVar[Sequence[str]] = ()
-    metric_name: ClassVar[str] = ""  # of all tasks; empty: each task's is its name
-    greatest_mean: ClassVar[float | None] = None  # above it a broken protocol is likelier than a good model
+    tasks: ClassVar[Mapping[str, Task]]
     files: ClassVar[tuple[str, ...]] = ()  # of a task, in the official layout below setting `data`
     layout: ClassVar[str] = ""  # what holds them, for people
     hub_data: ClassVar[HubData | None] = None  # that setting `data` "hub" reads
-    template_version: ClassVar[int] = 1
     metric_version: ClassVar[int] = 1
     metric_packages: ClassVar[tuple[str, ...]] = ()
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
@@ -131,15 +128,13 @@ class Benchmark(ABC):
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """How a unit's model is asked, beside its settings: versions, generation, the hub's data."""
-        return {"template_version": self.task_template_version(unit.task)}
+        return {"template_version": self.tasks[unit.task].template_version}
 
     def scoring(self, unit: Unit) -> dict[str, Any]:
         """How a unit's outputs become scores, beside its settings."""
         packages = {name: version(name) for name in self.metric_packages}
-        return {"metric": self.metric(unit.task), "metric_version": self.metric_version, "metric_packages": packages}
-
-    def metric(self, task: str) -> str:
-        return self.metric_name or task
+        metric = self.tasks[unit.task].metric
+        return {"metric": metric, "metric_version": self.metric_version, "metric_packages": packages}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """The parts of `evaluation`, by field, that the unit's samples and scores depend on, and no others."""
@@ -152,14 +147,6 @@ class Benchmark(ABC):
     def corpus(self, evaluation: Evaluation) -> Corpus | None:
         """The corpus, of perplexity's settings, whose validation documents are read, if they are."""
         return None
-
-    def task_template_version(self, task: str) -> int:
-        """Version of a task's prompts: its own where only that changed, else the benchmark's."""
-        return self.template_version
-
-    def implausible_mean(self, task: str) -> float | None:
-        """The mean score of a task above which a broken protocol is likelier than a good model; None: no such score."""
-        return self.greatest_mean
 
     def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
         """What in a task's rows looks more like a broken protocol than like a model, by name (docs/evaluate.md, Guards).

@@ -1,10 +1,11 @@
-"""Data of benchmarks: what is shipped, their tables of tasks and prompts, and JSON Lines that others wrote."""
+"""Data of benchmarks: what a task is, what is shipped, their tables of tasks and prompts, and JSON Lines that others wrote."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,16 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from tokenweight.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A task of a benchmark. Raise the version whenever its prompts change: older samples are not reused."""
+
+    metric: str
+    new_tokens: int = 0  # that it generates at most; 0: none
+    template_version: int = 1
+    greatest_mean: float | None = None  # above it a broken protocol is likelier than a good model
 
 
 def smoke_eval_dir() -> Path:

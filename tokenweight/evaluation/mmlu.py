@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData
-from tokenweight.evaluation.data import table
+from tokenweight.evaluation.data import Task, table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Classes, Scored
 from tokenweight.recipes.schema import Evaluation
@@ -25,22 +25,17 @@ class Mmlu(HarnessBenchmark):
     name = "mmlu"
     folder = "mmlu/default"
     prefix = "mmlu_"
-    tasks = MMLU_SUBJECTS
-    metric_name = "acc"
+    tasks = dict.fromkeys(MMLU_SUBJECTS, Task(metric="acc", greatest_mean=0.97))
     fewshot_order = "first_n of dev"
     files = ("dev/{task}_dev.csv", "test/{task}_test.csv")
     layout = "a directory with dev/ and test/"
     hub_data = HubData("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "abstract_algebra", "--mmlu")
-    greatest_mean = 0.97
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         (dev, test), shots = map(read_split, files), evaluation.mmlu.fewshot
         if len(dev) < shots:
             raise UserError(f"{files[0]}: {len(dev)} examples for {shots} shots; give more or lower fewshot")
         return {"dev": dev, "test": test}
-
-    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
-        return 0
 
     def references(self, document: dict[str, Any]) -> list[str]:
         return [LETTERS[document["answer"]]]

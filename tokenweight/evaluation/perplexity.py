@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenweight.corpus.encoding import encode_prefix
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import documents, file_parts
 from tokenweight.evaluation.benchmark import Benchmark, HubData, Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
 from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus
@@ -48,7 +49,7 @@ class CorpusBenchmark(Benchmark):
 
 class Perplexity(CorpusBenchmark):
     name = "perplexity"
-    metric_name = "nll"
+    tasks: ClassVar = {"validation": Task(metric="nll")}
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, "validation", n) for n in evaluation.perplexity.lengths_tokens if n <= context_tokens]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from tokenweight.corpus.token_texts import (
 )
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.pmi import by_windows
@@ -42,9 +43,10 @@ TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; 
 class Phrase(CorpusBenchmark):
     name = "phrase"
     counted = "phrases"
+    tasks: ClassVar = {task: Task(metric=task) for task in TASKS}
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        return [Unit(self.name, task) for task in TASKS] if context_tokens > evaluation.pmi.short_tokens else []
+        return super().units(evaluation, context_tokens) if context_tokens > evaluation.pmi.short_tokens else []
 
     def corpus(self, evaluation: Evaluation) -> Corpus | None:
         return None if evaluation.phrase.file else evaluation.perplexity.corpus

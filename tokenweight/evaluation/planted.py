@@ -7,13 +7,14 @@ the first `short_tokens` tokens is the model's own short-context NLL (causal: a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.documents import Kind
 from tokenweight.evaluation.benchmark import Benchmark, Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.recipes.schema import Evaluation
 
@@ -33,6 +34,7 @@ Floats = NDArray[np.float64]
 class Planted(Benchmark):
     name = "planted"
     counted = "sequences"
+    tasks: ClassVar = {task: Task(metric=task) for task in TASKS}
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """Recall by distance has a unit for each multiple of the short context, up to the long one."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.sources import document_count, documents
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
+from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.perplexity import CorpusBenchmark
 from tokenweight.evaluation.rows import Row, write_table
@@ -44,11 +45,11 @@ _CHUNKS = b"chunks"
 
 class Pmi(CorpusBenchmark):
     name = "pmi"
-    metric_name = "pmi"
+    tasks: ClassVar = {"validation": Task(metric="pmi")}
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """One unit; none where the model reads no more than a window, which leaves no far context."""
-        return [Unit(self.name, "validation")] if context_tokens > evaluation.pmi.short_tokens else []
+        return super().units(evaluation, context_tokens) if context_tokens > evaluation.pmi.short_tokens else []
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again."""

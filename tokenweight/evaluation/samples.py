@@ -101,9 +101,9 @@ class AskedBenchmark(Benchmark):
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
         """Each unit's samples with the requests that they make of the model. StageError: as of `steps`."""
 
-    @abstractmethod
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
         """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
+        return self.tasks[task].new_tokens
 
     @abstractmethod
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
@@ -112,7 +112,7 @@ class AskedBenchmark(Benchmark):
     def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
         found = super().signs(task, rows) | {"all_empty": all(not row.output.strip() for row in rows)}
         if len(rows) >= MIN_SAMPLES:
-            scores, most = [row.score for row in rows], self.implausible_mean(task)
+            scores, most = [row.score for row in rows], self.tasks[task].greatest_mean
             one_answer = len({row.filtered.strip() for row in rows}) == 1
             found |= {
                 "all_zero": max(scores) == 0,
@@ -143,7 +143,7 @@ class AskedBenchmark(Benchmark):
             outputs = _outputs([sample for _, sample in batch], model)
             for (unit, sample), output in zip(batch, outputs, strict=True):
                 scored = self.score(unit.task, output, sample.references, sample.all_classes, evaluation)
-                made[unit].append(sample.row(output, self.metric(unit.task), scored))
+                made[unit].append(sample.row(output, self.tasks[unit.task].metric, scored))
             done += len(batch)
             complete = {unit: {} for unit, new in made.items() if len(rows[unit]) + len(new) == len(samples[unit])}
             yield Step(made, done, len(waiting), complete)

@@ -33,7 +33,7 @@ def test_prompts_are_the_official_ones(task: str, tmp_path: Path, golden: Callab
     spec = TASKS[task]
     golden(
         f"{task}.txt",
-        f"{prompt}<GENERATE>\n--- at most {spec.max_new_tokens} tokens, {spec.metric}, {spec.category}\n",
+        f"{prompt}<GENERATE>\n--- at most {spec.new_tokens} tokens, {spec.metric}, {spec.category}\n",
     )
 
 

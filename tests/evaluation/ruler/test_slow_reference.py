@@ -39,7 +39,7 @@ def slow_samples(task: str, length_tokens: int, samples: int, tokenizer: Path, s
     family.open(samples, sources)
 
     def tokens(text: str) -> int:
-        return len(counter.tokenizer(text)["input_ids"]) + spec.tokens_to_generate  # BOS is among them
+        return len(counter.tokenizer(text)["input_ids"]) + spec.new_tokens  # BOS is among them
 
     size = family.first_size
     while True:
@@ -79,5 +79,5 @@ def test_samples_are_those_of_the_slow_way(
         (s.prompt, s.answer_prefix, s.outputs) for s in slow
     ]
     tokenizer = WholeTexts(smoke_tokenizer).tokenizer
-    reserved = TASKS[task].tokens_to_generate
+    reserved = TASKS[task].new_tokens
     assert [s["length"] for s in fast] == [len(tokenizer(s.prompt)["input_ids"]) + reserved for s in slow]

@@ -20,8 +20,7 @@ from tokenweight.recipes.schema import LongBench as Settings
 
 class LongBench(PromptedBenchmark):
     name = "longbench"
-    tasks = tuple(TASKS)
-    greatest_mean = 0.95
+    tasks = TASKS
     files = ("{task}.jsonl",)
     layout = "the directory of the official JSONL"
     # The parquet mirror; the original needs a script, which datasets >= 4 refuses.
@@ -38,13 +37,6 @@ class LongBench(PromptedBenchmark):
         report = {name: Settings.model_fields[name].default for name in ("split_tokens", "length_unit")}
         return {"longbench": evaluation.longbench.model_copy(update=report)}
 
-    def metric(self, task: str) -> str:
-        return TASKS[task].metric
-
-    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
-        """Its own, whatever the settings cap it to."""
-        return TASKS[task].max_new_tokens
-
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))
 
@@ -54,7 +46,7 @@ class LongBench(PromptedBenchmark):
         """Prompts are cut in the middle to ``context_tokens - max_new_tokens`` with BOS, before any backend sees them."""
         settings, task = evaluation.longbench, TASKS[unit.task]
         counter = token_counter(tokenizer_dir)
-        max_new_tokens = min(task.max_new_tokens, settings.max_new_tokens or task.max_new_tokens)
+        max_new_tokens = min(task.new_tokens, settings.max_new_tokens or task.new_tokens)
         budget_tokens = context_tokens - max_new_tokens
         made: list[dict[str, Any]] = []
         for doc_id, (whole, row) in enumerate(self.load_samples(unit.task, settings)):

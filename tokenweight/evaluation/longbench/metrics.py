@@ -18,19 +18,18 @@ from statistics import fmean
 from typing import Any, Literal
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.data import check_folder, json_lines, table
+from tokenweight.evaluation.data import Task, check_folder, json_lines, table
 
 FirstLine = Literal["lceg", "thudm"]
 _TABLE = table("longbench/tasks")
 
 
-@dataclass(frozen=True)
-class LongBenchTask:
+@dataclass(frozen=True, kw_only=True)
+class LongBenchTask(Task):
     name: str
     category: str
     template: str
-    max_new_tokens: int
-    metric: str
+    greatest_mean: float | None = 0.95
 
     def scored_part(self, output: str, rule: FirstLine) -> str:
         """The prediction, or its first line (leading line breaks left out) where the rule has it so of these tasks: for base
@@ -39,7 +38,7 @@ class LongBenchTask:
 
 
 TASKS = {
-    name: LongBenchTask(name, **values | {"template": _TABLE["templates"][values["template"]]})
+    name: LongBenchTask(name=name, **values | {"template": _TABLE["templates"][values["template"]]})
     for name, values in _TABLE["tasks"].items()
 }
 

@@ -18,6 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 
 class Ruler(PromptedBenchmark):
     name = "ruler"
+    tasks = TASKS
     path_fields = ("haystack", "squad", "hotpotqa")
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
@@ -33,26 +34,13 @@ class Ruler(PromptedBenchmark):
         unread = {name: None for name in self.path_fields if name != TASKS[unit.task].source}
         return {"ruler": evaluation.ruler.model_copy(update={"lengths_tokens": (unit.length_tokens,), **unread})}
 
-    def metric(self, task: str) -> str:
-        return TASKS[task].metric
-
-    def task_template_version(self, task: str) -> int:
-        return 2 if task == "fwe" else self.template_version  # 2: fuller samples
-
-    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
-        return TASKS[task].tokens_to_generate
-
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot": int(unit.task in ("vt", "cwe"))}
-
-    def implausible_mean(self, task: str) -> float | None:
-        """Needles are really solved; questions about real text are not."""
-        return 0.95 if TASKS[task].family == "qa" else None
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         """Control characters become line breaks, ends are stripped, as RULER matches a prediction."""
         filtered = _CONTROL.sub("\n", output.strip()).strip()
-        metric = string_match_part if self.metric(task) == "string_match_part" else string_match_all
+        metric = string_match_part if TASKS[task].metric == "string_match_part" else string_match_all
         return Scored(filtered, metric(filtered, references))
 
     def prepare(
@@ -66,8 +54,8 @@ class Ruler(PromptedBenchmark):
                 "doc_id": sample["index"],
                 "prompt": sample["input"] + sample["answer_prefix"],
                 "references": sample["outputs"],
-                "max_new_tokens": task.tokens_to_generate,
-                "n_prompt_tokens": sample["length"] - task.tokens_to_generate,
+                "max_new_tokens": task.new_tokens,
+                "n_prompt_tokens": sample["length"] - task.new_tokens,
                 "answer_prefix": sample["answer_prefix"],
             }
             for sample in samples

@@ -88,7 +88,7 @@ class Family(ABC):
         prompt, *others = draft.measured if draft.measured and (self.official or sought) else (draft.prompt,)
         texts = (prompt + draft.sizing_suffix if sought else prompt, *others)
         special = 0 if self.official else self.counter.special_tokens
-        return special + sum(map(self.counter.count, texts)) + self.task.tokens_to_generate
+        return special + sum(map(self.counter.count, texts)) + self.task.new_tokens
 
     def left(self, size: int) -> int:
         """Tokens to spare at a size while it is sought."""
@@ -98,7 +98,7 @@ class Family(ABC):
     def allowed(self) -> int:
         """The most tokens of a sample: BOS + prompt + generation."""
         forgotten = self.official and not self.reserves_generation
-        return self.length_tokens + (self.task.tokens_to_generate if forgotten else 0)
+        return self.length_tokens + (self.task.new_tokens if forgotten else 0)
 
 
 Size = tuple[int, int]  # for a length, and the step by which an overflowing sample shrinks

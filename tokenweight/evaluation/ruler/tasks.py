@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.data import smoke_eval_dir, table
+from tokenweight.evaluation.data import Task, smoke_eval_dir, table
 
 Profile = Literal["paper", "official-2024"]
 Source = Literal["haystack", "squad", "hotpotqa"]
@@ -25,13 +25,12 @@ NEEDLE = "One of the special magic {type_needle_v} for {key} is: {value}."
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 
 
-@dataclass(frozen=True)
-class RulerTask:
+@dataclass(frozen=True, kw_only=True)
+class RulerTask(Task):
     """One of the 13 tasks; the fields from `hidden_in` on are those of a needle in a haystack (Appendix C, Retrieval)."""
 
     name: str
     family: Literal["niah", "variable_tracking", "common_words", "frequent_words", "qa"]
-    tokens_to_generate: int
     template: str
     prefix: str  # of the answer
     metric: str = "string_match_all"
