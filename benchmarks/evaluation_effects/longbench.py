@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.metrics import (
+from tokenweight.evaluation import longbench as metrics
+from tokenweight.evaluation.longbench import (
     TASKS,
     LongBenchTask,
     best_score,
@@ -117,7 +117,7 @@ def measure_run(directory: Path) -> dict[str, Any]:
 
 def measure_unit(directory: Path, test_file: Path, tokenizer_dir: Path) -> dict[str, Any]:
     """<=8k by words and by tokens of whole prompts, for the one task whose inputs are at hand."""
-    from tokenweight.evaluation.longbench.benchmark import truncate_middle
+    from tokenweight.evaluation.longbench import truncate_middle
     from tokenweight.evaluation.tokens import token_counter
 
     spec, counter = TASKS[test_file.stem], token_counter(tokenizer_dir)

@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from tokenweight.evaluation.longbench.metrics import TASKS
+from tokenweight.evaluation.longbench import TASKS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")

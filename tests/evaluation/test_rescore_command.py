@@ -11,7 +11,7 @@ import pytest
 
 from tokenweight.cli import app
 from tokenweight.errors import UserError
-from tokenweight.evaluation.longbench.metrics import TASKS
+from tokenweight.evaluation.longbench import TASKS
 from tokenweight.evaluation.rows import Row, write_rows
 
 

@@ -15,7 +15,7 @@ from tokenweight.evaluation import samples, units
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
-from tokenweight.evaluation.longbench.benchmark import LongBench
+from tokenweight.evaluation.longbench import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.units import Evaluate, Prepare
 from tokenweight.pipeline import Store, read_record

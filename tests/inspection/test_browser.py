@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.inspection import outputs
+from tokenweight.inspection import compute as outputs
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from tokenweight.corpus.token_texts import SPAN_TOKENS, highest_span
-from tokenweight.inspection import outputs
-from tokenweight.inspection.outputs import WEIGHT_BOUNDS, weight_level
+from tokenweight.inspection import compute as outputs
+from tokenweight.inspection.compute import WEIGHT_BOUNDS, weight_level
 
 GOLDEN = Path(__file__).parent / "golden"
 NEEDS_LATEX = pytest.mark.skipif(

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from tokenweight.commands.command import command, print_json
 from tokenweight.commands.reproduce import make_and_show
 from tokenweight.errors import UserError
-from tokenweight.evaluation.longbench.metrics import FirstLine
 from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
 from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.files import check_writable, write_files
@@ -95,13 +94,15 @@ def data_fetch(name: Literal["all", "squad", "hotpotqa", "essays"] = "all", /, *
 
 
 @command
-def rescore_longbench(directory: Path, /, *, first_line: FirstLine = "lceg", as_json: bool = False) -> None:
+def rescore_longbench(
+    directory: Path, /, *, first_line: Literal["lceg", "thudm"] = "lceg", as_json: bool = False
+) -> None:
     """Predictions of LongBench, scored again."""
     from tokenweight.evaluation.data import as_text
-    from tokenweight.evaluation.longbench.metrics import summary
+    from tokenweight.evaluation.longbench import summary
 
     content = summary(directory, first_line)
-    print_json(content) if as_json else print(as_text("longbench/rescore", **content))
+    print_json(content) if as_json else print(as_text("longbench", **content))
 
 
 @command

@@ -23,8 +23,7 @@ def inspect_text(
 ) -> None:
     """Every token's losses and weight."""
     from tokenweight.files import check_writable, write_files
-    from tokenweight.inspection.compute import inspect
-    from tokenweight.inspection.outputs import in_words, page, table
+    from tokenweight.inspection.compute import in_words, inspect, page, table
 
     check_writable("--out", out)
     content, span = inspect(checkpoint, text, options)

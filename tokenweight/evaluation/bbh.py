@@ -16,7 +16,7 @@ from typing import Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import HubData
-from tokenweight.evaluation.data import Task, check_folder, json_lines, table
+from tokenweight.evaluation.data import Task, json_lines, table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 from tokenweight.evaluation.samples import Classes, Scored
@@ -100,7 +100,8 @@ def summary(directory: Path) -> dict[str, Any]:
     micro-average (a task weighs as much as it has samples), and the tasks that are missing. UserError: no such
     directory, no output of a task, two files of one run and task, or a line that cannot be scored (named).
     """
-    check_folder(directory, f"samples_*.jsonl or {ROWS_NAME}")
+    if not directory.is_dir():
+        raise UserError(f"{directory}: is no directory; give the folder that holds samples_*.jsonl or {ROWS_NAME}")
     found = defaultdict[str, dict[str, Path]](dict)
     for path in sorted([*directory.rglob("samples_*.jsonl"), *directory.rglob(ROWS_NAME)]):
         if path.name == ROWS_NAME:

@@ -56,12 +56,6 @@ def as_text(template: str, **content: Any) -> str:
     return plain_environment(Path(__file__).parent).get_template(f"{template}.jinja").render(content).rstrip()
 
 
-def check_folder(directory: Path, wanted: str) -> None:
-    """UserError unless `directory` is one; `wanted` is what it should hold."""
-    if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; give the folder that holds {wanted}")
-
-
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank; each has `fields`.
 

@@ -13,7 +13,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
-from tokenweight.evaluation.longbench.benchmark import LongBench
+from tokenweight.evaluation.longbench import LongBench
 from tokenweight.evaluation.mmlu import Mmlu
 from tokenweight.evaluation.perplexity import Perplexity
 from tokenweight.evaluation.phrase import Phrase
@@ -40,32 +40,28 @@ def unreachable(benchmarks: Collection[str], evaluation: Evaluation) -> list[str
 
     Online the hub is asked for the pinned revision; with HF_HUB_OFFLINE set, the local cache must hold the data.
     """
-    needed: dict[HubData, str] = {}
-    for name, benchmark in BENCHMARKS.items():
-        if name in benchmarks and (data := benchmark.hub(evaluation)):
-            needed.setdefault(data, name)
-    return [
-        f"{name}: the hub's {data.repo_id} cannot be read ({error}); go online, set HF_HUB_OFFLINE=1 where "
-        f"`datasets` has it in its cache, or give a directory with {data.option}"
-        for data, name in needed.items()
-        if (error := _error(data)) is not None
-    ]
-
-
-def _error(data: HubData) -> str | None:
     from huggingface_hub import HfApi
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
-    try:
-        if HF_HUB_OFFLINE:
-            from datasets import load_dataset_builder
+    seen, found = set[HubData](), []
+    for name, benchmark in BENCHMARKS.items():
+        data = benchmark.hub(evaluation) if name in benchmarks else None
+        if data is None or data in seen:
+            continue
+        seen.add(data)
+        try:
+            if HF_HUB_OFFLINE:
+                from datasets import load_dataset_builder
 
-            load_dataset_builder(data.repo_id, data.subset, revision=data.revision)
-        else:
-            HfApi().dataset_info(data.repo_id, revision=data.revision, timeout=ANSWER_SECONDS)
-    except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
-        return type(error).__name__
-    return None
+                load_dataset_builder(data.repo_id, data.subset, revision=data.revision)
+            else:
+                HfApi().dataset_info(data.repo_id, revision=data.revision, timeout=ANSWER_SECONDS)
+        except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
+            found.append(
+                f"{name}: the hub's {data.repo_id} cannot be read ({type(error).__name__}); go online, set HF_HUB_OFFLINE=1 "
+                f"where `datasets` has it in its cache, or give a directory with {data.option}"
+            )
+    return found
 
 
 class UnitStage(Stage):

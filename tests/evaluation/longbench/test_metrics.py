@@ -11,8 +11,8 @@ from statistics import fmean
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.longbench import metrics
-from tokenweight.evaluation.longbench.metrics import TASKS, rescore, score_longbench
+from tokenweight.evaluation import longbench as metrics
+from tokenweight.evaluation.longbench import TASKS, rescore, score_longbench
 
 
 def test_qa_f1_normalises_case_punctuation_and_articles() -> None:

@@ -11,9 +11,8 @@ import pytest
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
-from tokenweight.evaluation.longbench.benchmark import LongBench as Benchmark
-from tokenweight.evaluation.longbench.benchmark import hub_prompt, truncate_middle
-from tokenweight.evaluation.longbench.metrics import TASKS
+from tokenweight.evaluation.longbench import TASKS, hub_prompt, truncate_middle
+from tokenweight.evaluation.longbench import LongBench as Benchmark
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import Evaluation, LongBench
 

@@ -1,6 +1,7 @@
-"""The 16 English tasks of LongBench (tasks.yaml) and their metrics in 0..1: what of a prediction counts, by which reference.
+"""LongBench (Bai et al., 2023), its 16 English tasks (longbench.yaml): prompts cut in the middle, and metrics in 0..1.
 
-Below, stored predictions are scored again, without a model, beside what was published.
+Samples are local JSONL, the hub's parquet mirror, or shipped. Below, stored predictions are scored again, without a model,
+beside what was published (Section 4, Evaluation).
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.data import Task, check_folder, json_lines, table
+from tokenweight.evaluation.benchmark import HubData, Unit
+from tokenweight.evaluation.data import Task, json_lines, readable_hub, table
+from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.tokens import TokenCounter, token_counter
+from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import LongBench as Settings
 
 FirstLine = Literal["lceg", "thudm"]
-_TABLE = table("longbench/tasks")
+_TABLE = table("longbench")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +47,114 @@ TASKS = {
     name: LongBenchTask(name=name, **values | {"template": _TABLE["templates"][values["template"]]})
     for name, values in _TABLE["tasks"].items()
 }
+
+
+class LongBench(PromptedBenchmark):
+    name = "longbench"
+    tasks = TASKS
+    files = ("{task}.jsonl",)
+    layout = "the directory of the official JSONL"
+    # The parquet mirror; the original needs a script, which datasets >= 4 refuses.
+    hub_data: ClassVar = HubData(
+        "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
+    )
+    metric_packages = ("rouge",)
+    scoring_fields = ("first_line",)
+    cut_to_context = True
+    classes_in_prompts = True  # trec's
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """Its own, without the border between short and long: tables draw it, rows have both lengths."""
+        report = {name: Settings.model_fields[name].default for name in ("split_tokens", "length_unit")}
+        return {"longbench": evaluation.longbench.model_copy(update=report)}
+
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
+        return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))
+
+    def prepare(
+        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
+    ) -> dict[str, Any]:
+        """Prompts are cut in the middle to ``context_tokens - max_new_tokens`` with BOS, before any backend sees them."""
+        settings, task = evaluation.longbench, TASKS[unit.task]
+        counter = token_counter(tokenizer_dir)
+        max_new_tokens = min(task.new_tokens, settings.max_new_tokens or task.new_tokens)
+        budget_tokens = context_tokens - max_new_tokens
+        made: list[dict[str, Any]] = []
+        for doc_id, (whole, row) in enumerate(self.load_samples(unit.task, settings)):
+            prompt, n_prompt_tokens, untruncated_tokens = truncate_middle(whole, budget_tokens, counter)
+            made.append(
+                {
+                    "doc_id": doc_id,
+                    "prompt": prompt,
+                    "references": list(row["answers"]),
+                    "max_new_tokens": max_new_tokens,
+                    "n_prompt_tokens": n_prompt_tokens,
+                    "untruncated_tokens": untruncated_tokens,
+                    "truncated": untruncated_tokens > budget_tokens,
+                    "length_words": row.get("length"),
+                    "all_classes": row.get("all_classes"),
+                }
+            )
+        fill = sum(row["n_prompt_tokens"] for row in made) / len(made) / budget_tokens
+        return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
+
+    def load_samples(self, task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
+        """Prompt, before any cut, and row of a task's samples in the data's order, at most `longbench.samples`.
+
+        UserError: missing file, or a line that lacks a field (names both).
+        """
+        spec, hub, found = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]]()
+        for path in self.local_files(task, longbench.data):
+            for number, row in json_lines(path, "input", "context", "answers", "length"):
+                if wrong := unscorable(task, row):
+                    raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
+                found.append((spec.template.format(context=row["context"], input=row["input"]), row))
+        if longbench.data == "hub":
+            from datasets import load_dataset
+
+            with readable_hub(self.name, hub.repo_id):
+                mirror = load_dataset(hub.repo_id, task, split="test", revision=hub.revision)
+            found = [(hub_prompt(spec, row), row) for row in mirror]
+        if not found:
+            raise UserError(f"evaluation.longbench.data: no sample of {task}; give the official test file")
+        return found[: longbench.samples]
+
+
+def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
+    """The official prompt of a row of the mirror.
+
+    The mirror was made for a library that caches contexts: its `context` and `question` already hold the
+    official template's text, and the prompt is context + question + answer_prefix.
+    """
+    context, question = str(row["context"]), str(row["question"])
+    if context.startswith(spec.template.partition("{context}")[0]):
+        prefix = str(row["answer_prefix"])
+        # Few-shot inputs end with the prefix already; the mirror cut it off where no space followed it.
+        return context + question + ("" if question.rstrip().endswith(prefix.strip()) else prefix)
+    return spec.template.format(context=context, input=question)
+
+
+def truncate_middle(prompt: str, budget_tokens: int, counter: TokenCounter) -> tuple[str, int, int]:
+    """The prompt (without BOS), its middle removed if it exceeds the budget with BOS (LongBench's and LCEG's way).
+
+    Returns it, its tokens, and its tokens before the cut, both with BOS where the tokenizer adds one. UserError: the
+    budget leaves no room for a prompt.
+    """
+    ids = counter.encode(prompt)
+    untruncated = len(ids) + counter.special_tokens
+    half = budget_tokens // 2
+    if half <= counter.special_tokens:
+        raise UserError(f"context_tokens: {budget_tokens} tokens are left for a prompt; use a model with more context")
+    kept, n_tokens = prompt, untruncated
+    # Tokens of the joined text can outnumber the kept ones by a few at the seam: cut those off as well.
+    while n_tokens > budget_tokens:
+        kept = counter.decode(ids[: half - counter.special_tokens]) + counter.decode(ids[-half:])
+        n_tokens = len(counter.encode(kept)) + counter.special_tokens
+        half -= 1
+    return kept, n_tokens, untruncated
+
+
+# --- Metrics ---
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -126,7 +240,7 @@ METRICS: dict[str, Callable[..., float]] = {
 
 
 def score_longbench(
-    task: str, output: str, references: list[str], all_classes: list[str] | None, first_line: FirstLine
+    task: str, output: str, references: list[str], all_classes: Classes, first_line: FirstLine
 ) -> tuple[str, float]:
     """Filtered prediction and its score in 0..1, the maximum over `references`; of trec by the names of `all_classes`.
 
@@ -136,7 +250,7 @@ def score_longbench(
     return filtered, best_score(TASKS[task], filtered, references, all_classes)
 
 
-def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_classes: list[str] | None) -> float:
+def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_classes: Classes) -> float:
     """The task's metric in 0..1, the maximum over `references`, of a prediction that is used as it is."""
     more = [all_classes or []] if spec.metric == "classification" else []
     return max((METRICS[spec.metric](filtered, reference, *more) for reference in references), default=0.0)
@@ -163,7 +277,8 @@ def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, list[f
     Lines hold pred, answers, all_classes as LongBench's pred.py writes them. Repeated lines count as often as they are
     there. UserError: no such directory, no task in it, or a line that cannot be scored (named).
     """
-    check_folder(directory, "<task>.jsonl files")
+    if not directory.is_dir():
+        raise UserError(f"{directory}: is no directory; give the folder that holds <task>.jsonl files")
     files = [path for name in TASKS if (path := directory / f"{name}.jsonl").exists()]
     if not files:
         raise UserError(f"{directory}: holds no <task>.jsonl of an English LongBench task; give a predictions folder")
@@ -171,7 +286,7 @@ def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, list[f
     return {name: [score_longbench(name, *one, first_line)[1] for one in given] for name, given in predictions.items()}
 
 
-def _predictions(path: Path) -> Iterator[tuple[str, list[str], list[str] | None]]:
+def _predictions(path: Path) -> Iterator[tuple[str, list[str], Classes]]:
     number = 0
     for number, row in json_lines(path, "pred", "answers"):
         if problem := unscorable(path.stem, row) if isinstance(row["pred"], str) else "pred is no text":
