@@ -26,10 +26,11 @@ from torch import Tensor
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
-from tokenweight.corpus.chunking import chunk
+from tokenweight.corpus.stages import Chunk
 from tokenweight.fp8 import MINIMUM_OVERLAP, check_fp8, fp8_linears, top_kappa_overlap
+from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Chunking, Extension, NovelCorpus, Weighting
+from tokenweight.recipes.schema import Chunking, Execution, Extension, NovelCorpus, Weighting
 from tokenweight.training.kernels import attention_kernels
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer
 from tokenweight.weighting import model_nll, plan_windows, score_windows
@@ -72,8 +73,6 @@ def measure(
         return plan.with_own_context(nll, long_nll)
 
     ways = {"bf16": nullcontext, "fp8": partial(fp8_linears, model)}
-    if device.type == "cuda":
-        ways["fp8, fast accumulation"] = partial(fp8_linears, model, fast_accumulation=True)
     with attention_kernels():
         long_nll = torch.cat([model_nll(model, row[None]) for row in ids])
         scored = {name: score(model, products()) for name, products in ways.items()}
@@ -104,14 +103,8 @@ def unseen_tokens(tokenizer_dir: Path, long_tokens: int, sequences: int, folder:
     """Sequences [S, N] of a synthetic novel of another seed than any that a model was trained on."""
     corpus = NovelCorpus(seed=UNSEEN_SEED, documents=sequences, document_tokens=2 * long_tokens)
     chunks = folder / "chunks"
-    chunk(
-        corpus,
-        Chunking(long_tokens=long_tokens, sequences=sequences),
-        tokenizer_dir,
-        chunks,
-        short_tokens=long_tokens // 4,
-        progress=no_progress,
-    )
+    stage = Chunk(corpus=corpus, chunking=Chunking(long_tokens=long_tokens, sequences=sequences))
+    stage.run({"tokenizer": Input(tokenizer_dir, "")}, chunks, Execution(), no_progress)
     return torch.from_numpy(np.load(chunks / "tokens.npy").astype(np.int64))
 
 

@@ -52,19 +52,16 @@ def main() -> None:
 def chunk(folder: Path, sequences: int) -> None:
     """From the novel's text to token rows on disk."""
     from tokenweight.assets import smoke_base_dir
-    from tokenweight.corpus.chunking import chunk
+    from tokenweight.corpus.stages import Chunk
+    from tokenweight.pipeline.stage import Input
     from tokenweight.progress import no_progress
-    from tokenweight.recipes.schema import Chunking, NovelCorpus
+    from tokenweight.recipes.schema import Chunking, Execution, NovelCorpus
 
     documents = -(-sequences // 12) + 2  # a book gives 13 to 16 sequences
-    chunk(
-        NovelCorpus(seed=7, documents=documents, document_tokens=DOCUMENT_TOKENS, validation_documents=1),
-        Chunking(long_tokens=LONG_TOKENS, sequences=sequences),
-        smoke_base_dir(),
-        folder / "chunks",
-        short_tokens=SHORT_TOKENS,
-        progress=no_progress,
-    )
+    corpus = NovelCorpus(seed=7, documents=documents, document_tokens=DOCUMENT_TOKENS, validation_documents=1)
+    chunking = Chunking(long_tokens=LONG_TOKENS, sequences=sequences)
+    stage = Chunk(corpus=corpus, chunking=chunking, short_tokens=SHORT_TOKENS)
+    stage.run({"tokenizer": Input(smoke_base_dir(), "")}, folder / "chunks", Execution(), no_progress)
 
 
 def score(folder: Path, sequences: int) -> None:

@@ -36,14 +36,12 @@ from tokenweight.training.kernels import attention_kernels, fused_elementwise
 
 Context = Callable[[Any], AbstractContextManager[Any]]
 STRAIGHTFORWARD = "straightforward"
-FAST = partial(fp8_linears, fast_accumulation=True)
 VARIANTS: dict[str, tuple[Context, ...]] = {  # what is changed of the model meanwhile
     STRAIGHTFORWARD: (),
     "bf16": (),
     "bf16, fused": (fused_elementwise,),
     "fp8": (fp8_linears,),
     "fp8, fused": (fused_elementwise, fp8_linears),
-    "fp8, fused, fast accumulation": (fused_elementwise, FAST),
 }
 
 

@@ -17,9 +17,11 @@ from torch import Tensor
 import tokenweight.authors_compat as authors
 from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
-from tokenweight.corpus.chunking import chunk
+from tokenweight.corpus.stages import Chunk
+from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
+from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import load_model
 from tokenweight.weighting import model_nll, plan_windows, score_windows
 from tokenweight.weighting.head import Rounding
@@ -42,7 +44,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         chunking = recipe.chunking.model_copy(update={"sequences": sequences})
-        chunk(recipe.corpus, chunking, smoke_base_dir(), work, short_tokens=1024, progress=no_progress)
+        stage = Chunk(corpus=recipe.corpus, chunking=chunking, short_tokens=1024)
+        stage.run({"tokenizer": Input(smoke_base_dir(), "")}, work, Execution(), no_progress)
         ids = torch.from_numpy(np.load(work / "tokens.npy").astype(np.int64))
         extend(smoke_base_dir(), recipe.extension, work)
         nlls = {

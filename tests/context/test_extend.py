@@ -1,7 +1,6 @@
 """Context extension: the frequencies after reload are the formula's."""
 
 import json
-import math
 import os
 
 import pytest
@@ -49,8 +48,8 @@ def phi_dir(tmp_path):
     return folder
 
 
-def formula(theta, dimension, divide_by=1.0):
-    return torch.tensor([theta ** (-2 * i / dimension) / divide_by for i in range(dimension // 2)])
+def formula(theta, dimension):
+    return torch.tensor([theta ** (-2 * i / dimension) for i in range(dimension // 2)])
 
 
 def reload(out_dir):
@@ -77,32 +76,6 @@ def test_partial_rotary_factor_survives(phi_dir, tmp_path):
     assert_rope(model, model.config)
 
 
-def test_ntk_theta_follows_from_the_rotary_dimension(llama_dir, phi_dir, tmp_path):
-    for folder, dimension in ((llama_dir, 32), (phi_dir, 16)):
-        extend(folder, Extension(method="ntk", long_tokens=512), tmp_path / folder.name / "out")
-        model = reload(tmp_path / folder.name / "out")
-        theta = 10_000.0 * 4 ** (dimension / (dimension - 2))
-        torch.testing.assert_close(model.model.rotary_emb.inv_freq, formula(theta, dimension))
-        assert_rope(model, model.config)
-
-
-def test_linear_divides_positions(llama_dir, tmp_path):
-    extend(llama_dir, Extension(method="linear", long_tokens=512), tmp_path / "out")
-    model = reload(tmp_path / "out")
-    torch.testing.assert_close(model.model.rotary_emb.inv_freq, formula(10_000.0, 32, divide_by=4.0))
-    assert_rope(model, model.config)
-
-
-def test_yarn_keeps_high_frequencies_and_interpolates_low_ones(llama_dir, tmp_path):
-    extend(llama_dir, Extension(method="yarn", long_tokens=512), tmp_path / "out")
-    model = reload(tmp_path / "out")
-    plain, got = formula(10_000.0, 32), model.model.rotary_emb.inv_freq
-    assert got[0] == pytest.approx(plain[0].item())
-    assert got[-1] == pytest.approx(plain[-1].item() / 4)
-    assert model.model.rotary_emb.attention_scaling == pytest.approx(0.1 * math.log(4) + 1)
-    assert_rope(model, model.config)
-
-
 def test_a_llama_3_scaling_keeps_its_type(tmp_path):
     rope = {
         "rope_type": "llama3",
@@ -117,8 +90,6 @@ def test_a_llama_3_scaling_keeps_its_type(tmp_path):
     model = reload(tmp_path / "out")
     assert model.config.rope_parameters == {**rope, "rope_theta": 8e6}
     assert_rope(model, model.config)
-    with pytest.raises(UserError, match=r"extension\.method.*llama3"):
-        extend(tmp_path / "base", Extension(method="yarn", long_tokens=512), tmp_path / "out2")
 
 
 def test_weights_are_linked_and_companions_copied(llama_dir, tmp_path):

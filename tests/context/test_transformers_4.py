@@ -17,15 +17,20 @@ SMALL = {
     "max_position_embeddings": 128,
 }  # fmt: skip
 PARTIAL = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.4}
+SCALED = {
+    "linear": {"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0},
+    "yarn": {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 128},
+}
 BASES = {
+    **{name: LlamaForCausalLM(LlamaConfig(**SMALL, rope_parameters=rope)) for name, rope in SCALED.items()},
     "llama": LlamaForCausalLM(LlamaConfig(**SMALL)),
     "phi": PhiForCausalLM(PhiConfig(**SMALL, rope_parameters=PARTIAL)),
 }
 EXTENSIONS = {
     "llama-abf": Extension(long_tokens=512, rope_theta=306_000.0),
     "phi-abf": Extension(long_tokens=512, rope_theta=500_000.0),
-    "llama-linear": Extension(method="linear", long_tokens=512),
-    "llama-yarn": Extension(method="yarn", long_tokens=512),
+    "linear-abf": Extension(long_tokens=512, rope_theta=306_000.0),
+    "yarn-abf": Extension(long_tokens=512, rope_theta=306_000.0),
 }
 IDS = torch.arange(300)[None] % 30
 VERSION_4 = ("transformers==4.57.6", "tokenizers==0.22.2", "huggingface_hub==0.36.2")

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 import tokenweight.authors_compat as authors
 from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import packing
-from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.sources import documents
+from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
+from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Chunking, Corpus, FilesCorpus, NovelCorpus, Parity
+from tokenweight.recipes.schema import Chunking, Corpus, Execution, FilesCorpus, NovelCorpus, Parity
 
 NOVEL = NovelCorpus(documents=3, document_tokens=6000, validation_documents=1)
 
@@ -29,15 +30,9 @@ NOVEL = NovelCorpus(documents=3, document_tokens=6000, validation_documents=1)
 def run(
     corpus: Corpus, out_dir: Path, tokenizer_dir: Path | None = None, parity: Parity = "paper", **chunking: Any
 ) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
-    accounting = chunk(
-        corpus,
-        Chunking(**chunking),
-        tokenizer_dir or smoke_base_dir(),
-        out_dir,
-        short_tokens=256,
-        progress=no_progress,
-        parity=parity,
-    )
+    stage = Chunk(corpus=corpus, chunking=Chunking(**chunking), short_tokens=256, parity=parity)
+    inputs = {"tokenizer": Input(tokenizer_dir or smoke_base_dir(), "f")}
+    accounting = stage.run(inputs, out_dir, Execution(), no_progress)
     assert accounting["kept"] + sum(accounting["dropped"].values()) == accounting["tokens"]
     assert json.loads((out_dir / "accounting.json").read_text()) == accounting
     assert not (out_dir / "streams").exists()
@@ -179,14 +174,8 @@ def test_what_a_killed_run_left_is_overwritten(tmp_path: Path) -> None:
 
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
-    chunk(
-        NOVEL,
-        Chunking(long_tokens=1024),
-        smoke_base_dir(),
-        tmp_path,
-        short_tokens=256,
-        progress=lambda *args: told.append(args),
-    )
+    stage = Chunk(corpus=NOVEL, chunking=Chunking(long_tokens=1024), short_tokens=256)
+    stage.run({"tokenizer": Input(smoke_base_dir(), "f")}, tmp_path, Execution(), lambda *args: told.append(args))
     assert told[0] == (1, 21, "documents")
     assert (21, 21, "documents") in told
     assert told[-1][0] == told[-1][1]

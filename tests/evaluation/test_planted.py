@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.corpus.chunking import chunk
 from tokenweight.corpus.documents import Kind
+from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.benchmark import Unit, UnitRun
 from tokenweight.evaluation.planted import TASKS as PLANTED_TASKS
 from tokenweight.evaluation.planted import measures, roc_auc
@@ -81,8 +81,9 @@ def test_auc_counts_pairs_and_halves_ties() -> None:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("judge")
     chunking = Chunking(long_tokens=1024, sequences=PLANTED.sequences)
-    chunk(PLANTED.corpus, chunking, smoke_base_dir(), root / "chunks", short_tokens=256, progress=no_progress)
     base = Input(smoke_base_dir(), "base")
+    stage = Chunk(corpus=PLANTED.corpus, chunking=chunking, short_tokens=256)
+    stage.run({"tokenizer": base}, root / "chunks", CPU, no_progress)
     Score(short_tokens=256, stride_tokens=192, sequences=PLANTED.sequences, precision="fp32").run(
         {"model": base, "tokenizer": base, "chunks": Input(root / "chunks", "chunks")},
         root / "scores",

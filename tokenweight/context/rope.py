@@ -6,32 +6,24 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from tokenweight.errors import StageError
-
-
-def rotary_dimension(config: Any) -> int:
-    """How many dimensions of a head are rotated (Phi-2: 0.4 of 80)."""
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(head_dim * config.rope_parameters.get("partial_rotary_factor", 1.0))
 
 
 def expected_inv_freq(config: Any) -> Tensor:
     """Inverse frequencies that the configuration asks for: fp32 [rotary dimension / 2].
 
-    theta^(-2i/d), divided by the factor for linear interpolation; other types as transformers defines them.
+    theta^(-2i/d) with d the dimensions of a head that are rotated (Phi-2: 0.4 of 80); scaled types as transformers does.
     """
     parameters = config.rope_parameters
-    kind = parameters["rope_type"]
-    if kind in ("default", "linear"):
-        dimension = rotary_dimension(config)
-        exponents = torch.arange(0, dimension, 2, dtype=torch.float64) / dimension
-        inv_freq: Tensor = parameters["rope_theta"] ** -exponents / parameters.get("factor", 1.0)
-        return inv_freq.float()
-    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-
-    scaled: Tensor = ROPE_INIT_FUNCTIONS[kind](config, device=torch.device("cpu"))[0]
-    return scaled
+    if parameters["rope_type"] != "default":
+        scaled: Tensor = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, device=torch.device("cpu"))[0]
+        return scaled
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    dimension = int(head_dim * parameters.get("partial_rotary_factor", 1.0))
+    inv_freq: Tensor = parameters["rope_theta"] ** -(torch.arange(0, dimension, 2, dtype=torch.float64) / dimension)
+    return inv_freq.float()
 
 
 def assert_rope(model: nn.Module, config: Any) -> None:

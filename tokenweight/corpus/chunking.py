@@ -17,15 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenweight.corpus import mixture, packing
+from tokenweight.corpus import packing
 from tokenweight.corpus.documents import Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.packing import Ints, Segments
 from tokenweight.corpus.sources import check, document_count, documents, left_out
+from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.optional import by_parity
+from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Chunking, Corpus, MixtureCorpus, NovelCorpus, Parity
+from tokenweight.recipes.schema import Chunking, Execution, MixtureCorpus, NovelCorpus
 
 LABELLED = {
     "tokens": np.uint32,
@@ -44,40 +46,32 @@ class _Read(NamedTuple):
     kept: bool
 
 
-def chunk(
-    corpus: Corpus,
-    chunking: Chunking,
-    tokenizer_dir: Path,
-    out_dir: Path,
-    *,
-    short_tokens: int,
-    progress: Progress,
-    parity: Parity = "paper",
-) -> dict[str, Any]:
+def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
     """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json.
 
     For the novel also kinds.npy (Kind codes) and distances.npy (of recalls: tokens back to the fact's last mention in
-    the sequence, else 0); `short_tokens` decides which recalls are long-range. `parity` decides
-    how documents are cut. Returns the accounting. Raises UserError where
-    the corpus cannot be read, has no sequence at all, or fewer than `chunking.sequences`.
+    the sequence, else 0); `short_tokens` decides which recalls are long-range. `parity` decides how documents are cut.
+    Returns the accounting. Raises UserError where the corpus cannot be read, has no sequence at all, or fewer than
+    `chunking.sequences`.
     """
     import pyarrow as pa  # starts a thread: not in a process that is forked later
     import pyarrow.parquet as pq
 
+    corpus, chunking = stage.corpus, stage.chunking
     if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
         raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)
     not_read = left_out(corpus)
-    encoder = Encoder(tokenizer_dir, parity)
+    encoder = Encoder(inputs["tokenizer"].path, stage.parity)
     streams = out_dir / "streams"
     streams.mkdir(parents=True, exist_ok=True)
     try:
-        read = _tokenise(corpus, chunking, encoder, streams, progress)
+        read = _tokenise(stage, encoder, streams, progress)
         kept = [document for document in read if document.kept]
         lengths = np.array([document.tokens for document in kept], np.int64)
-        segments, order, extra = _plan(corpus, chunking, read, lengths, encoder, parity)
+        segments, order, extra = _plan(stage, read, lengths, encoder)
         chosen = segments.select(order)
-        counts = _write_sequences(out_dir, lengths, chosen, chunking, encoder, short_tokens, progress)
+        counts = _write_sequences(stage, out_dir, lengths, chosen, encoder, progress)
     finally:
         shutil.rmtree(streams)
     if isinstance(corpus, NovelCorpus):
@@ -96,8 +90,9 @@ def chunk(
     return accounting | ({"files_left_out": not_read} if not_read else {})
 
 
-def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Path, progress: Progress) -> list[_Read]:
+def _tokenise(stage: Chunk, encoder: Encoder, streams: Path, progress: Progress) -> list[_Read]:
     """Append every usable document's tokens (and labels) to the streams; all documents, with which were `kept`."""
+    corpus, chunking = stage.corpus, stage.chunking
     read: list[_Read] = []
     total = document_count(corpus, "train")
     is_novel = isinstance(corpus, NovelCorpus)
@@ -125,21 +120,20 @@ def _tokenise(corpus: Corpus, chunking: Chunking, encoder: Encoder, streams: Pat
     return read
 
 
-def _plan(
-    corpus: Corpus, chunking: Chunking, read: list[_Read], lengths: Ints, encoder: Encoder, parity: Parity
-) -> tuple[Segments, Ints, dict[str, Any]]:
+def _plan(stage: Chunk, read: list[_Read], lengths: Ints, encoder: Encoder) -> tuple[Segments, Ints, dict[str, Any]]:
     """All sequences that the documents give; those that are taken, in order; and a mixture's own account."""
+    corpus, chunking = stage.corpus, stage.chunking
     bos, separator = encoder.bos is not None, int(encoder.eos is not None)
     if isinstance(corpus, MixtureCorpus):
         of_part = np.array([document.part for document in read if document.kept])
-        segments, order, parts = mixture.fixed_shares(corpus, of_part, lengths, chunking, bos=bos, separator=separator)
+        segments, order, parts = packing.fixed_shares(corpus, of_part, lengths, chunking, bos=bos, separator=separator)
         return segments, order, {"parts": parts}
     extra: dict[str, Any] = {}
     if chunking.mixture == "lcde":
         domains = [document.domain for document in read if document.kept]
-        segments, extra["domains"] = mixture.lcde(lengths, domains, chunking, bos=bos, separator=separator)
+        segments, extra["domains"] = packing.lcde(lengths, domains, chunking, bos=bos, separator=separator)
     else:
-        cut_documents = by_parity(parity, packing.per_document)
+        cut_documents = by_parity(stage.parity, packing.per_document)
         segments = cut_documents(lengths, chunking.long_tokens, bos=bos, skipped=encoder.skipped_tokens)
     # A seeded shuffle of all sequences, cut to `chunking.sequences`.
     available = segments.sequences
@@ -160,16 +154,10 @@ def _plan(
 
 
 def _write_sequences(
-    out_dir: Path,
-    lengths: Ints,
-    segments: Segments,
-    chunking: Chunking,
-    encoder: Encoder,
-    short_tokens: int,
-    progress: Progress,
+    stage: Chunk, out_dir: Path, lengths: Ints, segments: Segments, encoder: Encoder, progress: Progress
 ) -> Ints:
     """An array for each stream, in training order; returns how many tokens are of each kind."""
-    shape = (segments.sequences, chunking.long_tokens)
+    shape = (segments.sequences, stage.chunking.long_tokens)
     offsets = np.cumsum(lengths) - lengths
     bounds = np.searchsorted(segments.sequence, np.arange(shape[0] + 1))
     streams: dict[str, NDArray[Any]] = {}
@@ -193,7 +181,7 @@ def _write_sequences(
             if "kinds" in lines:
                 kinds, distances = lines["kinds"][place], lines["distances"][place]
                 positions = np.arange(segments.length[i])
-                kinds[:] = resolve_kinds(kinds, distances, positions, short_tokens)
+                kinds[:] = resolve_kinds(kinds, distances, positions, stage.short_tokens or shape[1])
                 distances[distances > positions] = 0
         if "kinds" in lines:
             counts += np.bincount(lines["kinds"], minlength=len(Kind))

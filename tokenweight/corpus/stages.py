@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from tokenweight.pipeline.stage import Artifact, Inputs, Stage
-from tokenweight.progress import Progress
+from tokenweight.pipeline.stage import Artifact, Stage
 from tokenweight.recipes.schema import (
     Chunking,
     Corpus,
     EchoCorpus,
-    Execution,
     HubCorpus,
     MixtureCorpus,
     NovelCorpus,
@@ -24,6 +20,7 @@ class Chunk(Stage):
     """Training sequences of a corpus (Section 4, Datasets). Input: tokenizer."""
 
     name = "chunk"
+    work = "corpus.chunking.chunk"
     corpus: Corpus
     chunking: Chunking
     short_tokens: int | None = None  # of the novel, where it decides which recalls are long-range
@@ -32,15 +29,6 @@ class Chunk(Stage):
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         mixture = "-lcde" if self.chunking.mixture == "lcde" else ""
         return f"{corpus_label(self.corpus)}{mixture}-{self.chunking.long_tokens}"
-
-    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        from tokenweight.corpus.chunking import chunk
-
-        short_tokens = self.short_tokens or self.chunking.long_tokens
-        return chunk(
-            self.corpus, self.chunking, inputs["tokenizer"].path, out_dir,
-            short_tokens=short_tokens, progress=progress, parity=self.parity,
-        )  # fmt: skip
 
 
 def corpus_label(corpus: Corpus) -> str:

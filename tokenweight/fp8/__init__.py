@@ -44,14 +44,13 @@ def check_fp8(device: torch.device) -> None:
 
 
 @contextmanager
-def fp8_linears(model: nn.Module, *, fast_accumulation: bool = False) -> Iterator[list[str]]:
+def fp8_linears(model: nn.Module) -> Iterator[list[str]]:
     """While open, the linear layers of a model multiply in float8 e4m3; gives their names. For passes without gradient.
 
     Input and weight get one scale each, by their largest absolute value at that moment; products accumulate in fp32
-    and come out in the precision that they would have had. With `fast_accumulation` the GPU keeps its tensor cores'
-    shorter accumulator for all of a sum instead of adding to fp32 from time to time: faster, less exact. Embeddings,
-    the head (a TokenNLLHead, no plain nn.Linear) and layers with a side that is no multiple of 16 stay as they are.
-    Weights are rounded inside `forward`, the only place where ZeRO-3 has them. Everything is as it was afterwards.
+    and come out in the precision that they would have had. Embeddings, the head (a TokenNLLHead, no plain nn.Linear)
+    and layers with a side that is no multiple of 16 stay as they are. Weights are rounded inside `forward`, the only
+    place where ZeRO-3 has them. Everything is as it was afterwards.
     """
     rounded_input = _rounding_once()
     layers = {
@@ -59,25 +58,23 @@ def fp8_linears(model: nn.Module, *, fast_accumulation: bool = False) -> Iterato
         for name, module in model.named_modules()
         if type(module) is nn.Linear and not (module.in_features % SIDE_MULTIPLE or module.out_features % SIDE_MULTIPLE)
     }
-    before = {name: module.__dict__.get("forward") for name, module in layers.items()}
 
     def forward(self: nn.Linear, x: Tensor) -> Tensor:
-        return _fp8_linear(x, self.weight, self.bias, rounded_input, fast_accumulation)
+        return _fp8_linear(x, self.weight, self.bias, rounded_input)
 
+    before = {module: module.__dict__.get("forward") for module in layers.values()}
     try:
-        for module in layers.values():
+        for module in before:
             module.__dict__["forward"] = MethodType(forward, module)
         yield list(layers)
     finally:
-        for name, module in layers.items():
+        for module, own in before.items():
             del module.__dict__["forward"]
-            if before[name] is not None:
-                module.__dict__["forward"] = before[name]
+            if own is not None:
+                module.__dict__["forward"] = own
 
 
-def _fp8_linear(
-    x: Tensor, weight: Tensor, bias: Tensor | None, rounded_input: Callable[[Tensor], Rounded], fast_accumulation: bool
-) -> Tensor:
+def _fp8_linear(x: Tensor, weight: Tensor, bias: Tensor | None, rounded_input: Callable[[Tensor], Rounded]) -> Tensor:
     """x [..., K], weight [N, K], bias [N] -> [..., N] in x's precision, or autocast's where it is on."""
     if torch.is_grad_enabled():
         raise RuntimeError("float8 products have no gradient: use fp8_linears under torch.no_grad()")
@@ -93,7 +90,6 @@ def _fp8_linear(
         scale_b=right_scale,
         bias=inside,
         out_dtype=dtype,
-        use_fast_accum=fast_accumulation,
     )
     if bias is not None and inside is None:
         product += bias
@@ -146,8 +142,8 @@ class Fp8Scoring:
     """
 
     def __init__(self, weighting: Weighting, precision: str, seed: int, choose: Choice, device: torch.device) -> None:
-        self.weighting, self.precision = weighting, precision
-        self.overlap = partial(top_kappa_overlap, weighting=weighting, seed=seed, choose=choose)
+        self.choosing, self.precision = choosing_weighting(weighting), precision
+        self.overlap = partial(top_kappa_overlap, weighting=self.choosing, seed=seed, choose=choose)
         self.counts = torch.zeros(2, dtype=torch.int64, device=device)
         self.measuring = True
 
@@ -166,10 +162,10 @@ class Fp8Scoring:
         shared, chosen = self.counts.tolist()
         overlap: float = shared / chosen
         if overlap < MINIMUM_OVERLAP:
-            kappa = choosing_weighting(self.weighting).kappa
             raise StageError(
-                f"scorer.precision: fp8 scores agree with {self.precision} scores on {overlap:.4f} of the top {kappa:g} "
-                f"of tokens, and {MINIMUM_OVERLAP} is needed; set it to 'training' to score in {self.precision}"
+                f"scorer.precision: fp8 scores agree with {self.precision} scores on {overlap:.4f} of the top "
+                f"{self.choosing.kappa:g} of tokens, and {MINIMUM_OVERLAP} is needed; set it to 'training' to score in "
+                f"{self.precision}"
             )
         return overlap
 
@@ -190,9 +186,9 @@ def top_kappa_overlap(
     up: the overlap is their ratio, from kappa (by chance) to 1. The scores are the weighting's, and the sets are those
     that sparse postprocessing keeps (Section 3.2), by its kappa or by :data:`KAPPA_WITHOUT_ONE`. Ties fall alike.
     """
-    choosing = choosing_weighting(weighting)
+    weighting = choosing_weighting(weighting)
     chosen, also = (
-        token_weights(long_nll, nll, choosing, sequence_ids=sequence_ids, seed=seed, choose=choose) > 0
+        token_weights(long_nll, nll, weighting, sequence_ids=sequence_ids, seed=seed, choose=choose) > 0
         for nll in (short_nll, other_short_nll)
     )
     return int((chosen & also).sum()), int(chosen.sum())

@@ -221,17 +221,11 @@ class Scorer(Frozen):
 
 
 class Extension(Frozen):
-    """Context extension by RoPE (Section 4, Models): abf sets `rope_theta`; the others follow from the factor."""
+    """Context extension by RoPE (Section 4, Models): adjusted base frequency (ABF), another `rope_theta`."""
 
-    method: Literal["abf", "ntk", "linear", "yarn"] = "abf"
+    method: Literal["abf"] = "abf"
     long_tokens: PositiveInt
-    rope_theta: PositiveFloat | None = None
-
-    @model_validator(mode="after")
-    def _theta(self) -> Extension:
-        if (self.rope_theta is not None) != (self.method == "abf"):
-            raise ValueError("rope_theta belongs to method 'abf' and only to it")
-        return self
+    rope_theta: PositiveFloat
 
 
 class Ruler(Frozen):
