@@ -80,7 +80,7 @@ def bbh_settings(evaluation: Evaluation, data: Path) -> Evaluation:
 def test_bbh_prompt(bbh_settings: Evaluation, checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
     # A context that holds all three exemplars: this test is about prompts, not about fitting.
     model = HFModel(checkpoint, 8192, execution)
-    (sample,) = bbh.Bbh().samples([UnitRun(EXPRESSIONS, (), tmp_path)], bbh_settings, model)[EXPRESSIONS]
+    (sample,) = bbh.Bbh().samples([UnitRun(EXPRESSIONS, (), tmp_path)], bbh_settings, model)
     assert sample.text.startswith(
         "Evaluate the result of a random Boolean expression.\n\nQ: not ( ( not not True ) ) is\n"
     )

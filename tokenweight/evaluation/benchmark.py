@@ -149,10 +149,7 @@ class Benchmark(ABC):
         return None
 
     def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
-        """What in a task's rows looks more like a broken protocol than like a model, by name (docs/evaluate.md, Guards).
-
-        From the rows alone, so that stored outputs that are scored again are judged again as well.
-        """
+        """What in rows, fresh or scored again, looks more like a broken protocol than like a model (docs/evaluate.md)."""
         return {
             "mostly_truncated": fmean(row.truncated for row in rows) > 0.5,
             "missing_bos": any(row.bos_tokens == 0 for row in rows),

@@ -57,10 +57,7 @@ def as_text(template: str, **content: Any) -> str:
 
 
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of every line that is not blank; each has `fields`.
-
-    UserError: unreadable, not UTF-8, a line that is no JSON object (half-written, say) or lacks a field.
-    """
+    """Line number and object of every line that is not blank. UserError: unreadable, no JSON object, or lacks a field."""
     try:
         # Not splitlines(): predictions may hold characters such as U+2028 that JSON leaves as they are.
         lines = path.read_bytes().split(b"\n")

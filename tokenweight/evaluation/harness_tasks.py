@@ -1,12 +1,9 @@
-"""Benchmarks by lm-eval's own task definitions, fed with our local data or with a pinned data set of the hub.
-
-The definitions are read without the scan of lm-eval's whole task library.
-"""
+"""Benchmarks by lm-eval's own task definitions, fed with our local data or with a pinned data set of the hub."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -39,21 +36,18 @@ class HarnessBenchmark(AskedBenchmark):
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
 
-    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
         """Prompts, stop sequences and choices by lm-eval's task, as many examples as fit."""
         settings, tasks = getattr(evaluation, self.name), self.harness_tasks([run.unit for run in runs], evaluation)
-        found: dict[Unit, list[Sample]] = {}
-        for run in runs:
-            task, new_tokens = tasks[self.prefix + run.unit.task], self.new_tokens(run.unit.task, evaluation)
-            found[run.unit] = []
+        for unit in (run.unit for run in runs):
+            task, new_tokens = tasks[self.prefix + unit.task], self.new_tokens(unit.task, evaluation)
             for doc_id, document in enumerate(islice(task.eval_docs, settings.samples)):
                 with_shots = partial(task.fewshot_context, document)
                 prompt = model.fitting(with_shots, settings.fewshot, new_tokens or 2)  # 2: a choice's letter
                 name = task.config.task, doc_id, 1
                 requests = task.construct_requests(doc=document, ctx=prompt.text, metadata=name)
                 instances = requests if isinstance(requests, list) else [requests]
-                found[run.unit].append(Sample(doc_id, instances, prompt, self.references(document), new_tokens))
-        return found
+                yield Sample(unit, doc_id, instances, prompt, self.references(document), new_tokens)
 
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
         """lm-eval's tasks by name, on our data. UserError: a data set of the hub cannot be loaded."""
@@ -83,6 +77,7 @@ def _compiled(template: str) -> Any:
 
 @cache
 def _manager(folder: str) -> Any:
+    """Knows the definitions of one folder, without the scan of lm-eval's whole task library."""
     import lm_eval
     from lm_eval.tasks import TaskManager
     from lm_eval.utils import env

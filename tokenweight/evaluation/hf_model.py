@@ -1,7 +1,4 @@
-"""Backend `hf`: lm-eval's Hugging Face model, loaded once.
-
-Heavy imports: load this module only where a model is about to run.
-"""
+"""Backend `hf`: lm-eval's Hugging Face model, loaded once. Imported only where a model is about to run."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any
 
 import torch
 from cachetools import LRUCache
-from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
@@ -128,7 +124,13 @@ class HFModel(LoadedModel):
         model = causal_lm(checkpoint_dir, torch.bfloat16 if precision == "bf16" else torch.float32)
         model.to(device)
         model.generation_config = _greedy(model, tokenizer)
-        self.batch_tokens = _batch_tokens(model, device, context_tokens, execution)
+        sequences = execution.eval_batch_sequences or (CPU_BATCH_SEQUENCES if device == "cpu" else None)
+        if sequences:
+            self.batch_tokens = sequences * context_tokens
+        else:  # so many that their keys and values fit
+            room = CACHE_SHARE / execution.slots_per_gpu * torch.cuda.mem_get_info()[0]
+            cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
+            self.batch_tokens = max(context_tokens, int(room / cache_bytes))
         self.logits_tokens = LOGITS_ELEMENTS[device] // model.config.get_text_config().vocab_size
         self.max_sequences = MAX_BATCH_SEQUENCES[device]
         with quiet_harness():
@@ -140,22 +142,6 @@ class HFModel(LoadedModel):
                 softmax_dtype="float32",
             )
         super().__init__(lm, checkpoint_dir, context_tokens)
-
-    def ask(self, instances: list[Instance], sequences: int) -> list[Any]:
-        self.lm.batch_size_per_gpu = sequences
-        with contextlib.suppress(torch.OutOfMemoryError):
-            return super().ask(instances, sequences)
-        torch.cuda.empty_cache()  # when what filled it is gone
-        raise MemoryError("GPU")
-
-
-def _batch_tokens(model: Any, device: str, context_tokens: int, execution: Execution) -> int:
-    """Tokens of a batch whose keys and values fit: of so many sequences at full context, or what the GPU has room for."""
-    sequences, share = execution.eval_batch_sequences, CACHE_SHARE / execution.slots_per_gpu
-    if sequences is None and device == "cuda":
-        cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
-        return max(context_tokens, int(share * torch.cuda.mem_get_info()[0] / cache_bytes))
-    return (sequences or CPU_BATCH_SEQUENCES) * context_tokens
 
 
 def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:

@@ -58,7 +58,8 @@ class LoadedModel:
 
     def ask(self, instances: list[Instance], sequences: int) -> list[Any]:
         """Answers to one batch of requests of one kind with `sequences` contexts: greedy continuations, or of each given
-        continuation (log-likelihood in nats, is greedy). MemoryError: the GPU's memory does not hold the batch."""
+        continuation (log-likelihood in nats, is greedy)."""
+        self.lm.batch_size_per_gpu = sequences  # hf's
         with quiet_harness():
             return list(getattr(self.lm, instances[0].request_type)(instances, disable_tqdm=True))
 

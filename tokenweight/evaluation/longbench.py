@@ -99,10 +99,7 @@ class LongBench(PromptedBenchmark):
         return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
 
     def load_samples(self, task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
-        """Prompt, before any cut, and row of a task's samples in the data's order, at most `longbench.samples`.
-
-        UserError: missing file, or a line that lacks a field (names both).
-        """
+        """Prompt, before any cut, and row of a task's first samples. UserError: no file, or a line that lacks a field."""
         spec, hub, found = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]]()
         for path in self.local_files(task, longbench.data):
             for number, row in json_lines(path, "input", "context", "answers", "length"):
@@ -309,10 +306,7 @@ def categories(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def published(directory: Path) -> dict[str, float]:
-    """Scores of the English tasks in the folder's ``result.json``; empty where there is none.
-
-    UserError: it is not a JSON object of numbers.
-    """
+    """Scores of the English tasks in the folder's ``result.json``, if there is one. UserError: it holds no numbers."""
     path = directory / "result.json"
     if not path.exists():
         return {}

@@ -96,10 +96,8 @@ def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -
 
 
 def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Sequence[int] | Ids], ChunkValues]:
-    """What gives both NLLs of token ids: the model's, and on windows that of the prepared scorer or the model itself.
-
-    UserError: the head changes the model's logits, or the scorer has another vocabulary or a shorter context.
-    """
+    """What gives both NLLs of token ids; short windows are read by the prepared scorer, or the model itself.
+    UserError: the head changes the model's logits, or the scorer has another vocabulary or a shorter context."""
     from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, vocabulary_sha256
 
     nll_model, scorer = model.with_nll_head(run.unit.benchmark), None

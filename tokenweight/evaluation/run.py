@@ -93,10 +93,7 @@ def check_backend(backend: Backend) -> None:
 def load(
     backend: Backend, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
 ) -> LoadedModel:
-    """The checkpoint by the backend, weights and activations in that precision.
-
-    UserError: the backend cannot run here, or cannot run this checkpoint.
-    """
+    """The checkpoint in that precision. UserError: the backend cannot run here, or cannot run this checkpoint."""
     given = checkpoint_dir, context_tokens, execution, precision
     if backend == "hf":
         from tokenweight.evaluation.hf_model import HFModel
@@ -107,10 +104,7 @@ def load(
 
 
 def evaluation_execution(how: ModelOptions) -> Execution:
-    """The scale's execution on the devices that are here: on all visible GPUs, or `how.processes`, side by side.
-
-    UserError: no GPU, or fewer than processes of `how.tensor_parallel` GPUs need.
-    """
+    """The scale's execution on all visible GPUs, or `how.processes`, side by side. UserError: there are too few."""
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0

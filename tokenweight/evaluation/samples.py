@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -44,6 +45,7 @@ class Scored:
 class Sample:
     """One document of a unit with its requests: one generation, or one log-likelihood per choice."""
 
+    unit: Unit
     doc_id: int
     instances: list[Instance]
     prompt: Prompt
@@ -98,8 +100,8 @@ class AskedBenchmark(Benchmark):
     one_pass = False
 
     @abstractmethod
-    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
-        """Each unit's samples with the requests that they make of the model. StageError: as of `steps`."""
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
+        """All units' samples with the requests that they make of the model. StageError: as of `steps`."""
 
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
         """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
@@ -133,37 +135,34 @@ class AskedBenchmark(Benchmark):
         return found
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
-        samples = self.samples(runs, evaluation, model)
-        waiting = [(unit, sample) for unit, own in samples.items() for sample in own if sample.doc_id not in rows[unit]]
-        complete = {unit: dict[str, Any]() for unit, own in samples.items() if len(rows[unit]) == len(own)}
+        samples = list(self.samples(runs, evaluation, model))
+        expected = Counter(sample.unit for sample in samples)
+        waiting = [sample for sample in samples if sample.doc_id not in rows[sample.unit]]
+        complete = {unit: dict[str, Any]() for unit, kept in rows.items() if len(kept) == expected[unit]}
         yield Step({}, 0, len(waiting), complete)
         done = 0
         for batch in _batches(waiting, model):
             made = defaultdict[Unit, list[Row]](list)
-            outputs = _outputs([sample for _, sample in batch], model)
-            for (unit, sample), output in zip(batch, outputs, strict=True):
-                scored = self.score(unit.task, output, sample.references, sample.all_classes, evaluation)
-                made[unit].append(sample.row(output, self.tasks[unit.task].metric, scored))
+            for sample, output in zip(batch, _outputs(batch, model), strict=True):
+                unit, task = sample.unit, sample.unit.task
+                scored = self.score(task, output, sample.references, sample.all_classes, evaluation)
+                made[unit].append(sample.row(output, self.tasks[task].metric, scored))
             done += len(batch)
-            complete = {unit: {} for unit, new in made.items() if len(rows[unit]) + len(new) == len(samples[unit])}
+            complete = {unit: {} for unit, new in made.items() if len(rows[unit]) + len(new) == expected[unit]}
             yield Step(made, done, len(waiting), complete)
 
 
-Asked = tuple[Unit, Sample]
-
-
-def _batches(waiting: list[Asked], model: LoadedModel) -> Iterator[list[Asked]]:
+def _batches(waiting: list[Sample], model: LoadedModel) -> Iterator[list[Sample]]:
     """Samples with equal generation arguments, longest first, as many as the batch's tokens allow when padded."""
 
-    def order(item: Asked) -> tuple[Any, ...]:
-        unit, sample = item
+    def order(sample: Sample) -> tuple[Any, ...]:
         arguments = repr(sample.instances[0].args[1:]) if sample.new_tokens else ""
-        return (sample.new_tokens, arguments), -sample.prompt.n_tokens, unit.id, sample.doc_id
+        return (sample.new_tokens, arguments), -sample.prompt.n_tokens, sample.unit.id, sample.doc_id
 
-    for _, alike in groupby(sorted(waiting, key=order), key=lambda item: order(item)[0]):
+    for _, alike in groupby(sorted(waiting, key=order), key=lambda sample: order(sample)[0]):
         left = list(alike)
         while left:
-            longest = left[0][1]
+            longest = left[0]
             size = model.batch_size(longest.prompt.n_tokens + longest.new_tokens, longest.new_tokens)
             yield left[:size]
             left = left[size:]
@@ -171,19 +170,19 @@ def _batches(waiting: list[Asked], model: LoadedModel) -> Iterator[list[Asked]]:
 
 def _outputs(samples: list[Sample], model: LoadedModel) -> list[str]:
     """What the model answers to each sample: text, or a JSON list of its choices' log-likelihoods."""
-    instances = [instance for sample in samples for instance in sample.instances]
-    try:
-        answers = model.ask(instances, len(samples))
-    except MemoryError:  # of a GPU
-        if len(samples) == 1:
-            n_tokens = samples[0].prompt.n_tokens
-            raise StageError(f"a prompt of {n_tokens} tokens does not fit the GPU's memory") from None
-        half = len(samples) // 2
-        return _outputs(samples[:half], model) + _outputs(samples[half:], model)
-    if samples[0].new_tokens:
-        return answers
-    choices = iter(answers)
-    return [json.dumps([float(next(choices)[0]) for _ in sample.instances]) for sample in samples]
+    import torch
+
+    with suppress(torch.OutOfMemoryError):
+        answers = model.ask([instance for sample in samples for instance in sample.instances], len(samples))
+        if samples[0].new_tokens:
+            return answers
+        choices = iter(answers)
+        return [json.dumps([float(next(choices)[0]) for _ in sample.instances]) for sample in samples]
+    torch.cuda.empty_cache()  # what filled it is gone
+    if len(samples) == 1:
+        raise StageError(f"a prompt of {samples[0].prompt.n_tokens} tokens does not fit the GPU's memory")
+    half = len(samples) // 2
+    return _outputs(samples[:half], model) + _outputs(samples[half:], model)
 
 
 # --- Prompts that are made beforehand ------------------------------------------------------------
@@ -194,29 +193,22 @@ class PromptedBenchmark(AskedBenchmark):
 
     prompted = True
 
-    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> dict[Unit, list[Sample]]:
-        return {
-            run.unit: [_prepared(run.unit, line, model) for line in read_prompts(run.prepared_dirs[0])] for run in runs
-        }
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
+        from lm_eval.api.instance import Instance
 
-
-def _prepared(unit: Unit, line: dict[str, Any], model: LoadedModel) -> Sample:
-    from lm_eval.api.instance import Instance
-
-    doc_id, text, new_tokens, n_tokens = (
-        line[key] for key in ("doc_id", "prompt", "max_new_tokens", "n_prompt_tokens")
-    )
-    prompt = model.checked(text, new_tokens)
-    if prompt.n_tokens != n_tokens:
-        raise StageError(
-            f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {n_tokens}: "
-            "the checkpoint's tokenizer is not the one it was prepared for"
-        )
-    prompt = replace(prompt, untruncated_tokens=line["untruncated_tokens"])
-    asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
-    instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
-    own = {name: line[name] for name in ("references", "all_classes", "length_words")}
-    return Sample(doc_id, [instance], prompt, new_tokens=new_tokens, **own)
+        for unit, line in ((run.unit, line) for run in runs for line in read_prompts(run.prepared_dirs[0])):
+            doc_id, text, new_tokens = line["doc_id"], line["prompt"], line["max_new_tokens"]
+            prompt = model.checked(text, new_tokens)
+            if prompt.n_tokens != line["n_prompt_tokens"]:
+                raise StageError(
+                    f"{unit.id}: sample {doc_id} has {prompt.n_tokens} tokens, prepared with {line['n_prompt_tokens']}: "
+                    "the checkpoint's tokenizer is not the one it was prepared for"
+                )
+            prompt = replace(prompt, untruncated_tokens=line["untruncated_tokens"])
+            asked = (text, {"max_gen_toks": new_tokens, "until": [], "do_sample": False})
+            instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
+            own = {name: line[name] for name in ("references", "all_classes", "length_words")}
+            yield Sample(unit, doc_id, [instance], prompt, new_tokens=new_tokens, **own)
 
 
 _UNCUT: dict[str, Any] = {  # a line of prompts.jsonl, its keys in order, with the values of a prompt that was not cut

@@ -23,14 +23,11 @@ _PROBES = (
 
 
 class TokenCounter:
-    """Token counts of texts; repeated words are tokenised once where probes show that it changes nothing.
-
-    ``special_tokens`` is what the tokenizer adds around a text (BOS); ``count`` leaves it out.
-    """
+    """Token counts of texts; repeated words are tokenised once where probes show that it changes nothing."""
 
     def __init__(self, tokenizer_dir: Path) -> None:
         self.tokenizer = checked_tokenizer(tokenizer_dir)
-        self.special_tokens = len(self.encode("", special=True))
+        self.special_tokens = len(self.encode("", special=True))  # added around a text (BOS); `count` leaves them out
         self._counts: dict[str, int] = {}
         self.separable = all(self._count_pieces(probe) == self.count_whole(probe) for probe in _PROBES)
 

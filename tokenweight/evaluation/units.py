@@ -65,10 +65,7 @@ def unreachable(benchmarks: Collection[str], evaluation: Evaluation) -> list[str
 
 
 class UnitStage(Stage):
-    """What both know: the unit, and of the settings what it depends on and no others, with digests in place of paths.
-
-    Reading another setting is an AttributeError.
-    """
+    """What both know: the unit, and only those settings that it depends on, with digests in place of paths."""
 
     unit: Unit
     evaluation: Evaluation
@@ -112,10 +109,7 @@ class Prepare(UnitStage):
 
 
 class Evaluate(UnitStage):
-    """Samples of one unit. Inputs: checkpoint; prepared, or chunks and scores (planted), or scorer (PMI, phrase).
-
-    Units of one checkpoint and benchmark run together, by tasks.pieces.
-    """
+    """Samples of one unit. Inputs: checkpoint; prepared, or chunks and scores (planted), or scorer (PMI, phrase)."""
 
     name = "evaluate"
     context_tokens: int

@@ -57,10 +57,7 @@ def check_packages() -> None:
 
 
 def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None:
-    """Fetch a source into `directory` unless it is there; what is there is checked. An interrupted one leaves no file.
-
-    UserError: no network, a digest that is not the expected one, or a directory that cannot be written.
-    """
+    """Fetch a source into `directory`, or check what is there. UserError: no network, another digest, not writable."""
     known, target, lock = PUBLISHED[name], source_file(name, directory), directory / LOCK_FILE
     try:
         locked = json.loads(lock.read_text()) if lock.exists() else {}
@@ -105,10 +102,7 @@ def _make(known: Published, target: Path, expected: str | None) -> str:
 
 
 def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
-    """Fetch the first of some addresses that answers, with retries, into `path`; returns that address.
-
-    UserError: none answers, or gives a file of that digest.
-    """
+    """Fetch the first of some addresses that gives a file (of that digest) into `path`, and return it; else UserError."""
     import pooch
     from requests import RequestException
 

@@ -14,8 +14,6 @@ import numpy as np
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitting, find_size, scan
 from tokenweight.evaluation.ruler.tasks import (
-    NEEDLE,
-    NOISE,
     TASKS,
     Profile,
     Question,
@@ -29,6 +27,8 @@ from tokenweight.evaluation.ruler.tasks import (
 from tokenweight.evaluation.tokens import token_counter
 
 SHORTEST_TOKENS = 512
+NEEDLE = "One of the special magic {type_needle_v} for {key} is: {value}."
+NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 _DEPTHS_PERCENT = [int(d) for d in np.round(np.linspace(0, 100, num=40, endpoint=True))]
 HOPS = 4
 DEMONSTRATION_TOKENS = 500  # the official bound on the demonstration of variable tracking, its generation included

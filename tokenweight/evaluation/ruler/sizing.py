@@ -105,10 +105,7 @@ Size = tuple[int, int]  # for a length, and the step by which an overflowing sam
 
 
 def find_size(family: Family, what: str) -> Size:
-    """The largest size, by the profile's search, at which a sample fits.
-
-    UserError: the length cannot hold the task (not in profile `official-2024`).
-    """
+    """The largest size, by the profile's search, at which a sample fits. UserError: none, in profile `paper`."""
     size, step = scan(family), family.step
     if family.official or (size >= family.first_size + step and family.shrink_parts == 1):
         return size, step
@@ -147,10 +144,7 @@ def scan(family: Family) -> int:
 
 
 def draw_fitting(family: Family, size: Size, index: int, what: str) -> tuple[Draft, int]:
-    """Sample `index`, shrunk until it fits, and its length as :meth:`Family.measure` counts it.
-
-    UserError: it does not fit at the smallest size.
-    """
+    """Sample `index`, shrunk until it fits, and its length by :meth:`Family.measure`. UserError: the smallest does not."""
     (units, step), needed = size, 0
     tries = _OFFICIAL_REDRAWS if family.official else _REDRAWS
     while tries:

@@ -21,9 +21,6 @@ from tokenweight.evaluation.data import Task, smoke_eval_dir, table
 Profile = Literal["paper", "official-2024"]
 Source = Literal["haystack", "squad", "hotpotqa"]
 
-NEEDLE = "One of the special magic {type_needle_v} for {key} is: {value}."
-NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
-
 
 @dataclass(frozen=True, kw_only=True)
 class RulerTask(Task):
@@ -84,10 +81,7 @@ def _files(path: Path, source: Source) -> list[Path]:
 
 @lru_cache(maxsize=2)
 def haystack_words(path: Path) -> tuple[str, ...]:
-    """Words of the haystack: files joined without separator, split at any white space.
-
-    UserError: missing, empty, not UTF-8, or JSON without a field `text`.
-    """
+    """Words of the haystack: files joined without separator, split at any white space. UserError: it has none."""
     words = tuple(re.sub(r"\s+", " ", "".join(map(_text_of, _files(path, "haystack")))).split(" "))
     if not any(words):
         raise UserError(f"ruler.haystack: {path} holds no text; give a directory of essays")
@@ -108,16 +102,13 @@ def _text_of(file: Path) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """One question: its answers, and the documents (by index) that belong to it.
-
-    `own` come with the question, `gold` among them hold the answer, `related` are the same article's others.
-    """
+    """One question, its answers, and the documents (by index) that belong to it."""
 
     query: str
     answers: list[str]
-    own: list[int]
-    gold: list[int]
-    related: list[int]
+    own: list[int]  # come with it
+    gold: list[int]  # of these, hold the answer
+    related: list[int]  # the same article's others
 
 
 Questions = tuple[tuple[Question, ...], tuple[str, ...]]
@@ -125,10 +116,7 @@ Questions = tuple[tuple[Question, ...], tuple[str, ...]]
 
 @lru_cache(maxsize=4)
 def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
-    """All answerable questions in the file's order, and all distinct documents in sorted order.
-
-    UserError: the file is missing or not in the official schema (names the missing field).
-    """
+    """All answerable questions in the file's order, and all distinct documents sorted. UserError: another schema."""
     (file,) = _files(path, dataset)
     data = _json(file, dataset)
     try:
