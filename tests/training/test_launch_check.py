@@ -14,8 +14,9 @@ from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.execution import check_launch, execution_for
 from tokenweight.recipes.schema import Execution, Training
+from tokenweight.training import run
 from tokenweight.training.launch import launch, launch_command, meet
-from tokenweight.training.run import deepspeed_config
+from tokenweight.training.run import check_deepspeed, deepspeed_config
 
 
 def execution(**fields):
@@ -88,6 +89,31 @@ def test_deepspeed_configuration_says_what_the_recipe_says():
     assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
     assert config["optimizer"]["params"]["betas"] == [0.9, 0.95]
     assert "auto" not in json.dumps(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"zero_optimization": {"stage": 3, "no_such_key": 1}}, "refuses its configuration .no_such_key"),
+        ({"bf16": {"enabled": "perhaps"}}, "refuses its configuration .enabled"),
+    ],
+)
+def test_a_configuration_that_deepspeed_refuses_is_reported_before_the_launch(monkeypatch, change, message):
+    pytest.importorskip("deepspeed")
+    training = Training(steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20)
+    execution = Execution(launcher="torchrun", processes=8, deepspeed_stage=3)
+    check_deepspeed(training, execution)
+    monkeypatch.setattr(run, "deepspeed_config", lambda *given: {**deepspeed_config(*given), **change})
+    with pytest.raises(UserError, match=message):
+        check_deepspeed(training, execution)
+
+
+def test_a_deepspeed_that_cannot_be_imported_is_reported_before_the_launch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepspeed.runtime.config", None)
+    training = Training(steps=1, sequences_per_step=8, learning_rate=2e-5, warmup_steps=0)
+    with pytest.raises(UserError, match="installed, but cannot be imported"):
+        check_deepspeed(training, Execution(launcher="torchrun", processes=8, deepspeed_stage=3))
+    check_deepspeed(training, Execution())
 
 
 def test_deepspeed_counts_a_shared_sequence_once_for_each_process():

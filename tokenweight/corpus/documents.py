@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
@@ -34,14 +34,14 @@ class Kind(IntEnum):
 class Span:
     """Characters [start, end) of a document that are of one kind.
 
-    `fact` numbers the fact within its document for values (INTRODUCTION, and SHORT_RECALL for every later
-    mention: which recalls are long-range is known only once the text is tokens); None for other kinds.
+    `fact` is the fact whose value it is, the same object at each mention (INTRODUCTION, and SHORT_RECALL for every later
+    one: which recalls are long-range is known only once the text is tokens); None for other kinds.
     """
 
     start: int
     end: int
     kind: Kind
-    fact: int | None = None
+    fact: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)

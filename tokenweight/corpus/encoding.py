@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
@@ -145,7 +145,7 @@ def label(
     """
     kinds = np.zeros(len(starts), np.uint8)
     distances = np.zeros(len(starts), np.uint32)
-    last_mention: dict[int, int] = {}  # fact -> index of the first token of its last mention
+    last_mention: dict[Hashable, int] = {}  # fact -> index of the first token of its last mention
     first_tokens = np.searchsorted(ends, [span.start for span in document.spans], side="right")
     end_tokens = np.searchsorted(starts, [span.end for span in document.spans], side="left")
     for span, first, end in zip(document.spans, first_tokens.tolist(), end_tokens.tolist(), strict=True):

@@ -37,7 +37,7 @@ def _niah(rng: Random, manuscript: Manuscript, characters: int) -> None:
     values_per_key = rng.choice((1, 1, 1, 1, 2, 4))
     queries = rng.choice((1, 1, 2, 4)) if values_per_key == 1 else 1
     keys = rng.choice((queries, queries + 3, max(queries, characters // 200)))
-    facts = _facts(rng, manuscript, noun, keys, values_per_key)
+    facts = _facts(rng, noun, keys, values_per_key)
     many = queries > 1 or values_per_key > 1
     texts = {name: text.format(noun=noun) for name, text in NOVEL["needles"].items()}
     manuscript.write(texts["opening_of_many" if many else "opening"])
@@ -50,11 +50,11 @@ def _niah(rng: Random, manuscript: Manuscript, characters: int) -> None:
             return
 
 
-def _facts(rng: Random, manuscript: Manuscript, relation: str, keys: int, values: int) -> list[list[Fact]]:
+def _facts(rng: Random, relation: str, keys: int, values: int) -> list[list[Fact]]:
     groups = []
     for _ in range(keys):
         key = key_and_value(rng, relation)[0] if relation == "number" or rng.random() < 0.5 else _uuid(rng)
-        groups.append([manuscript.new_fact(relation, key, key_and_value(rng, relation)[1]) for _ in range(values)])
+        groups.append([Fact(relation, key, key_and_value(rng, relation)[1]) for _ in range(values)])
     return groups
 
 

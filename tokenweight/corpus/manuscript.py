@@ -41,12 +41,11 @@ def words(category: Literal["adjective", "noun", "verb"]) -> tuple[str, ...]:
 
 @dataclass(slots=True, eq=False)
 class Fact:
-    """A key bound to a value within one document; `number` is its place in the order of introduction."""
+    """A key bound to a value within one document, and whether the text has stated it."""
 
     relation: str
     key: str
     value: str
-    number: int
     stated: bool = False
 
 
@@ -57,23 +56,17 @@ class Manuscript:
     parts: list[str] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     length: int = 0  # characters
-    facts: int = 0
 
-    def write(self, text: str, kind: Kind = Kind.NONE, fact: int | None = None) -> None:
+    def write(self, text: str, kind: Kind = Kind.NONE, fact: Fact | None = None) -> None:
         """Append text; everything but Kind.NONE is recorded as a span."""
         if kind is not Kind.NONE:
             self.spans.append(Span(self.length, self.length + len(text), kind, fact))
         self.parts.append(text)
         self.length += len(text)
 
-    def new_fact(self, relation: str, key: str, value: str) -> Fact:
-        """A fact that the text has not stated yet."""
-        self.facts += 1
-        return Fact(relation, key, value, self.facts - 1)
-
     def write_value(self, fact: Fact) -> None:
         """The fact's value: an introduction the first time, a recall ever after."""
-        self.write(fact.value, Kind.SHORT_RECALL if fact.stated else Kind.INTRODUCTION, fact.number)
+        self.write(fact.value, Kind.SHORT_RECALL if fact.stated else Kind.INTRODUCTION, fact)
         fact.stated = True
 
     def write_template(self, template: str, key: str, fact: Fact | None = None) -> None:
@@ -94,7 +87,7 @@ class Manuscript:
         return Document(id, "".join(self.parts), domain, tuple(self.spans))
 
 
-class Memory:
+class Memory(list[Fact]):
     """The facts of a document in the order of their last mention; draws one to mention next.
 
     Half of the draws are log-uniform over recency, half uniform: distances from tens of tokens to the whole
@@ -103,22 +96,16 @@ class Memory:
 
     JUST_MENTIONED = 3
 
-    def __init__(self) -> None:
-        self._facts: list[Fact] = []
-
-    def __len__(self) -> int:
-        return len(self._facts)
-
     def touch(self, fact: Fact) -> None:
         """Note that a fact, known or new, is mentioned now."""
-        if fact in self._facts:
-            self._facts.remove(fact)
-        self._facts.append(fact)
+        if fact in self:
+            self.remove(fact)
+        self.append(fact)
 
     def draw(self, rng: Random) -> Fact:
         """A known fact to mention now."""
-        older = max(1, len(self._facts) - self.JUST_MENTIONED)
+        older = max(1, len(self) - self.JUST_MENTIONED)
         back = int(math.exp(rng.random() * math.log(older + 1))) - 1 if rng.random() < 0.5 else rng.randrange(older)
-        fact = self._facts[older - 1 - min(back, older - 1)]
+        fact = self[older - 1 - min(back, older - 1)]
         self.touch(fact)
         return fact

@@ -117,16 +117,16 @@ class _Memories:
         self._of_person: dict[str, list[Fact]] = {}
         self._keys: set[str] = set()
 
-    def person_facts(self, manuscript: Manuscript) -> list[Fact]:
+    def person_facts(self) -> list[Fact]:
         """Facts of one person to mention next, at most one of each relation; one of them may be new."""
         known = not self._new(self._persons)
-        facts = self._of_person[self._persons.draw(self.rng).key] if known else self._learn_person(manuscript)
+        facts = self._of_person[self._persons.draw(self.rng).key] if known else self._learn_person()
         chosen = self.rng.sample(facts, min(len(facts), self.rng.choice((1, 2, 2, 3, 3))))
         for fact in chosen:
             self._persons.touch(fact)
         return chosen
 
-    def entry(self, manuscript: Manuscript) -> Fact:
+    def entry(self) -> Fact:
         """An entry of the ledger (number, uuid, variable) to mention next, new or known."""
         if not self._new(self._entries):
             return self._entries.draw(self.rng)
@@ -136,7 +136,7 @@ class _Memories:
         while key in self._keys:
             key, value = exercises.key_and_value(self.rng, relation)
         self._keys.add(key)
-        fact = manuscript.new_fact(relation, key, value)
+        fact = Fact(relation, key, value)
         self._entries.touch(fact)
         return fact
 
@@ -144,7 +144,7 @@ class _Memories:
         known = len(memory)
         return known < 4 or (known < BOOK_FACTS and self.rng.random() < 0.2)
 
-    def _learn_person(self, manuscript: Manuscript) -> list[Fact]:
+    def _learn_person(self) -> list[Fact]:
         """One new fact, of somebody known or of somebody new; returns all that is known of that person."""
         open_names = [name for name, facts in self._of_person.items() if len(facts) < len(VALUES)]
         if open_names and self.rng.random() < 0.6:
@@ -153,7 +153,7 @@ class _Memories:
             name = self.rng.choice([name for name in NAMES if name not in self._of_person] or open_names)
         facts = self._of_person.setdefault(name, [])
         relation = self.rng.choice([r for r in VALUES if r not in {fact.relation for fact in facts}])
-        facts.append(manuscript.new_fact(relation, name, self.rng.choice(VALUES[relation])))
+        facts.append(Fact(relation, name, self.rng.choice(VALUES[relation])))
         self._persons.touch(facts[-1])
         return facts
 
@@ -169,7 +169,7 @@ def _sentence(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
     elif rng.random() < memory.person_share:
         _persons(rng, manuscript, memory)
     else:
-        fact = memory.entry(manuscript)
+        fact = memory.entry()
         template = rng.choice(NOVEL["sentences"][fact.relation])
         if not fact.stated:
             template = NOVEL["first_stated"].get(fact.relation, template)
@@ -178,13 +178,13 @@ def _sentence(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
 
 def _persons(rng: Random, manuscript: Manuscript, memory: _Memories) -> None:
     if rng.random() < 0.12:
-        fact = memory.person_facts(manuscript)[0]
+        fact = memory.person_facts()[0]
         manuscript.write_template(rng.choice(NOVEL["sentences"][fact.relation]), fact.key, fact)
         return
     joints = rng.choice(NOVEL["meetings"])
     for joint in joints[:-1]:
         manuscript.write(joint)
-        facts = memory.person_facts(manuscript)
+        facts = memory.person_facts()
         manuscript.write(facts[0].key, Kind.NAME)
         for fact in facts:
             manuscript.write(NOVEL["phrases"][fact.relation])

@@ -161,10 +161,8 @@ def run_guarded(
             elif line.strip():
                 tail.append(line.strip())
         status = child.wait()
-    except KeyboardInterrupt:
-        stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
-        raise
-    except BaseException:
+    except BaseException as error:
+        begun = begun and not isinstance(error, KeyboardInterrupt)  # Ctrl-C does not wait for a checkpoint
         # Somebody must read on: a child whose pipe is full cannot end.
         threading.Thread(target=deque, args=(child.stdout, 0), daemon=True).start()
         end()

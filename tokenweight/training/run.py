@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 
 from tokenweight.context.extend import load_config
 from tokenweight.errors import UserError
@@ -19,6 +20,7 @@ from tokenweight.optional import by_parity, optional_room
 from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_batch, check_launch
+from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import Execution, Training
 from tokenweight.training import checkpoints
 from tokenweight.training.kernels import checkpoint_activations, fast_kernels
@@ -104,6 +106,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     check_launch(execution)
     check_sequence_parallel(execution, config, tokens.shape[1])
     check_batch(training, execution)
+    check_deepspeed(training, execution)
     if (scorer is not None and scorer.kind == "frozen" and weighting.needs_short_nll) != ("scores" in inputs):
         raise UserError("scores: belong to a frozen scorer and only to it; give them exactly there")
     if weighting.needs_short_nll and scorer is None:
@@ -267,6 +270,27 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
         "zero_allow_untested_optimizer": True,
         "steps_per_print": 10**9,
     }
+
+
+def check_deepspeed(training: Training, execution: Execution) -> None:
+    """Show the configuration to DeepSpeed's own classes, where a stage of ZeRO is asked for.
+
+    Raises UserError for what DeepSpeed would refuse once all processes had loaded the model, or if it cannot be imported.
+    """
+    if not execution.deepspeed_stage:
+        return
+    config = deepspeed_config(training, execution)
+    # DeepSpeed counts the processes that run: this one.
+    config["train_batch_size"] = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
+    try:
+        from deepspeed.runtime.config import DeepSpeedConfig
+
+        DeepSpeedConfig(config)
+    except ImportError as error:
+        raise UserError(f"deepspeed: installed, but cannot be imported ({error}); install it again") from error
+    except (AssertionError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = one_line(error) if isinstance(error, ValidationError) else error
+        raise UserError(f"deepspeed: refuses its configuration ({reason}); change the execution's settings") from error
 
 
 def start_deepspeed_on_cpu() -> None:

@@ -28,10 +28,6 @@ class SequenceShard:
     group: dist.ProcessGroup | None = None  # None: all processes
     exchanges: int = 0  # counted by attention, as proof that it has seen the other shards
 
-    def __post_init__(self) -> None:
-        if self.tokens % self.processes:
-            raise ValueError(f"{self.tokens} tokens do not divide into {self.processes} equal shards")
-
     @property
     def own_tokens(self) -> slice:
         share = self.tokens // self.processes
