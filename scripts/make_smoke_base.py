@@ -35,7 +35,7 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.corpus import exercises, novel
+from tokenweight.corpus import novel
 from tokenweight.corpus.documents import Document, Kind
 from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.manuscript import words
@@ -145,7 +145,7 @@ def _row(encoder: Encoder, rng: Random, phase: Phase) -> NDArray[np.uint16]:
         tokens = np.zeros(0, np.uint32)
         while len(tokens) < wanted:
             size = rng.randint(110, max(120, min(950, phase.tokens)))
-            piece = encoder.encode(exercises.exercise(rng, "", int(size * 3.6))).tokens
+            piece = encoder.encode(novel.exercise(rng, "", int(size * 3.6))).tokens
             tokens = np.concatenate([tokens, piece, np.array([encoder.eos], np.uint32)])
     else:
         domain = rng.choice(("chronicle", "ledger"))
@@ -257,7 +257,7 @@ def measure_niah(model: LlamaForCausalLM, tokenizer_dir: Path, prompts: int) -> 
 
 def niah_prompt(rng: Random, tokens: int, distractors: int) -> tuple[str, str]:
     """A niah prompt of about `tokens` tokens with one wanted needle among `distractors` others, and its answer."""
-    needles = [exercises.key_and_value(rng, "number") for _ in range(distractors + 1)]
+    needles = [novel.key_and_value(rng, "number") for _ in range(distractors + 1)]
     sentences = re.split(
         r"(?<=\.) ", novel.haystack_text(rng.randrange(10**6), int((tokens - 100) * novel.CHARACTERS_PER_TOKEN))
     )
