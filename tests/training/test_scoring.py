@@ -17,6 +17,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import scoring
+from tokenweight.training.launch import VARIABLE, Stopped
 from tokenweight.training.models import load_model
 from tokenweight.training.sequences import open_scores, shard_path, write_shard
 from tokenweight.weighting import plan_windows, score_windows
@@ -149,6 +150,18 @@ def test_only_the_sequences_that_training_reads_are_scored(score, load, frozen, 
     assert (request.stage.sequences, max(seen), summary["scored_tokens"]) == (12, 12, 12 * 63)
     assert sum(len(load_file(p)["nll"]) for p in (tmp_path / "scores").glob("*.safetensors")) == 12
     train(request, tmp_path / "run", Execution(device="cpu"), no_progress)
+
+
+def test_scoring_that_is_asked_to_stop_keeps_its_shards(score, load, tmp_path, monkeypatch):
+    stop_file = tmp_path / "stop"
+    monkeypatch.setenv(VARIABLE, str(stop_file))
+    stop_file.touch()
+    with pytest.raises(Stopped, match="scoring stopped as asked; run again to resume"):
+        score()
+    assert [file.name for file in (tmp_path / "scores").iterdir()] == ["shard-00000.safetensors"]
+    stop_file.unlink()
+    score()
+    assert len(load()) >= 10
 
 
 def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
