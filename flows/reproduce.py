@@ -35,7 +35,7 @@ from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.experiments import Written, packed_as_it_goes, plan_texts, write_tables
+from tokenweight.tasks.experiments import packed_as_it_goes, plan_texts, write_tables
 from tokenweight.tasks.gpus import held_gpus
 from tokenweight.tasks.pieces import Piece, pieces_of
 from tokenweight.tasks.publish import publish
@@ -96,11 +96,11 @@ def run_experiments(
     execution: Execution,
     options: RunOptions,
     pool: Pool | None = None,
-    written: dict[str, Written] | None = None,
-) -> dict[str, Written]:
+    written: dict[str, dict[str, Path]] | None = None,
+) -> dict[str, dict[str, Path]]:
     """Within a flow: make what the store lacks of all experiments, the earlier first, and write each table.
 
-    A row whose artifacts failed says why. `written`, by experiment, is filled also where this raises.
+    A row whose artifacts failed says why. `written`, files by experiment and kind, is filled also where this raises.
 
     Raises:
         UserError, StageError: what failed, all together, after the tables are written.
@@ -117,14 +117,15 @@ def run_experiments(
         get_run_logger().info("%d artifacts made, %d reused", outcome.made, outcome.reused)
     for planned in wanted:
         try:
-            report, files = write_tables(planned, store, out, options.figures, failed[planned.name])
+            files = write_tables(planned, store, out, options.figures, failed[planned.name])
         except StageError:  # there is nothing to show
             if not outcome.failed and not outcome.left:
                 raise
             continue
-        written[planned.name] = report, files
+        written[planned.name] = files
         behind = {recipe: artifact.identity for recipe, artifact in planned.graph.trained.items()}
-        publish(f"{report.target}-{report.scale}", f"{report.title} at scale {report.scale}", files, store, behind)
+        scale, title = planned.manifest.scale, planned.manifest.experiment.title
+        publish(f"{planned.name}-{scale}", f"{title} at scale {scale}", files, store, behind)
     if pool and (why := {recipe: reason for one in failed.values() for recipe, reason in one.items()}):
         recipes = {reason: ", ".join(recipe for recipe in why if why[recipe] == reason) for reason in why.values()}
         reasons = "; ".join(f"{names}: {reason}" for reason, names in recipes.items())
@@ -134,9 +135,9 @@ def run_experiments(
     return written
 
 
-def paths_of(written: dict[str, Written]) -> dict[str, dict[str, str]]:
+def paths_of(written: dict[str, dict[str, Path]]) -> dict[str, dict[str, str]]:
     """As a flow returns them."""
-    return {name: {kind: str(path) for kind, path in files.items()} for name, (_, files) in written.items()}
+    return {name: {kind: str(path) for kind, path in files.items()} for name, files in written.items()}
 
 
 def run_planned(wanted: Sequence[ResolvedExperiment], store: Store, execution: Execution, **given: Any) -> None:

@@ -3,45 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest, write_manifest
-from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import figure_paths, write_figures
+from tokenweight.reports.figures.writing import write_figures
+from tokenweight.reports.files import FORMATS, result_paths, table_paths
 from tokenweight.reports.model import Cell, Report, ReportColumn, Style
 
-# What each format writes: end of the file's name -> its text.
-_RENDERERS: dict[str, dict[str, Callable[[Report], str]]] = {
-    "md": {".md": markdown.render},
-    "tex": {".tex": latex.render, "-macros.tex": latex.render_macros},
-    "csv": {".csv": delimited.render},
-    "json": {".json": lambda report: report.model_dump_json(indent=2) + "\n"},
+_RENDERERS: dict[str, Callable[[Report], str]] = {
+    "md": markdown.render,
+    "tex": latex.render,
+    "macros": latex.render_macros,
+    "csv": delimited.render,
+    "json": lambda report: report.model_dump_json(indent=2) + "\n",
 }
-FORMATS = tuple(_RENDERERS)
-
-
-def chosen_formats(text: str | None) -> tuple[str, ...]:
-    """Comma-separated formats; None: all. UserError for others."""
-    return FORMATS if text is None else chosen_names("--formats", text, FORMATS)
 
 
 def write_results(
     manifest: Manifest,
     store_root: Path,
     out_dir: Path,
-    formats: Sequence[str] = FORMATS,
+    formats: Iterable[str] = FORMATS,
     style: Style = "both",
     figures: bool = True,
-    keep_figures: bool = False,
 ) -> tuple[Report, dict[str, Path]]:
     """The report and its files by kind, below `<out>/<scale>`: see :func:`write_report`; figures, and the manifest itself.
-
-    `keep_figures`: those that are there are not drawn again where report and manifest are what they were.
 
     Raises:
         UserError: a file cannot be written.
@@ -56,31 +47,31 @@ def write_results(
             f"{manifest.name} ({manifest.scale}): {store_root} has no record of it{why}; run {manifest.full_command}"
         )
     place = out_dir / manifest.scale
-    about = [place / f"{manifest.name}{end}" for end in (".json", ".manifest.json")]
-    before = [path.read_bytes() for path in about if path.is_file()]
     files = write_report(report, place, formats, style)
     if style == "paper":
         return report, files
-    files["manifest"] = write_manifest(manifest, about[1])
-    drawn = figure_paths(report, manifest, place) if figures else {}
-    is_same = keep_figures and before == [path.read_bytes() for path in about if path.is_file()]
-    if not (is_same and all(path.is_file() for path in drawn.values())):
-        drawn = write_figures(styled(report, style), manifest, store_root, place) if figures else {}
-    return report, files | drawn
+    files["manifest"] = write_manifest(manifest, result_paths(manifest, out_dir, figures)["manifest"])
+    if figures:
+        files |= write_figures(styled(report, style), manifest, store_root, place)
+    return report, files
 
 
 def write_report(
-    report: Report, out_dir: Path, formats: Sequence[str] = FORMATS, style: Style = "both"
+    report: Report, out_dir: Path, formats: Iterable[str] = FORMATS, style: Style = "both"
 ) -> dict[str, Path]:
     """`<out>/<target>.md`, `.tex`, `-macros.tex`, `.csv` and `.json`, each there complete or not at all.
 
     Returns the paths by format, those of macros as `macros`. UserError where it cannot write.
     """
     shown = styled(report, style)
-    texts = {end: render(shown) for name in formats for end, render in _RENDERERS[name].items()}
-    paths = {end.strip(".-").removesuffix(".tex"): out_dir / f"{report.target}{end}" for end in texts}
-    write_files(dict(zip(paths.values(), texts.values(), strict=True)), str(out_dir))
+    paths = table_paths(report.target, out_dir, formats)
+    write_files({path: _RENDERERS[kind](shown) for kind, path in paths.items()}, str(out_dir))
     return paths
+
+
+def text_of(report: Report, style: Style, as_json: bool) -> str:
+    """What a command prints of it."""
+    return _RENDERERS["json" if as_json else "md"](styled(report, style))
 
 
 def holds_anything(report: Report) -> bool:

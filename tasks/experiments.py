@@ -24,12 +24,9 @@ from tokenweight.pipeline.stage import Graph
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened
 from tokenweight.recipes import Inputs
-from tokenweight.reports.model import Report
 from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments
-from tokenweight.reports.writing import write_results
 
-Written = tuple[Report, dict[str, Path]]  # a table, and its files by kind
 PACKED_EVERY_SECONDS = 60.0
 
 
@@ -102,13 +99,14 @@ def write_tables(
     out: Path,
     figures: bool = True,
     failed: Mapping[str, str] | None = None,
-    keep_figures: bool = False,
-) -> Written:
-    """The table, its figures and the manifest, which says why recipes failed; see :func:`write_results`."""
+) -> dict[str, Path]:
+    """Files by kind: the table, its figures and the manifest, which says why recipes failed; see :func:`write_results`."""
+    from tokenweight.reports.writing import write_results  # loads pandas
+
     manifest = with_failures(planned.manifest, failed or {})
-    written = write_results(manifest, store.root, out, figures=figures, keep_figures=keep_figures)
-    keep_manifest(manifest, store.root)
-    return written
+    _, files = write_results(manifest, store.root, out, figures=figures)
+    keep_manifest(manifest, store.root)  # last: see current_results
+    return files
 
 
 @contextmanager

@@ -90,7 +90,9 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
     )
 
 
-def draw_lengths(report: Report, lengths_tokens: Mapping[str, int], baseline: str | None) -> Drawing:
+def draw_lengths(
+    report: Report, _manifest: Manifest, _store_root: Path, lengths_tokens: Mapping[str, int], baseline: str | None
+) -> Drawing:
     """RULER by length: a panel for each row, this run's curve over the paper's and over the baseline's.
 
     `lengths_tokens`: length of each RULER column by its key; `baseline`: key of the row shown in every panel.
@@ -123,7 +125,9 @@ def draw_lengths(report: Report, lengths_tokens: Mapping[str, int], baseline: st
     return _drawing(figure, report, lengths_tokens, plotted, about)
 
 
-def draw_categories(report: Report, columns: Sequence[str], baseline: str | None) -> Drawing:
+def draw_categories(
+    report: Report, _manifest: Manifest, _store_root: Path, columns: Sequence[str], baseline: str | None
+) -> Drawing:
     """LongBench by task category: a panel for each category, a line in it for each row of the target.
 
     `columns`: keys of LongBench's columns, a panel each; `baseline`: key of the row whose value is a dotted line.

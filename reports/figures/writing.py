@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
-from tokenweight.reports.figures import panels, pmi, training
-from tokenweight.reports.figures.style import FORMATS, Draw, render, style
+from tokenweight.reports.figures.style import FORMATS, Draw, Drawing, render, style
 from tokenweight.reports.model import Report
 
-_OWN: dict[str, Draw] = {"ablation": panels.draw_sweep, "pmi": pmi.draw, "sweep": panels.draw_sweep}
+_OWN = {"ablation": "panels.draw_sweep", "pmi": "pmi.draw", "sweep": "panels.draw_sweep"}
+
+
+def _drawn_by(place: str, **given: Any) -> Draw:
+    """A function of this folder by module and name, imported where it draws: names of figures cost no pandas."""
+    module, _, name = place.partition(".")
+
+    def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
+        function = getattr(import_module(f"tokenweight.reports.figures.{module}"), name)
+        drawing: Drawing = function(report, manifest, store_root, **given)
+        return drawing
+
+    return draw
 
 
 def figures_of(manifest: Manifest) -> dict[str, Draw]:
@@ -23,26 +35,26 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
     -categories where it has LongBench's.
     """
     figures: dict[str, Draw] = {}
-    experiment = manifest.experiment
+    experiment, baseline = manifest.experiment, manifest.experiment.baseline
     if experiment.figure:
-        figures[""] = _OWN[experiment.figure.kind]
+        figures[""] = _drawn_by(_OWN[experiment.figure.kind])
     if any(row.train for row in manifest.rows):
-        figures["-training"] = partial(training.draw, baseline=experiment.baseline)
+        figures["-training"] = _drawn_by("training.draw", baseline=baseline)
     measures = {c.key: c.measure for c in experiment.columns if c.shown and isinstance(c.measure, TaskMean)}
     ruler = {key: m.length_tokens for key, m in measures.items() if m.benchmark == "ruler" and m.length_tokens}
     if len(ruler) > 1:
-        figures["-lengths"] = lambda report, *_: panels.draw_lengths(report, ruler, experiment.baseline)
+        figures["-lengths"] = _drawn_by("panels.draw_lengths", lengths_tokens=ruler, baseline=baseline)
     longbench = [key for key, m in measures.items() if m.benchmark == "longbench" and m.side is None]
     if len(longbench) > 1:
-        figures["-categories"] = lambda report, *_: panels.draw_categories(report, longbench, experiment.baseline)
+        figures["-categories"] = _drawn_by("panels.draw_categories", columns=longbench, baseline=baseline)
     return figures
 
 
-def figure_paths(report: Report, manifest: Manifest, out_dir: Path) -> dict[str, Path]:
+def figure_paths(manifest: Manifest, out_dir: Path) -> dict[str, Path]:
     """Where the files of an experiment's figures lie: see :func:`write_figures`."""
     ends = [f"{name}.{suffix}" for name in figures_of(manifest) for suffix in FORMATS]
     ends += [f"{name or '-curve'}.csv" for name in figures_of(manifest)]
-    return {end[1:]: out_dir / f"{report.target}{end}" for end in ends}
+    return {end[1:]: out_dir / f"{manifest.name}{end}" for end in ends}
 
 
 def drawn(report: Report, manifest: Manifest, store_root: Path) -> Iterator[tuple[str, dict[str, bytes], str]]:
@@ -65,6 +77,6 @@ def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir:
     for name, files, data_csv in drawn(report, manifest, store_root):
         contents |= {f"{name}.{suffix}"[1:]: content for suffix, content in files.items()}
         contents[f"{name or '-curve'}.csv"[1:]] = data_csv
-    paths = figure_paths(report, manifest, out_dir)
+    paths = figure_paths(manifest, out_dir)
     write_files({paths[name]: content for name, content in contents.items()}, str(out_dir))
     return paths

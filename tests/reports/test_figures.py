@@ -17,8 +17,8 @@ from reports_fake_store import AT, FakeStore, all_units, manifest_of
 
 from tokenweight.errors import StageError
 from tokenweight.pipeline.experiment import Experiment, Row
-from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, read_manifest, with_failures
-from tokenweight.reports import writing
+from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, keep_manifest, read_manifest, with_failures
+from tokenweight.reports import files
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.style import Drawing, style
 from tokenweight.reports.figures.training import read_steps
@@ -240,23 +240,43 @@ def test_labels_are_shown_literally(tmp_path: Path) -> None:
     assert write_figures(report, manifest, tmp_path, tmp_path / "out")["lengths.svg"].is_file()
 
 
-def test_figures_that_are_there_are_not_drawn_again_for_the_same_numbers(
+def test_results_are_current_until_something_behind_them_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = FakeStore(tmp_path)
+    store, out = FakeStore(tmp_path), tmp_path / "out"
     store.fill()
     manifest = store.manifest("table-3")
-    _, first = write_results(manifest, tmp_path, tmp_path / "out")
-    drawn: list[str] = []
-    monkeypatch.setattr(writing, "write_figures", lambda *_: drawn.append("again") or {})
-    _, second = write_results(manifest, tmp_path, tmp_path / "out", keep_figures=True)
-    assert second == first
-    write_results(manifest, tmp_path, tmp_path / "out")
-    assert len(drawn) == 1
-    first["lengths.png"].unlink()
-    write_results(manifest, tmp_path, tmp_path / "out", keep_figures=True)
-    write_results(manifest.model_copy(update={"about": "other"}), tmp_path, tmp_path / "out", keep_figures=True)
-    assert len(drawn) == 3
+
+    def written() -> dict[str, Path]:
+        _, paths = write_results(manifest, tmp_path, out)
+        keep_manifest(manifest, tmp_path)
+        return paths
+
+    def current(figures: bool = True) -> dict[str, Path] | None:
+        return files.current_results(manifest, tmp_path, out, figures)
+
+    write_results(manifest, tmp_path, out)
+    assert current() is None  # nobody has kept the manifest since
+    paths = written()
+    assert current() == paths
+    other = manifest.model_copy(update={"about": "other"})
+    assert files.current_results(other, tmp_path, out, figures=True) is None
+    assert files.current_results(manifest, tmp_path, tmp_path / "elsewhere", figures=True) is None
+    paths["lengths.png"].unlink()
+    assert current() is None
+    assert current(figures=False) is not None
+    write_results(manifest, tmp_path, out, ("md",), "ours")
+    assert current(figures=False) is None  # a table of another style lies there
+    written()
+    assert current()
+    (tmp_path / manifest.rows[0].units[0].address / "rows.parquet").touch()
+    assert current() is None
+    written()
+    assert current()
+    (tmp_path / "code" / "html").mkdir(parents=True)
+    (tmp_path / "code" / "html" / "page.py").touch()
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "code" / "files.py"))
+    assert current() is None
 
 
 def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) -> None:

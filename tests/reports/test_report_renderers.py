@@ -13,9 +13,10 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.reports.delimited import HEADER
+from tokenweight.reports.files import FORMATS, chosen_formats
 from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn, ReportRow
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.writing import FORMATS, chosen_formats, styled, write_report
+from tokenweight.reports.writing import styled, write_report
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reports.md"
@@ -112,7 +113,7 @@ def test_numbers_of_a_cell_add_up_as_printed(eventful: Report) -> None:
 
 
 def test_chosen_formats_are_written_and_no_others(eventful: Report, tmp_path: Path) -> None:
-    assert chosen_formats(None) == FORMATS
+    assert chosen_formats(None) == tuple(FORMATS)
     write_report(eventful, tmp_path, chosen_formats("csv, md"))
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.is_file()) == [".csv", ".md"]
     for text, unknown in (("pdf", "pdf"), ("md,doc", "doc")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,6 @@ from tokenweight.flat import flat
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from tokenweight.reports.model import Report, Style
 
 # Options whose parameter has another name: a word of Python, or a plural.
 _OPTIONS = {
@@ -63,16 +62,13 @@ def results_directory(out: Path) -> Path:
     return out.expanduser().resolve()
 
 
-def show(report: Report, files: dict[str, Path], style: Style = "both", as_json: bool = False) -> None:
-    """A report's table, and where its files are."""
-    from tokenweight.reports import markdown
-    from tokenweight.reports.writing import styled
-
-    shown = styled(report, style)
+def show(files: Mapping[str, Path], as_json: bool, text: str | None = None) -> None:
+    """A table (`text`; None: as its file has it), and where its files are."""
+    text = files["json" if as_json else "md"].read_text(encoding="utf-8") if text is None else text
     if as_json:
-        print(shown.model_dump_json(indent=2))
+        print(text, end="")
         return
-    print_markdown(markdown.render(shown))
+    print_markdown(text)
     print("", *files.values(), sep="\n")
 
 

@@ -33,8 +33,9 @@ def report(
     figures: bool = True,
 ) -> None:
     """Tables and figures from the records in the store."""
+    from tokenweight.reports.files import FORMATS, chosen_formats
     from tokenweight.reports.paper.numbers import paper_tables
-    from tokenweight.reports.writing import chosen_formats, write_results
+    from tokenweight.reports.writing import text_of, write_results
 
     chosen, directory = chosen_formats(formats), results_directory(out)
     place = existing_store(store)
@@ -60,9 +61,10 @@ def report(
         except StageError as error:
             nothing.append(error)
             continue
-        if style != "paper" and not manifest_path(place.root, manifest.name, manifest.scale).is_file():
+        is_all = style == "both" and set(chosen) == set(FORMATS)  # as `reproduce` writes it
+        if is_all and not manifest_path(place.root, manifest.name, manifest.scale).is_file():
             keep_manifest(manifest, place.root)
-        show(result, files, style, as_json)
+        show(files, as_json, text_of(result, style, as_json))
     if nothing and len(nothing) == len(manifests):
         raise nothing[0]
     note(*map(str, nothing))
@@ -113,12 +115,14 @@ def runtimes(
     as_json: bool = False,
 ) -> None:
     """Table 6 from measurements."""
+    from tokenweight.reports.files import chosen_formats
     from tokenweight.reports.runtimes import read_runtimes, runtime_report
-    from tokenweight.reports.writing import chosen_formats, write_report
+    from tokenweight.reports.writing import text_of, write_report
 
     chosen = chosen_formats(formats)
     result = runtime_report(read_runtimes(files))
-    show(result, write_report(result, results_directory(out), chosen, style), style, as_json)
+    written = write_report(result, results_directory(out), chosen, style)
+    show(written, as_json, text_of(result, style, as_json))
 
 
 @command

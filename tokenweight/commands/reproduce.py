@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tokenweight.pipeline import Store
     from tokenweight.pipeline.manifest import ResolvedExperiment
     from tokenweight.recipes.schema import Execution
-    from tokenweight.tasks.experiments import Written
 
 MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
 
@@ -128,6 +127,7 @@ def make_and_show(
     `execution` is asked for where something is to be made.
     """
     from tokenweight.planning.plan import check_before_running, check_inputs, schedule
+    from tokenweight.reports.files import current_results
     from tokenweight.tasks.experiments import packed_as_it_goes, write_tables
 
     out, graphs = results_directory(options.out), [planned.graph for planned in wanted]
@@ -138,18 +138,19 @@ def make_and_show(
         say(f"All {count} artifacts of {names} ({wanted[0].manifest.scale}) are in the store: nothing to run.")
         with packed_as_it_goes(store.root, options.records):
             for planned in wanted:
-                show(*write_tables(planned, store, out, options.figures, keep_figures=True), as_json=as_json)
+                files = current_results(planned.manifest, store.root, out, options.figures)
+                show(files or write_tables(planned, store, out, options.figures), as_json)
         return
     for graph in graphs:  # what is not there is named first, whatever this machine lacks
         check_inputs(graph)
     chosen = execution()
     check_before_running(graphs, store, chosen)
-    written: dict[str, Written] = {}
+    written: dict[str, dict[str, Path]] = {}
     try:
         run_flow(wanted=wanted, store=store, execution=chosen, options=options, pool=pool, written=written)
     finally:
-        for report, files in written.values():
-            show(report, files, as_json=as_json)
+        for files in written.values():
+            show(files, as_json)
 
 
 def run_flow(**parameters: Any) -> None:

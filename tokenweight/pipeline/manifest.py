@@ -135,10 +135,14 @@ def manifest_path(store_root: Path, name: str, scale: str) -> Path:
     return store_root / FOLDER / f"{name}-{scale}.json"
 
 
+def manifest_text(manifest: Manifest) -> str:
+    """As its file has it."""
+    return manifest.model_dump_json(indent=1, exclude_none=True) + "\n"
+
+
 def write_manifest(manifest: Manifest, path: Path) -> Path:
     """Write it complete or not at all. Raises UserError where it cannot."""
-    text = manifest.model_dump_json(indent=1, exclude_none=True) + "\n"
-    write_files({path: text}, str(path), "another place")
+    write_files({path: manifest_text(manifest)}, str(path), "another place")
     return path
 
 

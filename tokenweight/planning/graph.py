@@ -70,6 +70,7 @@ class Planner:
         self._base = cache(self._new_base)
         self._files = cache(self._new_files)
         self._corpus_files = cache(self._new_corpus_files)
+        self._data = cache(self._new_data)
 
     def graph(self, recipes: Iterable[Recipe], benchmarks: Iterable[str]) -> Graph:
         """Artifacts that evaluating `recipes` on `benchmarks` needs; a benchmark's units follow the recipe's context."""
@@ -224,7 +225,7 @@ class Planner:
         scores = self._made(stage, {"model": base, "chunks": chunks, "tokenizer": tokenizer})
         return {"chunks": chunks, "scores": scores}
 
-    def _data(self, unit: Unit, evaluation: Evaluation) -> dict[str, str]:
+    def _new_data(self, unit: Unit, evaluation: Evaluation) -> dict[str, str]:
         """The digests of the raw files that a unit reads, by the dotted field of the stage that names them."""
         if corpus := benchmark_of(unit).corpus(evaluation):
             return self._corpus_files("evaluation.perplexity.corpus", corpus)
