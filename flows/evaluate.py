@@ -15,7 +15,7 @@ from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
-from tokenweight.tasks.models import plan_models
+from tokenweight.tasks.experiments import plan_models
 
 Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi"]
 Length = Annotated[int, Field(gt=1)]

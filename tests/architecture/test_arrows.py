@@ -27,7 +27,7 @@ SMALL = {
 }
 BASE = SMALL | {"recipes", "pipeline"}
 MAKING = BASE | {"corpus", "context", "weighting"}
-LIBRARY = MAKING | {"training", "evaluation", "inspection", "model_configs", "planning"}
+LIBRARY = MAKING | {"training", "evaluation", "inspection", "planning"}
 ARROWS = {
     "embedded": {"processes"},
     "files": SMALL,
@@ -45,7 +45,6 @@ ARROWS = {
     "evaluation": MAKING | {"training"},
     "examples": MAKING,
     "inspection": MAKING | {"training"},
-    "model_configs": MAKING | {"training"},
     "planning": LIBRARY,
     "reports": BASE,
     "tasks": LIBRARY | {"gpus", "reports"},

@@ -237,16 +237,16 @@ def test_a_mistake_is_one_line(
 def test_scale_paper_wants_a_gpu_and_its_data(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from tokenweight.tasks import models
+    from tokenweight.tasks import experiments
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     asked: list[set[str]] = []
-    monkeypatch.setattr(models, "unreachable", lambda names, _: asked.append(set(names)) or ["mmlu: not here"])
+    monkeypatch.setattr(experiments, "unreachable", lambda names, _: asked.append(set(names)) or ["mmlu: not here"])
     paper = ("--model", SHIPPED, "--lengths", "1024")
     code, _, err = run(*paper)
     assert code == 2
     assert all(name in err for name in ("ruler.haystack", "ruler.squad", "ruler.hotpotqa", "mmlu: not here"))
-    monkeypatch.setattr(models, "unreachable", lambda names, _: [])
+    monkeypatch.setattr(experiments, "unreachable", lambda names, _: [])
     code, _, err = run(*paper, "--benchmarks", "mmlu")
     assert (code, err.strip()) == (
         2,

@@ -8,8 +8,18 @@ from typing import Any, Literal
 
 import pytest
 
-from tokenweight.model_configs import LLAMA3_8B_ID, LLAMA32_1B, LLAMA32_3B, PHI2_ID, parameters, published_config
-from tokenweight.planning.costs import SAMPLE_SECONDS, scoring_hours, training_hours, training_memory
+from tokenweight.planning.costs import (
+    LLAMA3_8B_ID,
+    LLAMA32_1B,
+    LLAMA32_3B,
+    PHI2_ID,
+    SAMPLE_SECONDS,
+    parameters,
+    published_config,
+    scoring_hours,
+    training_hours,
+    training_memory,
+)
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer
 
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,9 @@ import pytest
 
 from tokenweight.commands.plan import needs, plan_rows, print_plan
 from tokenweight.evaluation.units import Evaluate
-from tokenweight.model_configs import LLAMA3_8B_ID, config_of, parameters, published_config
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.planning.costs import LLAMA3_8B_ID, config_of, parameters, published_config
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.schema import Scale

@@ -34,7 +34,7 @@ def evaluate(
 ) -> None:
     """The paper's evaluation of any models as they are."""
     from tokenweight.evaluation.run import evaluation_execution
-    from tokenweight.tasks.models import plan_models
+    from tokenweight.tasks.experiments import plan_models
 
     place = open_store(options.store)
     planned, _ = plan_models(models, how, inputs, place, benchmarks, lengths)
