@@ -109,7 +109,10 @@ def _run(client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], pool:
     while waiting or running:
         while waiting and len(running) < pool.at_once:
             label = waiting.popleft()
-            running[begun.get(label) or _submit(deployment, label, pool.parameters)] = label
+            if label not in begun:
+                run: FlowRun = run_deployment(deployment, parameters={**pool.parameters, "run": label}, timeout=0)  # type: ignore[assignment]
+                begun[label] = run.id
+            running[begun[label]] = label
         time.sleep(POLL_SECONDS)
         chosen = FlowRunFilter.model_validate({"id": {"any_": list(running)}})
         seen = {run.id: run.state for run in client.read_flow_runs(flow_run_filter=chosen)}
@@ -132,11 +135,6 @@ def _open_runs(client: SyncPrefectClient, parent: Any) -> list[FlowRun]:
         {"parent_flow_run_id": {"any_": [parent]}, "state": {"type": {"not_any_": _OVER}}}
     )
     return client.read_flow_runs(flow_run_filter=chosen)
-
-
-def _submit(deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
-    run: FlowRun = run_deployment(deployment, parameters={**parameters, "run": label}, timeout=0)  # type: ignore[assignment]
-    return run.id
 
 
 def _is_over(state: State[Any] | None) -> bool:

@@ -40,7 +40,7 @@ from tokenweight.tasks.gpus import held_gpus
 from tokenweight.tasks.pieces import Piece, pieces_of
 from tokenweight.tasks.publish import publish
 from tokenweight.tasks.slots import Slots
-from tokenweight.tasks.stages import task_of
+from tokenweight.tasks.stages import make
 
 _LISTED = 8  # skipped pieces that are named
 
@@ -272,7 +272,8 @@ class _Run:
     def _submit(self, piece: Piece) -> None:
         parents = [self.futures[parent] for parent in piece.parents if parent in self.futures]
         reason, run = (piece.reasons[0], None) if piece.reused else ("", partial(self.slots.run, piece))
-        future = task_of(piece.stage).submit(piece.label, reason, run, wait_for=parents, return_state=False)
+        task = make.with_options(name=piece.stage, tags=[piece.stage])
+        future = task.submit(piece.label, reason, run, wait_for=parents, return_state=False)
         self.futures[piece] = future
         self.at_work.add(piece)
         future.add_done_callback(lambda _: self.finished.put(piece))

@@ -12,10 +12,10 @@ import hashlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import yaml
@@ -26,14 +26,17 @@ from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import construct_schedule
+from prefect.context import refresh_global_settings_context
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runner import Runner
-from prefect.settings import PREFECT_HOME
+from prefect.settings import PREFECT_HOME, get_current_settings
 from prefect.states import Cancelled, Crashed
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tokenweight.embedded import answers, nobody_answers
 from tokenweight.errors import UserError
+from tokenweight.flows.prefect_plugin import chosen_server
 
 FILE = "prefect.yaml"
 SERVED = "served from "  # HOST:DIRECTORY, the version of its deployments
@@ -68,11 +71,14 @@ class Entry(BaseModel):
     concurrency_limit: ConcurrencyLimitConfig | None = None
 
 
-class Registered(NamedTuple):
-    """A deployment of the file, and what the server had of it."""
-
-    deployment: RunnerDeployment
-    before: DeploymentResponse | None
+def use_server() -> tuple[str, str]:
+    """Let this process and its children talk to the chosen server; UserError where none answers."""
+    url, source = chosen_server(get_current_settings().api.url)
+    if not answers(url):
+        raise UserError(nobody_answers(url, source))
+    os.environ["PREFECT_API_URL"] = url
+    refresh_global_settings_context()
+    return url, source
 
 
 def file_of(project: Path) -> Path:
@@ -103,14 +109,12 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
     file = file_of(project)
     entries, owner = entries_in(file), f"{socket.gethostname()}:{project}"
     with _alone(owner, url), get_client(sync_client=True) as client:
-        registered = [_registered(client, entry, owner) for entry in entries]
-        if not take_over:
-            _refuse_takeover(registered)
+        deployments = [_deployment(client, entry, owner, take_over) for entry in entries]
         runner = Runner("tokenweight", limit=runs, pause_on_shutdown=False)
-        ours = {UUID(str(runner.add_deployment(one.deployment))) for one in registered}
+        ours = {UUID(str(runner.add_deployment(one))) for one in deployments}
         _delete_others(client, SERVED + owner, ours, say)
         settle(client, ours, say)
-        scheduled = {one.deployment.name: one.deployment.schedules for one in registered if one.deployment.schedules}
+        scheduled = {one.name: one.schedules for one in deployments if one.schedules}
         paused = [name for name, schedules in scheduled.items() if not any(one.active for one in schedules)]
         say(f"{len(ours)} deployments of {file}, {runs} runs at once; Ctrl-C ends this and its runs")
         if paused:
@@ -134,8 +138,11 @@ def _alone(owner: str, url: str) -> Iterator[None]:
         yield
 
 
-def _registered(client: SyncPrefectClient, entry: Entry, owner: str) -> Registered:
-    """A deployment as Prefect's `serve` takes it. What people set on the server is part of it, so that it stays."""
+def _deployment(client: SyncPrefectClient, entry: Entry, owner: str, take_over: bool) -> RunnerDeployment:
+    """A deployment as Prefect's `serve` takes it. What people set on the server is part of it, so that it stays.
+
+    UserError where it belongs to somebody else and is not to be taken over.
+    """
     deployment = RunnerDeployment.from_entrypoint(
         entry.entrypoint.replace(":", "."),  # a module's, which no file of the directory can shadow
         name=entry.name,
@@ -150,6 +157,15 @@ def _registered(client: SyncPrefectClient, entry: Entry, owner: str) -> Register
     before: DeploymentResponse | None = None
     with suppress(ObjectNotFound):
         before = client.read_deployment_by_name(deployment.full_name)
+    if before and before.version != deployment.version and not take_over:
+        place = "was made by somebody else"
+        if before.work_pool_name is not None:
+            place = f"is of work pool {before.work_pool_name}"
+        elif (before.version or "").startswith(SERVED):
+            place = f"is {before.version}"
+        raise UserError(
+            f"deployment {deployment.full_name}: {place}; --take-over takes it, and the others of {FILE}, over"
+        )
     there = {schedule.slug: schedule for schedule in before.schedules} if before else {}
     deployment.schedules = [
         _schedule(one, there[one.slug].active if one.slug in there else one.active is True) for one in entry.schedules
@@ -161,7 +177,7 @@ def _registered(client: SyncPrefectClient, entry: Entry, owner: str) -> Register
         if one.slug not in ours
     ]
     deployment.paused = before.paused if before else False
-    return Registered(deployment, before)
+    return deployment
 
 
 def _schedule(schedule: Schedule, active: bool) -> DeploymentScheduleCreate:
@@ -169,20 +185,6 @@ def _schedule(schedule: Schedule, active: bool) -> DeploymentScheduleCreate:
     return DeploymentScheduleCreate(
         schedule=construct_schedule(**given), active=active, slug=schedule.slug, parameters=schedule.parameters
     )
-
-
-def _refuse_takeover(registered: Sequence[Registered]) -> None:
-    for deployment, before in registered:
-        if before is None or before.version == deployment.version:
-            continue
-        place = "was made by somebody else"
-        if before.work_pool_name is not None:
-            place = f"is of work pool {before.work_pool_name}"
-        elif (before.version or "").startswith(SERVED):
-            place = f"is {before.version}"
-        raise UserError(
-            f"deployment {deployment.full_name}: {place}; --take-over takes it, and the others of {FILE}, over"
-        )
 
 
 def _delete_others(client: SyncPrefectClient, version: str, ours: set[UUID], say: Say) -> None:

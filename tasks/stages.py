@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prefect import Task, task
+from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
@@ -50,8 +50,3 @@ def make(label: str, reason: str, run: Run | None) -> State[Any]:
         Path(f"{stop_file}.obeyed").touch()
         os._exit(0)
     return Completed(name="Completed" if made else "Reused", message=f"artifacts made: {made}", data=made)
-
-
-def task_of(stage: str) -> Task[[str, str, Run | None], Any]:
-    """The task by the name of a piece's stage."""
-    return make.with_options(name=stage, tags=[stage])

@@ -12,8 +12,8 @@ from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
-from tokenweight.recipes.inputs import Inputs, apply, load_as, longest_input
-from tokenweight.recipes.recipe import Recipe, cite, names, parse, replace, scaled, seeded, shown
+from tokenweight.recipes.inputs import Inputs, apply, longest_input
+from tokenweight.recipes.recipe import Recipe, build, names, parse, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
@@ -110,7 +110,7 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         if (chosen or seed) and "/seed-" in row.recipe:
             raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out where there are others")
         settings = scaled(seeded(row.recipe, chosen or seed), like)
-        recipe = load_as(seeded(member.recipe, seed), settings, like, inputs)
+        recipe = build(seeded(member.recipe, seed), like, apply(inputs, settings, like))
     elif inputs.base:
         recipe = _evaluated(spec, member, like, inputs, bases.get(inputs.base))
     else:
@@ -139,7 +139,7 @@ def _evaluated(
     """
     settings, benchmarks, label = scaled(_AS_IT_IS, scale), spec.measured_on, member.key
     if base:
-        settings = replace(settings, cite("the model", {"base": base.model_dump()}))
+        settings = replace(settings, "the model", {"base": base.model_dump()})
         context = base.context_tokens
     else:
         model = Inputs(base=inputs.base, tokenizer=inputs.tokenizer, corpus=inputs.corpus)
@@ -147,9 +147,8 @@ def _evaluated(
         context = member.row.context or _context_tokens(inputs.base or "", settings)
     usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in _LENGTHS.items()}
     read = min(context, max(*spec.lengths, *usual["ruler"], *usual["perplexity"]))
-    changes: Cited = {}
     if settings["base.kind"].value != "pretrain":  # of which it is what it was trained on
-        changes |= cite("the model", {"base.context_tokens": read})
+        settings = replace(settings, "the model", {"base.context_tokens": read})
     for benchmark, key in _LENGTHS.items():
         lengths = spec.lengths or tuple(n for n in usual[benchmark] if n <= context)
         if benchmark in benchmarks and not lengths:
@@ -162,17 +161,17 @@ def _evaluated(
                 f"--lengths {lengths[-1]}: {label} reads {context} tokens; give lengths up to that "
                 "(or --context, where config.json is wrong)"
             )
-        changes |= cite("the model's context, or given by you", {key: lengths})
+        settings = replace(settings, "the model's context, or given by you", {key: lengths})
     for benchmark, field in _LIMITED.items():
         most = spec.limit.get(benchmark) if isinstance(spec.limit, dict) else spec.limit
         if most is not None:
             key = f"evaluation.{benchmark}.{field}"
             own = settings[key].value if key in settings else None
-            changes |= cite("--limit", {key: most if own is None else min(most, own)})
+            settings = replace(settings, "--limit", {key: most if own is None else min(most, own)})
     if spec.backend != "hf":
-        changes |= cite("--backend", {"evaluation.backend": spec.backend})
+        settings = replace(settings, "--backend", {"evaluation.backend": spec.backend})
     inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
-    recipe = load_as(f"evaluate/{label}", replace(settings, changes), scale, inputs)
+    recipe = build(f"evaluate/{label}", scale, apply(inputs, settings, scale))
     if unknown := sorted(key for key in inputs.assignments() if not recipe.has_given(key)):
         raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
     evaluation = recipe.evaluation

@@ -10,7 +10,8 @@ import pytest
 
 from tokenweight.embedded import answers
 from tokenweight.errors import UserError
-from tokenweight.flows import server
+from tokenweight.flows import serving
+from tokenweight.flows.prefect_plugin import chosen_server
 
 NOBODY = "http://127.0.0.1:9/api"
 
@@ -41,16 +42,16 @@ def test_a_refusal_is_an_answer(refusing: str) -> None:
 
 def test_a_server_that_does_not_answer_is_named_with_who_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", NOBODY)
-    url, source = server.chosen_server(NOBODY)
+    url, source = chosen_server(NOBODY)
     assert (url, source) == (NOBODY, "PREFECT_API_URL")
-    monkeypatch.setattr(server, "chosen_server", lambda api_url: (url, source))
+    monkeypatch.setattr(serving, "chosen_server", lambda api_url: (url, source))
     with pytest.raises(UserError, match=rf"{NOBODY} \(PREFECT_API_URL\); start one with `prefect server start`"):
-        server.use_server()
+        serving.use_server()
 
 
 def test_without_a_name_it_is_the_one_of_prefect_server_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    url, source = server.chosen_server(None)
+    url, source = chosen_server(None)
     assert url.startswith("http://127.0.0.1:")
     assert source.startswith("default")
-    assert "profile" in server.chosen_server("http://team:4200/api")[1]
+    assert "profile" in chosen_server("http://team:4200/api")[1]

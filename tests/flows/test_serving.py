@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from prefect.client.schemas.schedules import CronSchedule
+from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling, Pending, Running
 
@@ -58,17 +59,17 @@ def schedule(slug: str | None, active: bool) -> SimpleNamespace:
     return SimpleNamespace(slug=slug, active=active, schedule=CronSchedule(cron="0 4 * * *"), parameters={})
 
 
-def registered(client: Client, *schedules: dict[str, Any]) -> serving.Registered:
+def registered(client: Client, *schedules: dict[str, Any], take_over: bool = True) -> RunnerDeployment:
     entry = serving.Entry.model_validate({**ENTRY, "schedules": list(schedules)})
-    return serving._registered(client, entry, "host:/here")  # type: ignore[arg-type]
+    return serving._deployment(client, entry, "host:/here", take_over)  # type: ignore[arg-type]
 
 
-def active(one: serving.Registered) -> dict[str | None, bool | None]:
-    return {item.slug: item.active for item in one.deployment.schedules or ()}
+def active(one: RunnerDeployment) -> dict[str | None, bool | None]:
+    return {item.slug: item.active for item in one.schedules or ()}
 
 
 def test_a_served_deployment_leaves_its_work_pool_and_keeps_its_limit() -> None:
-    deployment = registered(Client()).deployment
+    deployment = registered(Client())
     sent = deployment.model_dump(exclude_unset=True)
     assert sent["work_pool_name"] is None
     assert deployment.entrypoint == "tokenweight.flows.runtimes.reproduce_table_6"
@@ -86,8 +87,8 @@ def test_schedules_stay_as_people_set_them() -> None:
     costly = {**NIGHTLY, "slug": "costly", "active": "{{ schedule.active }}"}
     one = registered(Client(reproduce_table_6=before), NIGHTLY, costly)
     assert active(one) == {"nightly": False, "costly": True, None: True}  # the last was made on the page
-    assert one.deployment.schedules[0].schedule.cron == "0 3 * * *"  # the file's
-    assert one.deployment.paused
+    assert one.schedules[0].schedule.cron == "0 3 * * *"  # the file's
+    assert one.paused
 
 
 @pytest.mark.parametrize(
@@ -100,12 +101,12 @@ def test_schedules_stay_as_people_set_them() -> None:
     ],
 )
 def test_deployments_of_others_are_not_taken_over(before: Any, reason: str | None) -> None:
-    one = registered(Client(reproduce_table_6=before))
+    client = Client(reproduce_table_6=before)
     if reason is None:
-        serving._refuse_takeover([one])
+        registered(client, take_over=False)
         return
     with pytest.raises(UserError, match=rf"reproduce-table-6: {reason}; --take-over"):
-        serving._refuse_takeover([one])
+        registered(client, take_over=False)
 
 
 def test_of_ours_those_that_left_the_file_are_deleted() -> None:

@@ -45,14 +45,13 @@ class Server:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def submit(self, _deployment: UUID, label: str, parameters: dict[str, Any]) -> UUID:
-        run = SimpleNamespace(
-            id=uuid4(), label=label, state=Running(), deployment_id=uuid4(), parameters={**parameters, "run": label}
-        )
+    def submit(self, _deployment: UUID, parameters: dict[str, Any], timeout: float = 0) -> SimpleNamespace:
+        label = parameters["run"]
+        run = SimpleNamespace(id=uuid4(), label=label, state=Running(), deployment_id=uuid4(), parameters=parameters)
         self.runs[run.id] = run
         self.submitted.append(label)
         self.most = max(self.most, sum(run.state.is_running() for run in self.runs.values()))
-        return run.id
+        return run
 
     def read_flow_runs(self, *, flow_run_filter: Any) -> list[SimpleNamespace]:
         if flow_run_filter.id is None:
@@ -101,7 +100,7 @@ def in_pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         monkeypatch.setattr(pools, "to_make", plan.to_make)
         monkeypatch.setattr(pools, "shared_to_make", lambda *_: plan.shared)
         monkeypatch.setattr(pools, "get_client", lambda **_: server)
-        monkeypatch.setattr(pools, "_submit", server.submit)
+        monkeypatch.setattr(pools, "run_deployment", server.submit)
         monkeypatch.setattr(pools, "POLL_SECONDS", 0)
         monkeypatch.setattr(pools, "get_run_logger", lambda: logging.getLogger("sweep"))
         monkeypatch.setattr(pools, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id=uuid4())))
@@ -128,7 +127,7 @@ def test_what_members_share_is_made_first(in_pool: Run) -> None:
 
 def test_what_an_earlier_attempt_began_is_not_begun_again(in_pool: Run) -> None:
     server = Server()
-    server.submit(uuid4(), "b", {})
+    server.submit(uuid4(), {"run": "b"})
     assert in_pool(server, ["a", "b", "c"]) == {}
     assert server.submitted == ["b", "a", "c"]
     assert server.most == 2
@@ -173,9 +172,9 @@ def test_pools_in_which_members_cannot_run(in_pool: Run, caplog: pytest.LogCaptu
 
 def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server()
-    server.submit(uuid4(), "elsewhere", {})
-    own = server.submit(uuid4(), "in the sweep's process", {})
-    server.runs[own].deployment_id = None
+    server.submit(uuid4(), {"run": "elsewhere"})
+    own = server.submit(uuid4(), {"run": "in the sweep's process"})
+    own.deployment_id = None
     monkeypatch.setattr(pools, "get_client", lambda **_: server)
     pools.cancel_runs(flow=None, flow_run=SimpleNamespace(id=uuid4()), state=None)  # type: ignore[arg-type]
     assert server.set == {"elsewhere": "Cancelling", "in the sweep's process": "Cancelled by force"}

@@ -23,8 +23,7 @@ from tokenweight.evaluation.samples import AskedBenchmark, read_prompts
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.optional import optional_room
 from tokenweight.pipeline import Identity, Store
-from tokenweight.pipeline.environment import peak_memory_bytes
-from tokenweight.pipeline.store import read_record
+from tokenweight.pipeline.store import peak_memory_bytes, read_record
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import ModelOptions

@@ -23,7 +23,7 @@ from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text, highe
 from tokenweight.errors import StageError, UserError
 from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span
 from tokenweight.latex import environment, printed
-from tokenweight.pipeline.environment import package_versions
+from tokenweight.pipeline.store import package_versions
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
 from tokenweight.webpage import page_environment, script_json
 from tokenweight.weighting.step import weighted_step

@@ -19,7 +19,6 @@ from tokenweight.recipes.recipe import (
     Settings,
     assignments,
     build,
-    cite,
     nested,
     of_scale,
     override,
@@ -103,14 +102,9 @@ def load_all(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None) 
     if scale not in SCALES:
         raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
     inputs = inputs or Inputs()
-    recipes = [load_as(name, scaled(name, scale), scale, inputs) for name in wanted]
+    recipes = [build(name, scale, apply(inputs, scaled(name, scale), scale)) for name in wanted]
     check_settings(recipes, inputs)
     return recipes
-
-
-def load_as(name: str, settings: Settings, scale: Scale, inputs: Inputs) -> Recipe:
-    """A recipe of settings with a user's inputs in place; the user's settings are judged by `check_settings`."""
-    return build(name, scale, apply(inputs, settings, scale))
 
 
 def check_settings(recipes: list[Recipe], inputs: Inputs) -> None:
@@ -155,7 +149,7 @@ def without_places(value: Any) -> Any:
 
 
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
-    """`settings` with the user's inputs in place."""
+    """`settings` with the user's inputs in place; whether all of them have one is judged by `check_settings`."""
     changes: dict[str, Any] = {}
     if inputs.corpus:
         path = _existing("--corpus", inputs.corpus)
@@ -171,11 +165,11 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
         if value := getattr(inputs, field):
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
     own = inputs.assignments()
-    settings = override(replace(settings, cite(GIVEN, changes)), own)
+    settings = override(replace(settings, GIVEN, changes), own)
     if not own.keys().isdisjoint(_STEPS) and "chunking.sequences" in settings.keys() - own:  # chunk what the steps read
         counts = [settings[key].value for key in _STEPS if key in settings]
         if len(counts) == 2 and all(isinstance(n, int) and n > 0 for n in counts):  # else the schema says what is wrong
-            settings = replace(settings, cite("what the steps read", {"chunking.sequences": prod(counts)}))
+            settings = replace(settings, "what the steps read", {"chunking.sequences": prod(counts)})
     return settings
 
 

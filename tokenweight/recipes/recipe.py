@@ -116,18 +116,12 @@ class Cited:
 Settings = dict[str, Cited]
 
 
-def cite(origin: str, values: Mapping[str, Any]) -> Settings:
-    """Settings whose values share one origin."""
-    return {key: Cited(value, origin) for key, value in values.items()}
-
-
-def replace(settings: Settings, *changes: Settings) -> Settings:
-    """`settings` with each changed key in place of itself and of everything under it (`base` replaces `base.*`)."""
+def replace(settings: Settings, origin: str, values: Mapping[str, Any]) -> Settings:
+    """`settings` with each key of `values` in place of itself and of everything under it (`base` replaces `base.*`)."""
     result = dict(settings)
-    for change in changes:
-        for key, cited in change.items():
-            result = {k: v for k, v in result.items() if k != key and not k.startswith(f"{key}.")}
-            result |= {leaf: Cited(value, cited.origin) for leaf, value in flatten(key, cited.value)}
+    for key, value in values.items():
+        result = {k: v for k, v in result.items() if k != key and not k.startswith(f"{key}.")}
+        result |= {leaf: Cited(item, origin) for leaf, item in flatten(key, value)}
     return result
 
 
@@ -185,7 +179,7 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> Settings:
     if "scorer.kind" in settings and settings["scorer.kind"].value == "frozen":  # it scores once
         has.discard("scorer.precision")
     known = {key for key in assignments if key in has or any(leaf.startswith(f"{key}.") for leaf in has)}
-    return replace(settings, cite(GIVEN, {key: parse(assignments[key]) for key in known}))
+    return replace(settings, GIVEN, {key: parse(assignments[key]) for key in known})
 
 
 def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
@@ -264,20 +258,22 @@ def scaled(name: str, scale: Scale) -> Settings:
     if plain not in names() or (seed and not seed.isdecimal()):
         raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")
     used = list(_parts(of_scale("paper")["parts"], plain))
-    settings = replace({}, *(part for _, part in used))
     if scale != "paper":
         own = of_scale(scale)["parts"]
-        shared = (part for part in dict.fromkeys(part for part, _ in used) if part in own)
-        settings = replace(settings, *(changes for part in shared for _, changes in _parts(own, part)))
+        shared = [part for part in dict.fromkeys(name for name, *_ in used) if part in own]
+        used += [change for part in shared for change in _parts(own, part)]
+    settings = Settings()
+    for _, origin, values in used:
+        settings = replace(settings, origin, values)
     if seed and "training.steps" in settings:
-        settings = replace(settings, cite(f"seed {seed}", {"seed": int(seed), "chunking.seed": int(seed)}))
+        settings = replace(settings, f"seed {seed}", {"seed": int(seed), "chunking.seed": int(seed)})
     return settings
 
 
-def _parts(parts: dict[str, Any], name: str) -> Iterator[tuple[str, Settings]]:
-    """The settings that a part says, and those of the parts that it names, each with the name of its part."""
+def _parts(parts: dict[str, Any], name: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """What a part says, and the parts that it names: the part's name, the origin of its values, the values by key."""
     for entry in parts[name] if isinstance(parts[name], list) else [parts[name]]:
         if isinstance(entry, str):
             yield from _parts(parts, entry)
         else:
-            yield from ((name, cite(origin, values)) for origin, values in entry.items())
+            yield from ((name, origin, values) for origin, values in entry.items())
