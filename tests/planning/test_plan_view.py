@@ -15,12 +15,13 @@ from tokenweight.commands.plan import needs, plan_rows, print_plan
 from tokenweight.evaluation.units import Evaluate
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact
-from tokenweight.planning.costs import LLAMA3_8B_ID, config_of, parameters, published_config
+from tokenweight.planning.costs import config_of, parameters, published_config
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.schema import Scale
 from tokenweight.tasks.experiments import plan_texts
 
+LLAMA3_8B_ID = "meta-llama/Meta-Llama-3-8B"
 UNCOUNTED = "GPU-hours of evaluation on a corpus whose documents are not counted yet"
 RunCommand = Callable[..., tuple[int, str, str]]
 
@@ -91,7 +92,7 @@ def test_costs_have_a_basis_or_are_absent(tmp_path: Path) -> None:
 
 def test_evaluation_costs_what_a_sample_took_times_samples_parameters_and_tokens(tmp_path: Path) -> None:
     shown = View(tmp_path, "table-3")
-    size = (parameters(published_config(LLAMA3_8B_ID)) or 0) / 1_498_482_688
+    size = parameters(published_config(LLAMA3_8B_ID)) / 1_498_482_688
     nodes = shown.graph.evaluations["table-3/uniform"]
     hours = {node.stage.unit.id: shown.cost(node)["gpu_hours"] for node in nodes if isinstance(node.stage, Evaluate)}
     assert hours["ruler/vt/32768"] == pytest.approx(500 * 58.7 / 325 * size * 4 / 3600)

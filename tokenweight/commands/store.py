@@ -24,8 +24,6 @@ from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE
 from tokenweight.tasks.experiments import plan_texts
 
-_NEEDLESS: dict[str, list[str]] = {"targets": [], "recipes": []}
-
 
 @command
 def ls(
@@ -40,13 +38,11 @@ def ls(
     """What the store holds."""
     place = existing_store(store)
     entries = inventory(place.root)
-    chosen = _filtered(entries, stage, state)
-    users, (needed, _) = used_by(entries), _needs(place, target, scale, Inputs())
-    shown = [
-        _row(entry) | {"used_by": users[entry.fingerprint]} | needed.get(entry.fingerprint, _NEEDLESS)
-        for entry in chosen
-        if target is None or entry.fingerprint in needed
-    ]
+    chosen, users = _filtered(entries, stage, state), used_by(entries)
+    if target is not None:
+        needed, _ = _needs(place, target, scale, Inputs())
+        chosen = [entry for entry in chosen if entry.fingerprint in needed]
+    shown = [_row(entry) | {"used_by": users[entry.fingerprint]} for entry in chosen]
     if as_json:
         print_json(shown)
         return
@@ -60,8 +56,7 @@ def ls(
         size, made = decimal(sum(row["bytes"] for row in rows)), max(row["made"] for row in rows)
         count = f" ({len(rows)})" if name.endswith("...") else ""
         state_of = "" if rows[0]["state"] == "complete" else f"  [{rows[0]['state']}]"
-        needed_by = ",".join(dict.fromkeys(name for row in rows for name in row["targets"]))
-        print(f"{size:>10}  {made[:16]}  {of}/{name}{count}{state_of}  {needed_by}".rstrip())
+        print(f"{size:>10}  {made[:16]}  {of}/{name}{count}{state_of}")
     counts = Counter(row["state"] for row in shown)
     states = ", ".join(f"{count} {name}" for name, count in counts.items())
     print(f"{decimal(sum(row['bytes'] for row in shown))} in {states or 'nothing'}")
@@ -127,7 +122,7 @@ def gc(
     takes_artifacts = keep_targets is not None or weights
     done: list[dict[str, Any]] = []
     with exclusive_lock(place.root) if takes_artifacts and yes else nullcontext():
-        kept, soon = ({}, set()) if keep_targets is None else _needs(place, keep_targets, scale, inputs)
+        kept, soon = (set(), set()) if keep_targets is None else _needs(place, keep_targets, scale, inputs)
         entries = inventory(place.root)
         found = list(garbage(entries, unfinished=unfinished))
         found += unneeded(entries, kept) if keep_targets is not None else []
@@ -159,27 +154,15 @@ def gc(
         )
 
 
-def _needs(
-    place: Store, names: str | None, scale: str, inputs: Inputs
-) -> tuple[dict[str, dict[str, list[str]]], set[str]]:
-    """By fingerprint the experiments (comma-separated; None: all targets) and recipes that need an artifact, and what is soon read.
-
-    UserError where none is named.
-    """
-    from tokenweight.reports.targets import TARGETS
-
-    wanted = list(TARGETS) if names is None else [name.strip() for name in names.split(",") if name.strip()]
+def _needs(place: Store, names: str, scale: str, inputs: Inputs) -> tuple[set[str], set[str]]:
+    """Fingerprints of what experiments (comma-separated) need, and of what is soon read. UserError where none is named."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted:
         raise UserError("--keep-targets: names none; write for example table-3,table-9")
-    found, soon = dict[str, dict[str, list[str]]](), set[str]()
-    for planned in plan_texts(wanted, scale, inputs, place)[0]:
-        for artifact in planned.graph.artifacts:
-            row = found.setdefault(artifact.fingerprint, {"targets": [], "recipes": []})
-            row["targets"].append(planned.name)
-            row["recipes"] += [name for name in planned.graph.wanted_by(artifact) if name not in row["recipes"]]
-        made = to_make(planned.graph, place)
-        soon.update(parent.fingerprint for artifact in made for parent in artifact.parents)
-    return found, soon
+    graphs = [planned.graph for planned in plan_texts(wanted, scale, inputs, place)[0]]
+    made = [artifact for graph in graphs for artifact in to_make(graph, place)]
+    needed = {artifact.fingerprint for graph in graphs for artifact in graph.artifacts}
+    return needed, {parent.fingerprint for artifact in made for parent in artifact.parents}
 
 
 def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> list[Entry]:

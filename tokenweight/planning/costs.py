@@ -7,6 +7,7 @@ measurement): training and scoring by the model's FLOPs, evaluation by samples, 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,21 +25,9 @@ from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training.flops import MLP_MATRICES, PEAK_FLOPS, attention_widths, forward_flops, train_flops
 from tokenweight.training.stages import Initialize, Pretrain, Score, Train
 
-LLAMA3_8B_ID, LLAMA31_8B = "meta-llama/Meta-Llama-3-8B", "meta-llama/Llama-3.1-8B"
-LLAMA32_1B, LLAMA32_3B = "meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-3B"
-PHI2_ID = "microsoft/phi-2"
-
-# The paper's models: a shipped configuration, and what is other in the config.json of their repository.
-_PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
-    LLAMA3_8B_ID: ("llama3-8b", {}),
-    LLAMA31_8B: ("llama3-8b", {}),
-    LLAMA32_1B: ("llama3.2-1b", {}),
-    LLAMA32_3B: (
-        "llama3.2-1b",
-        {"hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 24, "head_dim": 128},
-    ),
-    PHI2_ID: ("phi-2", {}),
-}
+_MEASURED: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+GPU = "H200"
+LEAST_PARAMETERS = 1e9  # smaller models were not timed, and do not fill a GPU
 
 _FIELDS = (
     "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -49,23 +38,6 @@ _NAMED = {
     "family": "model_type", "layers": "num_hidden_layers", "heads": "num_attention_heads",
     "kv_heads": "num_key_value_heads", "tie_embeddings": "tie_word_embeddings",
 }  # fields of Architecture, as transformers calls them  # fmt: skip
-
-GPU = "H200"
-# Model FLOPs a second as a share of the peak, by model family: means of the measurements at 32k tokens.
-TRAINING_MFU = {"llama": 0.48, "phi": 0.335}
-SCORING_MFU = {"llama": 0.55, "phi": 0.405}
-LEAST_PARAMETERS = 1e9  # smaller models were not timed, and do not fill a GPU
-# Seconds of one GPU for a sample, of a model of 1.5 B parameters at 8k tokens.
-EVALUATED_PARAMETERS, EVALUATED_TOKENS = 1_498_482_688, 8192
-SAMPLE_SECONDS = {
-    "bbh": 114.0 / 675,
-    "longbench": 80.3 / 400,
-    "ruler": 58.7 / 325,
-    "mmlu": 21.9 / 1425,
-    "perplexity": 2.2 / 8,
-}
-WHOLE_SAMPLES = {"bbh": 6511 / 27, "longbench": 3750 / 16, "mmlu": 14_042 / 57}  # of a task, where all are asked
-PG19_ID, PG19_SEQUENCES, PG19_TOKENS = "emozilla/pg19", 70_000, 32_768  # Section 4, Datasets
 
 _WINDOWS = {"short_tokens", "stride_tokens"}
 _TOKEN_BYTES = 4  # uint32
@@ -113,7 +85,7 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
             return _chunk(stage)
         case Extend():
             model = artifact.inputs["model"]  # extended, a local one takes nothing: its weights are hard links
-            size = _size(config_of(model)) if isinstance(model.stage, HubModel) else 0
+            size = parameters(config_of(model)) if isinstance(model.stage, HubModel) else 0
             return Cost(disk_bytes=float(_WEIGHT_BYTES["bf16"] * size))
         case Score() as stage:
             model, tokens = artifact.inputs["model"], _long_tokens(artifact)
@@ -131,8 +103,9 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
 
 def _chunk(stage: Chunk) -> Cost:
     tokens, sequences = stage.chunking.long_tokens, stage.chunking.sequences
-    if sequences is None and (getattr(stage.corpus, "repo_id", ""), tokens) == (PG19_ID, PG19_TOKENS):
-        sequences = PG19_SEQUENCES
+    known = _MEASURED["sequences"].get(getattr(stage.corpus, "repo_id", ""), {})
+    if sequences is None and known.get("tokens") == tokens:
+        sequences = known["count"]
     if sequences is None:
         return Cost(unknown={"disk of a corpus that is chunked whole": 1})
     return Cost(disk_bytes=float(sequences * tokens * _TOKEN_BYTES))
@@ -146,7 +119,7 @@ def _long_tokens(artifact: Artifact) -> int:
 
 def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer | None, execution: Execution) -> Cost:
     config, training, unknown = config_of(model), stage.training, _untimed(model)
-    size, sequences = _size(config), training.steps * training.sequences_per_step
+    size, sequences = parameters(config), training.steps * training.sequences_per_step
     if not unknown and training.precision != "bf16":
         unknown = {"GPU-hours of training in fp32": 1}
     return Cost(
@@ -160,28 +133,27 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
 
 def _evaluate(stage: Evaluate, model: Artifact) -> Cost:
     """Samples times the seconds of one, by parameters and, where it grows with the context, by tokens."""
-    name, unknown = stage.unit.benchmark, _untimed(model)
-    if name not in SAMPLE_SECONDS:
+    name, unknown, measured = stage.unit.benchmark, _untimed(model), _MEASURED["evaluation"]
+    if name not in measured["measured"]:
         unknown = {f"GPU-hours of evaluation by {name}, which was not timed": 1}
     if unknown:
         return Cost(unknown=unknown)
     settings = getattr(stage.evaluation, name)
-    samples = (settings.documents if name == "perplexity" else settings.samples) or WHOLE_SAMPLES.get(name)
+    samples = settings.documents if name == "perplexity" else settings.samples
+    if samples is None and name in _MEASURED["samples"]:
+        every, tasks = _MEASURED["samples"][name]
+        samples = every / tasks
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
-    tokens = stage.unit.length_tokens or (stage.context_tokens if name == "longbench" else EVALUATED_TOKENS)
-    share = _size(config_of(model)) / EVALUATED_PARAMETERS * tokens / EVALUATED_TOKENS
-    return Cost(samples * SAMPLE_SECONDS[name] * share / 3600)
-
-
-def _size(config: Any | None) -> int:
-    """Parameters, 0 where they are not known."""
-    return (parameters(config) if config else None) or 0
+    tokens = stage.unit.length_tokens or (stage.context_tokens if name == "longbench" else measured["tokens"])
+    share = parameters(config_of(model)) / measured["parameters"] * tokens / measured["tokens"]
+    seconds, count = measured["measured"][name]
+    return Cost(samples * (seconds / count) * share / 3600)
 
 
 def _untimed(model: Artifact) -> dict[str, int]:
     """Why a model's GPU-hours have no basis, if they have none."""
-    if (size := _size(config_of(model))) >= LEAST_PARAMETERS:
+    if (size := parameters(config_of(model))) >= LEAST_PARAMETERS:
         return {}
     name = model.stage.repo_id if isinstance(model.stage, HubModel) else "models"
     return {"GPU-hours of models smaller than any timed" if size else f"GPU-hours of {name} of unknown size": 1}
@@ -191,13 +163,13 @@ def training_hours(config: Any, tokens: int, sequences: int, scorer: Scorer | No
     """GPU-hours of training on sequences of `tokens`, with an unfrozen scorer's windows."""
     flops = train_flops(config, tokens) or 0.0
     flops += _windows_flops(config, tokens, scorer) if scorer and scorer.kind == "unfrozen" else 0.0
-    return flops * sequences / (PEAK_FLOPS[GPU] * TRAINING_MFU[config.model_type]) / 3600
+    return flops * sequences / (PEAK_FLOPS[GPU] * _MEASURED["mfu"]["training"][config.model_type]) / 3600
 
 
 def scoring_hours(config: Any, tokens: int, sequences: int, scorer: Scorer) -> float:
     """GPU-hours of a frozen scorer's windows over sequences of `tokens`."""
     flops = _windows_flops(config, tokens, scorer) * sequences
-    return flops / (PEAK_FLOPS[GPU] * SCORING_MFU[config.model_type]) / 3600
+    return flops / (PEAK_FLOPS[GPU] * _MEASURED["mfu"]["scoring"][config.model_type]) / 3600
 
 
 def _windows_flops(config: Any, tokens: int, scorer: Scorer) -> float:
@@ -237,7 +209,7 @@ def config_of(artifact: Artifact) -> Any | None:
     """Fields of the model's transformers configuration; None where it is not known before the model is there."""
     match artifact.stage:
         case HubModel() as stage:
-            if stage.repo_id in _PUBLISHED:
+            if stage.repo_id in _MEASURED["published"]:
                 return published_config(stage.repo_id)
             from huggingface_hub import try_to_load_from_cache
 
@@ -255,10 +227,10 @@ def config_of(artifact: Artifact) -> Any | None:
     return None
 
 
-def parameters(config: Any) -> int | None:
-    """Parameters of the model's matrices: embeddings, layers, head; None for a family that is not known here."""
-    if config.model_type not in MLP_MATRICES:
-        return None
+def parameters(config: Any | None) -> int:
+    """Parameters of the model's matrices: embeddings, layers, head; 0 where they, or its family, are not known here."""
+    if config is None or config.model_type not in MLP_MATRICES:
+        return 0
     width, (query_width, key_width) = config.hidden_size, attention_widths(config)
     layer = 2 * width * (query_width + key_width) + MLP_MATRICES[config.model_type] * width * config.intermediate_size
     tables = 1 if config.tie_word_embeddings else 2
@@ -268,8 +240,8 @@ def parameters(config: Any) -> int | None:
 @cache
 def published_config(repo_id: str) -> Any:
     """Fields of the configuration of one of the paper's models; KeyError for others."""
-    name, changes = _PUBLISHED[repo_id]
-    return _of_values({**json.loads(shipped_config(name).read_text()), **changes})
+    changes = _MEASURED["published"][repo_id]
+    return _of_values({**json.loads(shipped_config(changes["shipped"]).read_text()), **changes})
 
 
 @cache
