@@ -26,6 +26,7 @@ from tokenweight.training.flops import MLP_MATRICES, PEAK_FLOPS, attention_width
 from tokenweight.training.stages import Initialize, Pretrain, Score, Train
 
 _MEASURED: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_MFU: dict[str, dict[str, float]] = _MEASURED["mfu"]  # of training and scoring, by family
 GPU = "H200"
 LEAST_PARAMETERS = 1e9  # smaller models were not timed, and do not fill a GPU
 
@@ -163,13 +164,13 @@ def training_hours(config: Any, tokens: int, sequences: int, scorer: Scorer | No
     """GPU-hours of training on sequences of `tokens`, with an unfrozen scorer's windows."""
     flops = train_flops(config, tokens) or 0.0
     flops += _windows_flops(config, tokens, scorer) if scorer and scorer.kind == "unfrozen" else 0.0
-    return flops * sequences / (PEAK_FLOPS[GPU] * _MEASURED["mfu"]["training"][config.model_type]) / 3600
+    return flops * sequences / (PEAK_FLOPS[GPU] * _MFU["training"][config.model_type]) / 3600
 
 
 def scoring_hours(config: Any, tokens: int, sequences: int, scorer: Scorer) -> float:
     """GPU-hours of a frozen scorer's windows over sequences of `tokens`."""
     flops = _windows_flops(config, tokens, scorer) * sequences
-    return flops / (PEAK_FLOPS[GPU] * _MEASURED["mfu"]["scoring"][config.model_type]) / 3600
+    return flops / (PEAK_FLOPS[GPU] * _MFU["scoring"][config.model_type]) / 3600
 
 
 def _windows_flops(config: Any, tokens: int, scorer: Scorer) -> float:
