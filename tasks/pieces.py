@@ -140,32 +140,26 @@ def make_piece(
     note: Note = lambda message: None,
     loaded: Loaded | None = None,
 ) -> int:
-    """Make those of a piece's artifacts that the store does not hold; how many. `loaded` gives the model of an evaluation."""
+    """Make those of a piece's artifacts that the store does not hold; how many. `loaded` gives the model of an evaluation.
+
+    UserError: a model of the hub is neither in the local cache nor to be had.
+    """
     if isinstance(artifacts[0].stage, Evaluate):
         return _evaluate_units(artifacts, store, execution, progress, note, loaded)
     count = 0
     for done, artifact in enumerate(artifacts, start=1):
-        count += not make_artifact(artifact, store, execution, progress, note)
+        with store.building(artifact.identity, note=note) as work:
+            if work is not None:
+                inputs = {
+                    role: Input(locate(one, store, small=role == "tokenizer"), one.fingerprint)
+                    for role, one in artifact.inputs.items()
+                }
+                stage = artifact.stage.placed(artifact.sources)
+                work.facts.update(stage.run(inputs, work.directory, execution, progress))
+                count += 1
         if len(artifacts) > 1:
             progress(done, len(artifacts), "artifacts")
     return count
-
-
-def make_artifact(artifact: Artifact, store: Store, execution: Execution, progress: Progress, note: Note) -> bool:
-    """Make an artifact whose inputs are there, unless the store holds it; whether it was there.
-
-    UserError: a model of the hub is neither in the local cache nor to be had.
-    """
-
-    def build(work: Build) -> None:
-        inputs = {
-            role: Input(locate(one, store, small=role == "tokenizer"), one.fingerprint)
-            for role, one in artifact.inputs.items()
-        }
-        stage = artifact.stage.placed(artifact.sources)
-        work.facts.update(stage.run(inputs, work.directory, execution, progress))
-
-    return store.get_or_build(artifact.identity, build, note=note)[1]
 
 
 def _evaluate_units(
@@ -188,11 +182,9 @@ def _evaluate_units(
 
     with ExitStack() as leases:  # an error gives all up that are held: what a later run can use stays
         for artifact in artifacts:
-            if store.state(artifact.identity).kind == "complete":
-                continue
             lease = leases.enter_context(ExitStack())
             build = lease.enter_context(store.building(artifact.identity, note=note))
-            if build is None:  # another run finished it while we waited
+            if build is None:  # it is there, if only since we waited
                 lease.close()
                 continue
             count += 1

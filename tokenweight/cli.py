@@ -13,9 +13,8 @@ from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-COMMANDS: dict[str, tuple[str, str]] = _TABLE[
-    "commands"
-]  # by name: where it is below tokenweight.commands, and its help
+# By name: where it is below tokenweight.commands, and its help.
+COMMANDS: dict[str, tuple[str, str]] = _TABLE["commands"]
 
 
 def _app(name: str, text: str, order: int = 0) -> App:

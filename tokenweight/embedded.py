@@ -133,15 +133,13 @@ def _end_without_server() -> None:
     server: psutil.Process | None = None
     while not _over.wait(0.5):
         with suppress(psutil.Error):
-            server = server or next((one for one in psutil.Process().children() if _is_server(one)), None)
+            server = server or next(
+                (one for one in psutil.Process().children() if "prefect.server" in " ".join(one.cmdline())), None
+            )
             if server is None or (server.is_running() and server.status() != psutil.STATUS_ZOMBIE):
                 continue
         if not _over.wait(1):  # a signal to the whole group ends server and run
             _end_run("Prefect's temporary server ended", 1, may_save=True)
-
-
-def _is_server(process: psutil.Process) -> bool:
-    return "prefect.server" in " ".join(process.cmdline())
 
 
 def _end_run(reason: str, code: int, *, may_save: bool) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cyclopts import App
 
 from tokenweight.cli import COMMANDS, app
-from tokenweight.pipeline import Build, Identity, Store, read_record
+from tokenweight.pipeline import Identity, Store, read_record
 
 HERE = Path(__file__).parent
 
@@ -56,12 +56,10 @@ def keys(value: object) -> object:
 
 def test_the_records_schema_is_stable(tmp_path: Path) -> None:
     store, identity = Store(tmp_path), Identity("chunk", 1, "novel", {"seed": 1}, {"tokenizer": "ff"})
-
-    def build(work: Build) -> None:
+    with store.building(identity) as work:
+        assert work is not None
         (work.directory / "tokens.npy").write_bytes(b"x")
         work.facts["sequences"] = 1
-
-    store.get_or_build(identity, build)
     record = read_record(store.path(identity))
     record["versions"] = {"python": record["versions"]["python"]}  # which packages are there depends on the machine
     record["peak_memory_bytes"] = {"host": record["peak_memory_bytes"]["host"]}

@@ -11,7 +11,6 @@ from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all
 from tokenweight.recipes.execution import execution_for
-from tokenweight.tasks.pieces import make_artifact as make
 from tokenweight.tasks.pieces import make_piece
 
 CONFIG = {
@@ -36,7 +35,7 @@ def test_a_random_base_goes_through_every_stage(tmp_path: Path) -> None:
     made = []
     for node in graph.artifacts:
         if node.stage.name != "evaluate":
-            make(node, store, execution, no_progress, print)
+            make_piece([node], store, execution, no_progress, print)
             made.append(node.stage.name)
     assert made == ["initialize", "chunk", "score", "extend", "train"]
     weights = {path.relative_to(store.root).parts[0] for path in store.root.rglob("*.safetensors")}

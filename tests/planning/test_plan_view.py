@@ -13,7 +13,7 @@ import pytest
 
 from tokenweight.commands.plan import needs, plan_rows, print_plan
 from tokenweight.evaluation.units import Evaluate
-from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
 from tokenweight.planning.costs import config_of, parameters, published_config
 from tokenweight.recipes import Inputs
@@ -64,10 +64,9 @@ def test_what_the_store_holds_costs_nothing(tmp_path: Path) -> None:
     before = View(tmp_path, "table-9", scale="smoke")
     node = before.graph.trained["table-3/uniform"]
 
-    def write(work: Build) -> None:
+    with Store(tmp_path).building(node.identity) as work:
+        assert work is not None
         (work.directory / "made").write_text("x")
-
-    Store(tmp_path).get_or_build(node.identity, write)
     after = View(tmp_path, "table-9", scale="smoke")
     saved = before.rows["to_run"]["disk_bytes"] - after.rows["to_run"]["disk_bytes"]
     assert saved == before.cost(node)["disk_bytes"] > 0

@@ -8,7 +8,7 @@ import pytest
 from tokenweight.assets import shipped_config, smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import Evaluate
-from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_execution, check_inputs, schedule
@@ -35,8 +35,11 @@ def stages(planned: Graph) -> dict[str, int]:
     return counts
 
 
-def write(work: Build) -> None:
-    (work.directory / "made").write_text("x")
+def make(store: Store, *nodes: Artifact) -> None:
+    for node in nodes:
+        with store.building(node.identity) as work:
+            assert work is not None
+            (work.directory / "made").write_text("x")
 
 
 def test_the_planted_judge_is_scored_once_by_the_base_and_read_by_every_model(tmp_path: Path) -> None:
@@ -166,11 +169,10 @@ def test_what_nothing_needs_is_left_alone(tmp_path: Path) -> None:
     """A finished evaluation needs neither its checkpoint nor the chunks; a missing one needs them all."""
     store = Store(tmp_path)
     planned = graph(store, recipes=["table-3/uniform"])
-    for node in planned.evaluations["table-3/uniform"][1:]:
-        store.get_or_build(node.identity, write)
+    make(store, *planned.evaluations["table-3/uniform"][1:])
     actions = {step.artifact.stage.name: step.action for step in schedule(planned, store) if step.action == "run"}
     assert set(actions) == {"chunk", "extend", "train", "evaluate"}  # the first unit is of MMLU: no prompts to prepare
-    store.get_or_build(planned.evaluations["table-3/uniform"][0].identity, write)
+    make(store, planned.evaluations["table-3/uniform"][0])
     assert {step.action for step in schedule(planned, store)} == {"reuse"}
 
 

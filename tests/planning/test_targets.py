@@ -6,7 +6,7 @@ import pytest
 
 from tokenweight.commands.plan import overview
 from tokenweight.errors import UserError
-from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.graph import Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
@@ -58,10 +58,9 @@ def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:
     store = Store(tmp_path)
     node = Planner(store).graph([load("table-3/uniform", "smoke")], ()).trained["table-3/uniform"]
 
-    def write(work: Build) -> None:
+    with store.building(node.identity) as work:
+        assert work is not None
         (work.directory / "made").write_text("x")
-
-    store.get_or_build(node.identity, write)
     rows = {row["name"]: row for row in overview("smoke", store)["targets"]}
     assert list(rows)[-1] == ALL
     assert list(rows).index("table-6") == list(rows).index("table-5") + 1

@@ -30,14 +30,18 @@ def write(work: Build) -> None:
         (work.directory / name).write_text(f"{work.identity.address} {name}")
 
 
-def cut(work: Build) -> None:
-    write(work)
-    raise StageError("power cut")
+def cut(store: Store) -> None:
+    with store.building(Identity("train", 1, "cut", {"steps": 4})) as work:
+        assert work is not None
+        write(work)
+        raise StageError("power cut")
 
 
 def make(store: Store, *identities: Identity) -> None:
     for identity in identities:
-        store.get_or_build(identity, write)
+        with store.building(identity) as work:
+            if work is not None:
+                write(work)
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ def store(tmp_path: Path) -> Store:
     store = Store(tmp_path)
     make(store, CHUNKS, MODEL, UNIT, OTHER)
     with pytest.raises(StageError):
-        store.get_or_build(Identity("train", 1, "cut", {"steps": 4}), cut)
+        cut(store)
     damaged = Identity("chunk", 1, "torn", {"seed": 2})
     make(store, damaged)
     (store.path(damaged) / "rows.parquet").write_text("")
@@ -200,8 +204,11 @@ def test_weights_go_records_stay_and_are_made_again_when_needed(store: Store) ->
     assert not list(garbage([one(store, MODEL)]))
 
     notes: list[str] = []
-    path, reused = store.get_or_build(MODEL, write, note=notes.append)
-    assert (reused, notes) == (False, [])
+    with store.building(MODEL, note=notes.append) as work:
+        assert work is not None
+        write(work)
+    path = store.path(MODEL)
+    assert notes == []
     assert store.state(MODEL, digests=True).kind == "complete"
     assert sorted(file.name for file in path.parent.iterdir() if "uniform" in file.name) == [path.name]
 

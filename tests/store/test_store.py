@@ -23,21 +23,29 @@ def write(text: str):  # type: ignore[no-untyped-def]
     return build
 
 
+def get_or_build(store: Store, identity: Identity, build, **given) -> tuple[Path, bool]:  # type: ignore[no-untyped-def]
+    """The artifact's directory, and whether it was there."""
+    with store.building(identity, **given) as work:
+        if work is not None:
+            build(work)
+    return store.path(identity), work is None
+
+
 def refuse(work: Build) -> None:
     raise AssertionError("must not be built again")
 
 
 def test_an_artifact_is_made_once_and_then_reused(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    path, reused = store.get_or_build(IDENTITY, write("hello"))
+    path, reused = get_or_build(store, IDENTITY, write("hello"))
     assert not reused
     assert (path / "data.txt").read_text() == "hello"
-    assert store.get_or_build(IDENTITY, refuse) == (path, True)
+    assert get_or_build(store, IDENTITY, refuse) == (path, True)
 
 
 def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.get_or_build(IDENTITY, write("hello"))
+    get_or_build(store, IDENTITY, write("hello"))
     record = read_record(store.path(IDENTITY))
     assert record["fingerprint"] == IDENTITY.fingerprint
     assert record["outputs"]["data.txt"]["bytes"] == 5
@@ -56,7 +64,7 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
         raise StageError("power cut")
 
     with pytest.raises(StageError, match="power cut"):
-        store.get_or_build(IDENTITY, half)
+        get_or_build(store, IDENTITY, half)
     assert not store.path(IDENTITY).exists()
     assert "resumes" in store.state(IDENTITY).reason
 
@@ -65,7 +73,7 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
         (work.directory / "part-1").write_text("too")
 
     said: list[str] = []
-    path, _ = store.get_or_build(IDENTITY, rest, note=said.append)
+    path, _ = get_or_build(store, IDENTITY, rest, note=said.append)
     assert said == [f"{IDENTITY.address}: resumes from what an earlier run left"]
     assert sorted(read_record(store.path(IDENTITY))["outputs"]) == ["part-0", "part-1"]
     assert path.exists()
@@ -79,19 +87,19 @@ def test_bad_input_leaves_nothing_behind(tmp_path: Path) -> None:
         raise UserError("corpus: empty")
 
     with pytest.raises(UserError):
-        store.get_or_build(IDENTITY, build)
+        get_or_build(store, IDENTITY, build)
     assert list((tmp_path / "chunk").iterdir()) == []
 
 
 def test_a_stage_that_writes_nothing_fails(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="no file"):
-        Store(tmp_path).get_or_build(IDENTITY, lambda work: None)
+        get_or_build(Store(tmp_path), IDENTITY, lambda work: None)
 
 
 @pytest.mark.parametrize("damage", ["truncate", "delete", "record"])
 def test_damage_is_named_set_aside_and_repaired(tmp_path: Path, damage: str) -> None:
     store = Store(tmp_path)
-    path, _ = store.get_or_build(IDENTITY, write("hello"))
+    path, _ = get_or_build(store, IDENTITY, write("hello"))
     if damage == "truncate":
         (path / "data.txt").write_text("hell")
     elif damage == "delete":
@@ -101,7 +109,7 @@ def test_damage_is_named_set_aside_and_repaired(tmp_path: Path, damage: str) -> 
     state = store.state(IDENTITY)
     assert state.kind == "damaged"
     notes: list[str] = []
-    path, reused = store.get_or_build(IDENTITY, write("hello"), note=notes.append)
+    path, reused = get_or_build(store, IDENTITY, write("hello"), note=notes.append)
     assert not reused
     assert (path / "data.txt").read_text() == "hello"
     assert "set aside" in notes[0]
@@ -110,7 +118,7 @@ def test_damage_is_named_set_aside_and_repaired(tmp_path: Path, damage: str) -> 
 
 def test_changed_content_of_equal_size_is_seen_by_digest(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    path, _ = store.get_or_build(IDENTITY, write("hello"))
+    path, _ = get_or_build(store, IDENTITY, write("hello"))
     (path / "data.txt").write_text("jello")
     assert store.state(IDENTITY).kind == "complete"
     assert "other contents" in store.state(IDENTITY, digests=True).reason
@@ -123,7 +131,7 @@ def _contend(root: str, log: str) -> None:
         time.sleep(0.5)
         (work.directory / "data.txt").write_text("x")
 
-    Store(Path(root)).get_or_build(IDENTITY, build)
+    get_or_build(Store(Path(root)), IDENTITY, build)
 
 
 def test_runs_at_once_make_it_once(tmp_path: Path) -> None:
@@ -141,9 +149,8 @@ def test_runs_at_once_make_it_once(tmp_path: Path) -> None:
 def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from tokenweight.pipeline import *\n"
-        "def build(work):\n"
+        "with Store(Path(sys.argv[1])).building(Identity('chunk', 1, 'novel', {'seed': 1})) as work:\n"
         "    (work.directory / 'part-0').write_text('x'); print('building', flush=True); time.sleep(60)\n"
-        "Store(Path(sys.argv[1])).get_or_build(Identity('chunk', 1, 'novel', {'seed': 1}), build)\n"
     )
     victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
     assert victim.stdout is not None
@@ -158,6 +165,6 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
         assert (work.directory / "part-0").exists()
 
     started = time.monotonic()
-    store.get_or_build(IDENTITY, rest)
+    get_or_build(store, IDENTITY, rest)
     assert time.monotonic() - started < 30
     assert store.state(IDENTITY).kind == "complete"

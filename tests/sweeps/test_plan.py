@@ -8,7 +8,7 @@ import pytest
 
 from tokenweight.commands.reproduce import MEASURES
 from tokenweight.errors import UserError
-from tokenweight.pipeline import Build, Store
+from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.plan import SHARED, graph_of, shared_to_make, to_make
 from tokenweight.recipes import Inputs
@@ -42,12 +42,10 @@ def planned(root: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> Res
 
 def put(store: Store, plan: ResolvedExperiment, label: str) -> None:
     """All that a member needs, in the store."""
-
-    def build(work: Build) -> None:
-        (work.directory / "made").write_text("x")
-
     for node in graph_of(plan.graph, label, store).artifacts:
-        store.get_or_build(node.identity, build)
+        with store.building(node.identity) as work:
+            if work is not None:
+                (work.directory / "made").write_text("x")
 
 
 def test_members_are_the_product_the_first_field_slowest() -> None:

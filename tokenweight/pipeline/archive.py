@@ -21,9 +21,8 @@ from tokenweight.pipeline.manifest import FOLDER as MANIFESTS
 from tokenweight.pipeline.store import RECORD, WEIGHTS_REMOVED
 
 SUFFIX = ".tar.xz"
-LEFT_BEHIND = (".npy", ".safetensors")  # tokens, scores, weights
-LEFT_BEHIND_NAMES = ("tokenizer.json", "prompts.jsonl", WEIGHTS_REMOVED)  # of the last, each archive has its own
-LEFT_BEHIND_FOLDERS = ("tensorboard",)  # what metrics.jsonl has
+# Tokens, scores, weights; what metrics.jsonl has; of WEIGHTS_REMOVED, each archive has its own.
+LEFT_BEHIND = ("*.npy", "*.safetensors", "tokenizer.json", "prompts.jsonl", WEIGHTS_REMOVED, "tensorboard/*")
 
 
 def check_place(store: Path, file: Path) -> None:
@@ -89,8 +88,7 @@ def write_records(store: Path, file: Path) -> int:
 
 
 def _is_left_behind(path: Path) -> bool:
-    name, folder = path.name, path.parent.name
-    return path.suffix in LEFT_BEHIND or name in LEFT_BEHIND_NAMES or folder in LEFT_BEHIND_FOLDERS
+    return any(map(path.match, LEFT_BEHIND))
 
 
 def _alike(path: Path) -> tuple[str, str, str]:

@@ -85,25 +85,16 @@ class Store:
             return State("missing", "an earlier run was interrupted; it resumes from what is there")
         return State("missing", "not in the store")
 
-    def get_or_build(
-        self, identity: Identity, build: Callable[[Build], None], *, note: Note = lambda message: None
-    ) -> tuple[Path, bool]:
-        """The artifact's directory and whether it was reused; `build` is called only where it is not there complete."""
-        if self.state(identity).kind == "complete":
-            return self.path(identity), True
-        with self.building(identity, note=note) as work:
-            if work is not None:
-                build(work)
-        return self.path(identity), work is None
-
     @contextmanager
     def building(self, identity: Identity, *, note: Note = lambda message: None) -> Iterator[Build | None]:
-        """Hold the artifact's lease and make it; yields None where another run finished it meanwhile.
+        """Hold the artifact's lease and make it; yields None where it is there complete, if only since we waited.
 
         The directory of the Build may hold what an earlier, interrupted attempt left there. Leaving the block without an
         error writes the record and publishes the artifact; after a UserError nothing is left behind.
         """
-
+        if self.state(identity).kind == "complete":
+            yield None
+            return
         waits = f"{identity.address}: waiting for another run that is making it"
         path, partial = self.path(identity), self.partial(identity)
         with lease(self.root, identity.stage, identity.fingerprint, lambda: note(waits)) as held:

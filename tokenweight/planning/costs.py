@@ -40,7 +40,6 @@ _NAMED = {
     "kv_heads": "num_key_value_heads", "tie_embeddings": "tie_word_embeddings",
 }  # fields of Architecture, as transformers calls them  # fmt: skip
 
-_WINDOWS = {"short_tokens", "stride_tokens"}
 _TOKEN_BYTES = 4  # uint32
 _SCORE_BYTES = 4
 _WEIGHT_BYTES = {"bf16": 2, "fp32": 4}
@@ -90,7 +89,8 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
             return Cost(disk_bytes=float(_WEIGHT_BYTES["bf16"] * size))
         case Score() as stage:
             model, tokens = artifact.inputs["model"], _long_tokens(artifact)
-            scorer, unknown = Scorer(kind="frozen", **stage.model_dump(include=_WINDOWS)), _untimed(model)
+            scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
+            unknown = _untimed(model)
             hours = None if unknown else scoring_hours(config_of(model), tokens, stage.sequences, scorer)
             return Cost(hours, float(stage.sequences * (tokens - 1) * _SCORE_BYTES), unknown=unknown)
         case Train() as stage:

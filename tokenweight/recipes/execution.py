@@ -79,18 +79,13 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
     if here and execution.launcher == "srun" and shutil.which("srun") is None:
         raise UserError("execution.launcher: srun is not found here; run on a machine of the cluster or choose another")
     if here and execution.deepspeed_stage:
-        check_deepspeed_version()
-
-
-def check_deepspeed_version() -> None:
-    """Raise UserError unless a DeepSpeed is installed that trains right."""
-    way = f"pip install 'deepspeed>={LEAST_DEEPSPEED}'"
-    try:
-        found = metadata.version("deepspeed")
-    except metadata.PackageNotFoundError:
-        raise UserError(f"deepspeed: not installed, and a ZeRO stage needs it; {way}") from None
-    if Version(found) < Version(LEAST_DEEPSPEED):
-        raise UserError(f"deepspeed: {found} is installed, {LEAST_DEEPSPEED} or later is needed; {way}")
+        way = f"pip install 'deepspeed>={LEAST_DEEPSPEED}'"
+        try:
+            found = metadata.version("deepspeed")
+        except metadata.PackageNotFoundError:
+            raise UserError(f"deepspeed: not installed, and a ZeRO stage needs it; {way}") from None
+        if Version(found) < Version(LEAST_DEEPSPEED):
+            raise UserError(f"deepspeed: {found} is installed, {LEAST_DEEPSPEED} or later is needed; {way}")
 
 
 def check_batch(training: Training, execution: Execution, field: str = "training") -> None:

@@ -220,7 +220,5 @@ def _read_from(path: str, known: dict[str, Any]) -> dict[str, Any]:
 def _existing(option: str, path: str) -> str:
     if not Path(path).exists():
         raise UserError(f"{option} {path}: does not exist; give the path of an existing file or directory")
-    absolute = (
-        Path(path).absolute() if path.endswith(LISTING_SUFFIX) else Path(path).resolve()
-    )  # a link keeps its suffix
-    return str(absolute)
+    # a link keeps its suffix
+    return str(Path(path).absolute() if path.endswith(LISTING_SUFFIX) else Path(path).resolve())
