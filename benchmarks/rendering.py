@@ -32,7 +32,7 @@ from tokenweight.pipeline.experiment import PAPER_LENGTHS
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.labels import at_lengths
+from tokenweight.reports.targets.labels import experiment_at
 
 LENGTHS_TOKENS = (8192, 16384, 24576, 32768)
 MMLU_SUBJECTS, MMLU_QUESTIONS = 57, 14_042
@@ -111,7 +111,7 @@ def make_store(root: Path) -> int:
     for name in TARGETS:
         rows = (RowEntry(row=row.key, recipe=row.recipe, units=entries[row.key]) for row in get_target(name).rows)
         manifest = Manifest(
-            experiment=at_lengths(name, PAPER_LENGTHS),
+            experiment=experiment_at(get_target(name), PAPER_LENGTHS),
             scale="paper",
             lengths=PAPER_LENGTHS,
             about="",
@@ -124,7 +124,7 @@ def make_store(root: Path) -> int:
 
 def paper_units() -> dict[str, int]:
     """Unit -> samples, of one model."""
-    longbench = at_lengths("table-8", PAPER_LENGTHS).columns[0].measure
+    longbench = experiment_at(get_target("table-8"), PAPER_LENGTHS).columns[0].measure
     assert isinstance(longbench, TaskMean)
     sizes = [len(part) for part in np.array_split(np.arange(MMLU_QUESTIONS), MMLU_SUBJECTS)]
     return {

@@ -7,16 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+from tokenweight.reports.model import Report
 
-# Whose number it is and in which row and column; ours; its difference to the baseline; the paper's; why and from what.
-HEADER = (
-    *("target", "scale", "style", "row", "row_group", "row_label", "recipe", "column", "column_group", "column_label"),
-    *("status", "value", "ci_low", "ci_high", "spread", "n", "n_expected", "decimals", "emphasis"),
-    *("baseline", "difference", "difference_low", "difference_high", "p", "p_corrected", "test", "pairs"),
-    *("paper_column", "paper_value", "paper_emphasis", "less_paper"),
-    *("note", "addresses"),
-)
 _NUMBER = re.compile(r"[+-]?[0-9.]+(e-?[0-9]+)?")
 
 
@@ -25,30 +17,28 @@ def render(report: Report) -> str:
     notes = {note.mark: note.text for note in report.notes}
     lines = []
     for row, column, cell in report.places:
-        line = {"target": report.target, "scale": report.scale, "style": report.style, **_line(row, column, cell)}
-        line["note"] = " ".join(notes[mark] for mark in cell.marks)
-        lines.append({name: _text(value) for name, value in line.items()})
-    return pd.DataFrame(lines, columns=HEADER).to_csv(index=False, lineterminator="\n")
+        difference, paper, is_left_out = cell.difference, cell.paper, cell.status == "left_out"
+        # Whose number it is and in which row and column; ours; its difference to the baseline; the paper's; why, from what.
+        line: dict[str, Any] = {"target": report.target, "scale": report.scale, "style": report.style}
+        line |= {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
+        line |= {"column": column.key, "column_group": column.group, "column_label": column.label}
+        line |= {name: getattr(cell, name) for name in ("status", "value", "ci_low", "ci_high", "spread")}
+        line |= {name: None if is_left_out else getattr(cell, name) for name in ("n", "n_expected")}
+        line |= {"decimals": column.decimals, "emphasis": " ".join(cell.emphasis)}
+        line |= {"baseline": difference and difference.baseline, "difference": difference and difference.value}
+        line |= {f"difference_{end}": getattr(difference, f"ci_{end}", None) for end in ("low", "high")}
+        line |= {name: _formatted(getattr(difference, name, None), ".3g") for name in ("p", "p_corrected")}
+        line |= {"test": difference and (difference.test or difference.reason), "pairs": difference and difference.n}
+        line |= {"paper_column": paper and column.paper_column, "paper_value": paper and paper.printed}
+        line["paper_emphasis"] = paper and " ".join(paper.emphasis)
+        line["less_paper"] = _formatted(cell.less_paper, f".{column.decimals}f")
+        line |= {"note": " ".join(notes[mark] for mark in cell.marks), "addresses": " ".join(cell.addresses)}
+        lines.append(line)
+    return pd.DataFrame(lines, dtype=object).map(_text).to_csv(index=False, lineterminator="\n")
 
 
-def _line(row: ReportRow, column: ReportColumn, cell: Cell) -> dict[str, Any]:
-    line: dict[str, Any] = {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
-    line |= {"column": column.key, "column_group": column.group, "column_label": column.label}
-    line |= {name: getattr(cell, name) for name in ("status", "value", "ci_low", "ci_high", "spread")}
-    line |= {"decimals": column.decimals, "emphasis": " ".join(cell.emphasis), "addresses": " ".join(cell.addresses)}
-    if cell.status != "left_out":
-        line |= {"n": cell.n, "n_expected": cell.n_expected}
-    if difference := cell.difference:
-        line |= {"baseline": difference.baseline, "difference": difference.value, "pairs": difference.n}
-        line |= {"difference_low": difference.ci_low, "difference_high": difference.ci_high}
-        line |= {name: f"{p:.3g}" for name in ("p", "p_corrected") if (p := getattr(difference, name)) is not None}
-        line["test"] = difference.test or difference.reason
-    if paper := cell.paper:
-        line |= {"paper_column": column.paper_column, "paper_emphasis": " ".join(paper.emphasis)}
-        line["paper_value"] = paper.printed
-    if cell.less_paper is not None:
-        line["less_paper"] = f"{cell.less_paper:.{column.decimals}f}"
-    return line
+def _formatted(value: float | None, form: str) -> str | None:
+    return None if value is None else format(value, form)
 
 
 def _text(value: object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,7 @@ def render(report: Report) -> str:
     ]
     templates = environment(Path(__file__).parent)
     # Of a label letters, digits and hyphens alone: it needs no escape in LaTeX.
-    label = re.compile(r"[^A-Za-z0-9-]+")
-    templates.filters |= {"tex": escape, "number": number, "label": lambda text: label.sub("-", text)}
+    templates.filters |= {"tex": escape, "number": number, "label": partial(re.sub, r"[^A-Za-z0-9-]+", "-")}
     template = templates.get_template("table.tex.jinja")
     # The stub may name the only group.
     groups = [("" if name in report.stub else name, n) for name, n in display.groups_of(place[1] for place in columns)]

@@ -11,7 +11,7 @@ from tokenweight.reports import display
 from tokenweight.reports.model import Report
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<|~$#])")
-_BLOCK_START = re.compile(r"^([-+>]|\d+(?=[.)]))")
+_BLOCK_START = re.compile(r"^(\d+(?=[.)])|(?=[-+>]))")  # a backslash belongs behind a number, before a sign
 _SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -36,6 +36,4 @@ def render(report: Report) -> str:
 
 def _item(text: str) -> str:
     """A line of a list, in which nothing begins a list, quotation or heading of its own."""
-    return "- " + _BLOCK_START.sub(
-        lambda start: f"{start[1]}\\" if start[1].isdigit() else f"\\{start[1]}", escape(text)
-    )
+    return "- " + _BLOCK_START.sub(r"\1\\", escape(text))

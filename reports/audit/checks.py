@@ -40,9 +40,8 @@ class Derivation(Frozen):
     sources: tuple[str, ...]
     rows: dict[str, str] | tuple[str, ...] = ("",)
     columns: tuple[str, ...] = ("",)
-    weights: tuple[int, ...] = ()  # of a weighted mean
+    constants: tuple[int, ...] = ()  # terms behind the sources: weights of a mean, the dimension of a rotary embedding
     factor: str = "1"  # a fraction: from the sources' unit to the printed one
-    dimension: int = 0  # of the rotary embedding
 
     def each(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """(cell, sources) of every row and column."""
@@ -157,16 +156,16 @@ def interval_of(place: str, number: PaperNumber) -> Interval:
 
 def check_values(cells: Cells) -> Iterator[Check]:
     """Each derived value; one that does not follow is tried again with its sources' other printed values."""
-    derived = [(rule, cell, sources) for rule in rules().derivations for cell, sources in rule.each()]
-    follows = [_follows(*each, cells) for each in derived]
-    # Places whose value is printed elsewhere too, and differently there.
-    differing = [
-        (cell, sources[0])
-        for (rule, cell, sources), holds in zip(derived, follows, strict=True)
-        if rule.kind == _REPEATED and not holds
+    derived = [
+        (rule, cell, sources, _follows(rule, cell, sources, cells))
+        for rule in rules().derivations
+        for cell, sources in rule.each()
     ]
-    twice = {here: there for pair in differing for here, there in (pair, pair[::-1])}
-    for (rule, cell, sources), holds in zip(derived, follows, strict=True):
+    twice: dict[str, str] = {}  # places whose value is printed elsewhere too, and differently there
+    for rule, cell, (first, *_), holds in derived:
+        if rule.kind == _REPEATED and not holds:
+            twice |= {cell: first, first: cell}
+    for rule, cell, sources, holds in derived:
         other = {} if holds else {source: twice[source] for source in sources if source in twice}
         again = tuple(other.get(source, source) for source in sources)
         helps = bool(other) and cell not in other.values() and _follows(rule, cell, again, cells)
@@ -209,6 +208,9 @@ _FORMULAS: dict[str, Callable[..., Fraction]] = {
     "quotient": lambda a, b: a / b,
     "product": lambda *factors: prod(factors, start=Fraction(1)),
     "mean": lambda *terms: mean(terms),
+    "weighted mean": lambda *both: sum(map(mul, both, both[len(both) // 2 :])) / sum(both[len(both) // 2 :]),
+    # NTK-aware: b f^(d / (d - 2)).
+    "rotary base": lambda base, factor, d: Fraction(base * factor ** (d / (d - 2))),
     "kept share": lambda share: 100 * (1 - share),
     # Windows after the first: what is left of the long context over the stride (Section 4, Datasets).
     "windows": lambda long, short, overlap: (long - short) / (short - overlap),
@@ -226,19 +228,11 @@ def recompute(rule: Derivation, terms: Sequence[Interval]) -> Interval:
     """
     if rule.kind in ("pearson", "spearman"):
         return _correlation(rule.kind, terms)
-    values = [_formula(rule, ends) * Fraction(rule.factor) for ends in product(*map(set, terms))]
+    formula, factor = _FORMULAS[rule.kind], Fraction(rule.factor)
+    values = [formula(*ends, *rule.constants) * factor for ends in product(*map(set, terms))]
     if rule.kind == "absolute difference" and terms[0].meets(terms[1]):
         values.append(Fraction(0))  # where the difference changes its sign
     return Interval(min(values), max(values))
-
-
-def _formula(rule: Derivation, terms: tuple[Fraction, ...]) -> Fraction:
-    if rule.kind == "weighted mean":
-        return sum(map(mul, rule.weights, terms), Fraction(0)) / sum(rule.weights)
-    if rule.kind == "rotary base":  # NTK-aware: b f^(d / (d - 2))
-        base, factor = map(float, terms)
-        return Fraction(base * factor ** (rule.dimension / (rule.dimension - 2)))
-    return _FORMULAS[rule.kind](*terms)
 
 
 def _correlation(kind: str, terms: Sequence[Interval]) -> Interval:

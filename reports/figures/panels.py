@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Source = Literal["this run", "paper"]
-Handles = dict[str, Any]  # what is drawn, by its name in the legend
 _TYPES = {"value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
 BASELINE_ROW = "uniform"  # of an ablation: the dotted line, as in the paper, and no point of the curve
 _COLUMNS, _SWEEP_COLUMNS = 4, 3  # panels side by side
@@ -29,19 +28,16 @@ _BESIDE = 40  # characters of all categories that have room side by side
 _BARS = 0.8  # of the room between two categories
 
 
-def points(report: Report, columns: Iterable[str], rows: Iterable[str]) -> pd.DataFrame:
-    """A line for each complete cell of some columns and rows (by key) and each of the paper's numbers, which have neither
-    interval nor n."""
-    wanted, kept = set(columns), set(rows)
+def points(report: Report, columns: Collection[str], rows: Collection[str]) -> pd.DataFrame:
+    """A line for each value of some columns and rows (by key) and each of the paper's, which have neither interval nor n."""
     made: list[tuple[Any, ...]] = []
     for row, column, cell in report.places:
-        if column.key in wanted and row.key in kept:
+        if column.key in columns and row.key in rows:
             labels = (row.key, row.name, column.key, column.name)
-            if cell.status == "complete" and cell.value is not None:
-                made.append((*labels, "this run", cell.value, cell.ci_low, cell.ci_high, cell.n))
-            if cell.paper is not None and cell.paper.value is not None:
-                made.append((*labels, "paper", cell.paper.value, None, None, None))
-    return pd.DataFrame(made, columns=["row", "row_label", "column", "column_label", "source", *_TYPES]).astype(_TYPES)
+            made.append((*labels, "this run", cell.value, cell.ci_low, cell.ci_high, cell.n))
+            made.append((*labels, "paper", cell.paper and cell.paper.value, None, None, None))
+    names = ["row", "row_label", "column", "column_label", "source", *_TYPES]
+    return pd.DataFrame(made, columns=names).astype(_TYPES).dropna(subset="value")
 
 
 def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing:
@@ -72,18 +68,17 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
     plotted = points(report, keys, values)
     height = 0.25 + 0.15 * math.ceil(len(series) / _SWEEP_COLUMNS)
     figure, panels = style.grid(len(keys), _SWEEP_COLUMNS, lambda rows: height + 1.75 * rows, sharey=is_ablation)
-    handles: Handles = {}
     for axes, key in zip(panels, keys, strict=False):
         if is_ablation:
-            handles["uniform baseline"] = axes.axhline(0, label="uniform baseline", **style.BASELINE)
+            axes.axhline(0, label="uniform baseline", **style.BASELINE)
             paper = _along(plotted, "row", "paper", key)
-            handles |= _curve(axes, paper, places, style.PAPER, f"the paper, {report.paper_place}")
-        handles |= (_lines if numeric else _bars)(axes, _along(plotted, "row", "this run", key), series, places)
+            _curve(axes, paper, places, style.PAPER, f"the paper, {report.paper_place}")
+        (_lines if numeric else _bars)(axes, _along(plotted, "row", "this run", key), series, places)
         axes.set_title(style.plain(columns[key].label if is_ablation else columns[key].name))
         axes.set_xlabel(style.plain(axis))
     if is_ablation:
         panels[0].set_ylabel("difference to uniform (points)")
-    if len(handles) > 1:
+    if len(handles := style.by_name(figure)) > 1:
         style.legend_above(figure, handles, is_reversed=is_ablation)
     return _drawing(
         figure, report, keys, plotted, f"{report.title}.", "paired bootstrap" if is_ablation else "bootstrap"
@@ -103,13 +98,12 @@ def draw_lengths(
     columns = [column for column in report.columns if column.key in lengths_tokens]
     ticks = [f"{c.label}\n({c.paper_label})" if c.has_paper_label else c.label for c in columns]
     far = max(lengths_tokens.values()) > _LINEAR * min(lengths_tokens.values())
-    handles: Handles = {}
     for axes, row in zip(panels, report.rows, strict=False):
-        handles |= _curve(axes, _along(plotted, "column", "paper", row.key), lengths_tokens, style.PAPER, "the paper")
+        _curve(axes, _along(plotted, "column", "paper", row.key), lengths_tokens, style.PAPER, "the paper")
         if baseline is not None and baseline != row.key:
             found = _along(plotted, "column", "this run", baseline)
-            handles |= _curve(axes, found, lengths_tokens, style.BASELINE, f"{names[baseline]}, this run")
-        handles |= _curve(axes, _along(plotted, "column", "this run", row.key), lengths_tokens, style.OURS, "this run")
+            _curve(axes, found, lengths_tokens, style.BASELINE, f"{names[baseline]}, this run")
+        _curve(axes, _along(plotted, "column", "this run", row.key), lengths_tokens, style.OURS, "this run")
         axes.set_title(style.wrapped(row.name), loc="left")
     for number, axes in enumerate(panels):
         axes.set_xscale("log" if far else "linear")
@@ -119,7 +113,7 @@ def draw_lengths(
         if number + _COLUMNS >= len(report.rows):  # a panel above an empty place keeps its tick labels
             axes.tick_params(labelbottom=True)
     figure.supylabel("RULER, mean recall of 13 tasks", fontsize=7)
-    style.legend_above(figure, handles)
+    style.legend_above(figure, style.by_name(figure))
     scaled = any(column.has_paper_label for column in columns)
     about = f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}."
     return _drawing(figure, report, lengths_tokens, plotted, about)
@@ -139,52 +133,48 @@ def draw_categories(
     places = {row: float(number) for number, row in enumerate(names)}
     labels = {column.key: column.label for column in report.columns}
     dots = {"linestyle": "none"}
-    handles: Handles = {}
     for axes, key in zip(panels, columns, strict=False):
         paper, ours = (_along(plotted, "row", source, key) for source in ("paper", "this run"))
-        handles |= _curve(axes, paper, places, style.PAPER | dots, "the paper", upright=False)
-        handles |= _curve(axes, ours, places, style.OURS | dots, "this run", upright=False)
+        _curve(axes, paper, places, style.PAPER | dots, "the paper", upright=False)
+        _curve(axes, ours, places, style.OURS | dots, "this run", upright=False)
         if baseline is not None and baseline in ours.index:
-            line = axes.axvline(float(ours["value"][baseline]), **style.BASELINE)
-            handles[style.wrapped(f"{names[baseline]}, this run")] = line
+            label = style.wrapped(f"{names[baseline]}, this run")
+            axes.axvline(float(ours["value"][baseline]), label=label, **style.BASELINE)
         axes.set_title(style.plain(labels[key]), loc="left")
         axes.margins(x=0.08)
     panels[0].set_yticks(range(len(names)), [style.wrapped(name, 40) for name in names.values()])
     panels[0].set_ylim(len(names) - 0.4, -0.6)
     panels[len(columns)].set_axis_off()
+    handles = style.by_name(figure)
     panels[len(columns)].legend(list(handles.values())[::-1], list(handles)[::-1], loc="center left")
     return _drawing(figure, report, columns, plotted, "LongBench, mean over the tasks of each category.")
 
 
-def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> Handles:
-    handles: Handles = {}
+def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> None:
     for number, (name, rows) in enumerate(series.items()):
         looks = style.OURS if len(series) == 1 else style.look(number) | {"markersize": 3.5}
-        handles |= _curve(axes, found, {row: places[row] for row in rows}, looks, name)
+        _curve(axes, found, {row: places[row] for row in rows}, looks, name)
     ticks = sorted(set(places.values()))
     if ticks[0] > 0 and ticks[-1] > _SWEEP_LINEAR * ticks[0]:
         axes.set_xscale("log")
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.margins(x=0.08)
-    return handles
 
 
-def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> Handles:
+def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> None:
     """A group of bars for each category, one of each series."""
     categories = list(dict.fromkeys(shown(value) for value in places.values()))
     width = _BARS / len(series)
-    handles: Handles = {}
     for number, (name, rows) in enumerate(series.items()):
         held, beside = found.reindex(rows), (number - (len(series) - 1) / 2) * width
         left = [categories.index(shown(places[row])) + beside for row in rows]
         colour = style.COLOURS[(number + 1) % len(style.COLOURS)]
-        handles[name] = axes.bar(left, held["value"].to_numpy(), width * 0.9, color=colour, alpha=0.75)
+        axes.bar(left, held["value"].to_numpy(), width * 0.9, color=colour, alpha=0.75, label=name)
         _intervals(axes.vlines, left, held, "black")
     axes.set_xticks(range(len(categories)), [style.wrapped(category, 14) for category in categories])
     axes.tick_params(axis="x", labelrotation=90 if sum(map(len, categories)) > _BESIDE else 0)
     axes.set_xlim(-0.6, len(categories) - 0.4)
-    return handles
 
 
 def _along(plotted: pd.DataFrame, axis: Literal["row", "column"], source: Source, other: str) -> pd.DataFrame:
@@ -201,19 +191,17 @@ def _curve(
     name: str,
     *,
     upright: bool = True,
-) -> Handles:
-    """The line by its name in the legend, in the order of `places` (key -> x, or y); a point that lacks interrupts it.
+) -> None:
+    """The line of this name in the legend, in the order of `places` (key -> x, or y); a point that lacks interrupts it.
 
     With 95 % intervals where the line has markers.
     """
     held, at = found.reindex(list(places)), list(places.values())
-    if held["value"].isna().all():
-        return {}
-    values = held["value"].to_numpy()
-    (line,) = axes.plot(*((at, values) if upright else (values, at)), label=name, **looks)
-    if "marker" in looks:
-        _intervals(axes.vlines if upright else axes.hlines, at, held, looks["color"])
-    return {name: line}
+    if held["value"].notna().any():
+        values = held["value"].to_numpy()
+        axes.plot(*((at, values) if upright else (values, at)), label=name, **looks)
+        if "marker" in looks:
+            _intervals(axes.vlines if upright else axes.hlines, at, held, looks["color"])
 
 
 def _intervals(draw: Callable[..., Any], at: Sequence[float], held: pd.DataFrame, colour: str) -> None:
@@ -232,10 +220,8 @@ def _drawing(
     """The figure with its lines below: what it is, and which cells have no value."""
     wanted, lacking = set(columns), []
     for row in report.rows:
-        shown_cells = (
-            (c.name, cell.status) for c, cell in zip(report.columns, row.cells, strict=True) if c.key in wanted
-        )
-        cells = [(label, status) for label, status in shown_cells if status != "not_in_paper"]
+        chosen = [(c.name, cell.status) for c, cell in zip(report.columns, row.cells, strict=True) if c.key in wanted]
+        cells = [(label, status) for label, status in chosen if status != "not_in_paper"]
         for status in ("missing", "partial", "refused"):
             if labels := [label for label, found in cells if found == status]:
                 of_all = "" if len(labels) == len(cells) else f"{', '.join(labels)} of "

@@ -34,7 +34,15 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     """The density of each row that is there whole; for a single one also the ranges that the variants select."""
     from matplotlib.figure import Figure
 
-    found, absent = _distributions(report, manifest, store_root)
+    found: dict[str, Distribution] = {}
+    absent = []
+    for row in report.rows:
+        if lacking := {cell.status: None for cell in row.cells if cell.status != "complete"}:
+            absent.append(f"{row.label}: {', '.join(lacking)}, the table's notes say why")
+        else:  # of the first seed
+            units = (unit for entry in manifest.rows if entry.row == row.key for unit in entry.units)
+            unit = next(unit for unit in units if unit.benchmark == "pmi")
+            found[row.label] = pmi.read_distribution(read_unit(unit, store_root))
     only = next(iter(found.values())) if len(found) == 1 else None
     figure = Figure(figsize=(style.COLUMN_INCHES, 3.1 if only else 2.3))
     if only:
@@ -49,6 +57,8 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
         style.say_nothing_to_draw(axes, absent)
         return Drawing(figure, pd.DataFrame(columns=_HEADER))
     curves = _curves(axes, found)
+    for each in figure.axes:
+        each.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
     figure.legend(
         handles=[*axes.get_legend_handles_labels()[0], *bars],
         loc="outside upper left",
@@ -58,21 +68,6 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     if absent:
         style.footnote(figure, [f"Left out: {'; '.join(absent)}."])
     return Drawing(figure, curves)
-
-
-def _distributions(report: Report, manifest: Manifest, store_root: Path) -> tuple[dict[str, Distribution], list[str]]:
-    """Distributions by label, the first seed's, and a line for each row that the table has no complete value of."""
-    found: dict[str, Distribution] = {}
-    absent = []
-    for row in report.rows:
-        if lacking := {cell.status: None for cell in row.cells if cell.status != "complete"}:
-            absent.append(f"{row.label}: {', '.join(lacking)}, the table's notes say why")
-        else:
-            units = (unit for entry in manifest.rows if entry.row == row.key for unit in entry.units)
-            found[row.label] = pmi.read_distribution(
-                read_unit(next(unit for unit in units if unit.benchmark == "pmi"), store_root)
-            )
-    return found, absent
 
 
 def _curves(axes: Axes, found: dict[str, Distribution]) -> pd.DataFrame:
@@ -97,7 +92,6 @@ def _curves(axes: Axes, found: dict[str, Distribution]) -> pd.DataFrame:
     axes.set_yscale("log")  # tokens of a large PMI are few: on a linear scale there is nothing but the peak
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(highest * _LOWEST, highest * 2)
-    axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
     return pd.concat(tables)
 
 
@@ -121,7 +115,6 @@ def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
     axes.set_yticklabels(LABELS.values(), fontsize=style.SMALLEST)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    axes.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
     return [
         Patch(color=_SCORED, label="score above 0"),
         Patch(color=_SELECTED, label=f"selected by score at \u03ba = {KAPPA}"),

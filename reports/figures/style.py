@@ -104,6 +104,11 @@ def wrapped(label: str, characters: int = 25) -> str:
     return textwrap.fill(plain(label), characters)
 
 
+def by_name(figure: Figure) -> dict[str, Any]:
+    """What the figure's panels show, by its name in a legend."""
+    return {name: one for axes in figure.axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+
+
 def legend_above(figure: Figure, handles: Mapping[str, Any], *, is_reversed: bool = True) -> None:
     """A legend of the lines by their names, reversed: the last on top of the drawing first."""
     order = slice(None, None, -1 if is_reversed else 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -26,16 +25,11 @@ QUANTITIES = [name for name in _TITLES if name != DIFFERENCE]
 _MARKS = 6  # markers on a line, to tell it from others in grey
 
 
-@dataclass(frozen=True)
-class Steps:
-    """One training: a line for each step with all quantities, and what its steps read."""
+def read_steps(entry: StageEntry, store_root: Path) -> pd.DataFrame | str:
+    """A line for each step of a complete training with all quantities, or why there are none.
 
-    table: pd.DataFrame
-    batches: tuple[str, int, int]  # fingerprint of the chunks, seed, sequences a step
-
-
-def read_steps(entry: StageEntry, store_root: Path) -> Steps | str:
-    """The steps of a complete training, or why there are none."""
+    `attrs["batches"]` is what its steps read: fingerprint of the chunks, seed, sequences a step.
+    """
     record = record_of(entry, store_root)
     if isinstance(record, str):
         return f"refused, {record}" if record else "not trained yet"
@@ -45,13 +39,13 @@ def read_steps(entry: StageEntry, store_root: Path) -> Steps | str:
             dict.fromkeys(QUANTITIES, float) | {"step": int}
         )
         training, seed = record["config"]["training"], int(record["config"]["seed"])
-        batches = (str(record["inputs"]["chunks"]), seed, int(training["sequences_per_step"]))
+        table.attrs["batches"] = (str(record["inputs"]["chunks"]), seed, int(training["sequences_per_step"]))
         expected = int(training["steps"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         return f"refused, unreadable ({type(error).__name__})"
     if list(table["step"]) != list(range(1, expected + 1)):
         return f"refused, {len(table)} steps written where {expected} were trained"
-    return Steps(table, batches)
+    return table
 
 
 def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | None) -> Drawing:
@@ -65,24 +59,25 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     rows, seeds = list(dict.fromkeys(row for row, _ in read)), {seed for _, seed in read}
     figure, panels = style.grid(len(_TITLES) + 1, 3, lambda _: 3.5, sharex=True)
     axes_of = dict(zip(_TITLES, panels, strict=False))
-    handles, tables, problems = {}, [], []
+    tables, problems = [], []
     for (row, seed), steps in read.items():
         if isinstance(steps, str):
             problems.append((f"seed {seed} of " if len(seeds) > 1 else "", names[row], steps))
             continue
         reference = read.get((baseline or "", seed))
-        table = steps.table.assign(row=row, row_label=names[row], recipe=trainings[row, seed].recipe, seed=seed)
+        table = steps.assign(row=row, row_label=names[row], recipe=trainings[row, seed].recipe, seed=seed)
         table[DIFFERENCE] = float("nan")
-        if is_compared := isinstance(reference, Steps) and row != baseline and steps.batches == reference.batches:
-            table[DIFFERENCE] = table["nll"] - reference.table["nll"]
+        if is_compared := isinstance(reference, pd.DataFrame) and row != baseline and steps.attrs == reference.attrs:
+            table[DIFFERENCE] = table["nll"] - reference["nll"]
         tables.append(table)
         every = max(1, len(table) // _MARKS)
         for name in _TITLES:
             if name != DIFFERENCE or is_compared:
-                (handles[style.wrapped(names[row])],) = axes_of[name].plot(
+                axes_of[name].plot(
                     table["step"].to_numpy(),
                     table[name].to_numpy(),
                     **style.look(rows.index(row)),
+                    label=style.wrapped(names[row]),
                     linewidth=0.6 if len(seeds) > 1 else 0.9,
                     markersize=2.8,
                     markevery=(rows.index(row) * every // len(rows), every),  # those of the lines are beside each other
@@ -94,6 +89,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
         if not axes.lines:
             style.say_nothing_to_draw(axes, ["nothing to draw"])
     axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
+    handles = style.by_name(figure)
     panels[5].set_axis_off()
     panels[5].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=style.SMALLEST)
     what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."

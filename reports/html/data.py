@@ -63,8 +63,8 @@ def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
         inputs = {name: (records.address_of(value), value) for name, value in record["inputs"].items()}
         outputs = record["outputs"].items()
         config = {key: value for key, value in record["config"].items() if key != "unit"}
-        shared = {name: record.get(name) for name in ("versions", "git", "devices")}
-        shared = {"config": config, **shared, "memory": record.get("peak_memory_bytes")}
+        shared = {"config": config, **{name: record.get(name) for name in ("versions", "git", "devices")}}
+        shared["memory"] = record.get("peak_memory_bytes")
         return {
             "address": address,
             "stage": record.get("stage"),
@@ -115,11 +115,10 @@ def _cell(
         "Ours less the paper's": display.less_paper_text(cell, column),
     }
     if difference := cell.difference:
-        text = display.difference_text(cell, column).replace(", p ", ", p\u00a0")
-        facts[f"Difference to {difference.baseline_label}"] = text
-        if difference.p is not None:
-            facts["Test"] = f"{difference.test}, {difference.n} pairs; p\u00a0{difference.p:.3g} before correction"
-        facts["Test"] = difference.reason or facts.get("Test", "")
+        text, about = display.difference_text(cell, column), f"{difference.test}, {difference.n} pairs"
+        tested = "" if difference.p is None else f"{about}; p\u00a0{difference.p:.3g} before correction"
+        facts[f"Difference to {difference.baseline_label}"] = text.replace(", p ", ", p\u00a0")
+        facts["Test"] = difference.reason or tested
     return {
         "section": section,
         "row": row.name,

@@ -23,9 +23,10 @@ _WRAPPERS: tuple[tuple[str, Mark], ...] = (("**", "bold"), ("__", "underline"), 
 @cache
 def paper_cells() -> dict[str, PaperNumber]:
     """All that was transcribed, by its place: `table-3/uniform/longbench`, `prose/pearson/printed`."""
+    tables: dict[str, Any] = json.loads((Path(__file__).parent / "by_row.json").read_text(encoding="utf-8"))
     return {
         f"{table}/{row}/{column}": parse(text)
-        for table, entry in _transcription().items()
+        for table, entry in tables.items()
         for row, line in entry["rows"].items()
         for column, text in zip(entry["columns"], line.split(), strict=True)
     }
@@ -40,7 +41,7 @@ def place_name(place: str) -> str:
 
 def paper_tables() -> tuple[str, ...]:
     """Names of all that was transcribed."""
-    return tuple(_transcription())
+    return tuple(dict.fromkeys(place.partition("/")[0] for place in paper_cells()))
 
 
 def paper_number(table: str, row: str, column: str | None) -> PaperNumber | None:
@@ -57,9 +58,3 @@ def parse(text: str) -> PaperNumber:
     number = re.fullmatch(r"[+-]?\d+(?:\.(\d+))?", text)
     decimals = len(number[1] or "") if number else 0
     return PaperNumber(printed=text, value=float(text) if number else None, decimals=decimals, emphasis=emphasis)
-
-
-@cache
-def _transcription() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((Path(__file__).parent / "by_row.json").read_text(encoding="utf-8"))
-    return data

@@ -46,13 +46,9 @@ def usual_columns(benchmarks: Iterable[str], lengths: Lengths, brief: bool) -> t
     return tuple(column.model_copy(update={"paper": None}) for column in made)
 
 
-def notes_of(benchmarks: Iterable[str], other_tokenizers: bool = False) -> tuple[str, ...]:
-    """What to know about benchmarks; `other_tokenizers`: rows may answer other samples of RULER."""
-    notes: list[str] = []
-    for about in _of(benchmarks).values():
-        notes += about.get("notes", [])
-        notes += [about["other_tokenizers"]] if other_tokenizers and "other_tokenizers" in about else []
-    return tuple(notes)
+def notes_of(benchmarks: Iterable[str], *kinds: str) -> tuple[str, ...]:
+    """What to know about benchmarks: `notes`, and `other_tokenizers` where rows may answer other samples of RULER."""
+    return tuple(note for about in _of(benchmarks).values() for kind in kinds for note in about.get(kind, ()))
 
 
 def headlines(columns: Iterable[Column], benchmarks: Iterable[str]) -> tuple[str, ...]:
@@ -66,17 +62,11 @@ def phrase_columns(tokens: Sequence[str]) -> tuple[Column, ...]:
     """A column for each token of Table 1's phrase; the paper's where no record says which they are."""
     printed = [place.rpartition("/")[2] for place in paper_cells() if place.startswith("table-1/shade/")]
     labels = [token_label(text) for text in tokens] or printed
-    papers = labels if labels == printed else [None] * len(labels)
-    return tuple(
-        Column(
-            key=f"token-{index}",
-            label=label,
-            measure=PhraseToken(index=index, tokens=tuple(tokens)),
-            paper=paper,
-            paper_label=paper,
-        )
-        for index, (label, paper) in enumerate(zip(labels, papers, strict=True))
-    )
+    columns = []
+    for index, label in enumerate(labels):
+        measure, paper = PhraseToken(index=index, tokens=tuple(tokens)), label if labels == printed else None
+        columns.append(Column(key=f"token-{index}", label=label, measure=measure, paper=paper, paper_label=paper))
+    return tuple(columns)
 
 
 def token_label(text: str) -> str:
@@ -135,11 +125,8 @@ def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterat
 
 def _filled(template: Any, texts: Mapping[str, object]) -> Any:
     """Nested values with the placeholders of their texts filled."""
-    match template:
-        case str():
-            return template.format_map(texts)
-        case dict():
-            return {key: _filled(value, texts) for key, value in template.items()}
-        case list():
-            return [_filled(value, texts) for value in template]
-    return template
+    if isinstance(template, dict):
+        return {key: _filled(value, texts) for key, value in template.items()}
+    if isinstance(template, list):
+        return [_filled(value, texts) for value in template]
+    return template.format_map(texts) if isinstance(template, str) else template

@@ -40,11 +40,7 @@ def find_experiments(
     inputs, left_out = inputs or Inputs(), list[str]()
     found: dict[str, ResolvedExperiment] = {}
     for text in texts:
-        if isinstance(text, ExperimentSpec):
-            made: Iterable[ResolvedExperiment] = [_resolve(text, scale, inputs, seeds, bases)]
-        else:
-            made = _found(text, scale, inputs, seeds, left_out)
-        for resolved in made:
+        for resolved in _found(text, scale, inputs, seeds, bases, left_out):
             found.setdefault(resolved.name, resolved)
     check_settings([recipe for resolved in found.values() for recipe in resolved.each_recipe], inputs)
     return list(found.values()), left_out
@@ -56,10 +52,19 @@ def targets_of(name: str) -> list[str]:
 
 
 def _found(
-    text: str, scale: str, inputs: Inputs, seeds: int | None, left_out: list[str]
+    text: str | ExperimentSpec, scale: str, inputs: Inputs, seeds: int | None, bases: Bases | None, left_out: list[str]
 ) -> Iterable[ResolvedExperiment]:
+    if isinstance(text, ExperimentSpec):
+        yield _resolve(text, scale, inputs, seeds, bases)
+        return
     if "\n" in text or text.endswith((".yaml", ".yml")):
-        yield _of_file(text, scale, inputs, seeds)
+        file = read_experiment(text)
+        name = file.spec.name
+        with file.placed():
+            if name in (*TARGETS, ALL, "table-6"):
+                raise UserError(f"name: {name} is a target's; choose another")
+            command = f"{name}.yaml" if "\n" in text else shlex.quote(last_part(text))
+            yield _resolve(file.spec, scale, inputs, seeds, command=command)
         return
     own = _SEEDS.fullmatch(text)
     if own:
@@ -103,7 +108,7 @@ def _resolve(
     about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
     given = given_by(inputs)
     manifest = Manifest(
-        experiment=experiment_at(spec, found, lengths),
+        experiment=experiment_at(spec, lengths),
         scale=scale,
         lengths=lengths,
         about=" ".join(about),
@@ -119,16 +124,6 @@ def _resolve(
         divergences=notes(spec, found, {m.key: recipes[m.key, 0] for m in found}, scale, given),
     )
     return ResolvedExperiment(manifest, recipes)
-
-
-def _of_file(text: str, scale: str, inputs: Inputs, seeds: int | None) -> ResolvedExperiment:
-    file = read_experiment(text)
-    name = file.spec.name
-    command = f"{name}.yaml" if "\n" in text else shlex.quote(last_part(text))
-    with file.placed():
-        if name in (*TARGETS, ALL, "table-6"):
-            raise UserError(f"name: {name} is a target's; choose another")
-        return _resolve(file.spec, scale, inputs, seeds, command=command)
 
 
 def _of_recipe(text: str) -> ExperimentSpec:
@@ -161,7 +156,10 @@ def sweep_experiment(
         raise UserError(f"--member {given[0]}: does not go with --over; leave one out")
     if not names or not (swept or given or len(names) > 1):
         raise UserError("nothing to sweep: give --over field=value,value, --member, or several recipes")
-    choices = [_explicit(text) for text in given] or [swept]
+    members = [assignments("--member", text.split()) for text in given]
+    if {} in members:
+        raise UserError("--member: is empty; write for example --member 'weighting.kappa=0.2 seed=1'")
+    choices = [{field: [parse(value)] for field, value in member.items()} for member in members] or [swept]
     fields = [*([RECIPE] if len(names) > 1 else []), *dict.fromkeys(field for choice in choices for field in choice)]
     if name is None:
         parts = ["sweep", names[0] if len(names) == 1 else f"{len(names)} recipes"]
@@ -200,10 +198,3 @@ def _values(text: str) -> list[object]:
     """Comma-separated values; JSON lists and texts in quotes may have commas of their own."""
     whole = parse(f"[{text}]")
     return whole if isinstance(whole, list) else [parse(piece.strip()) for piece in text.split(",") if piece.strip()]
-
-
-def _explicit(text: str) -> dict[str, list[object]]:
-    pairs = assignments("--member", text.split())
-    if not pairs:
-        raise UserError("--member: is empty; write for example --member 'weighting.kappa=0.2 seed=1'")
-    return {field: [parse(value)] for field, value in pairs.items()}

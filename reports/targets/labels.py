@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.experiment import (
-    PAPER_LENGTHS,
-    Column,
-    Described,
-    Experiment,
-    Figure,
-    Lengths,
-    Row,
-)
+from tokenweight.pipeline.experiment import PAPER_LENGTHS, Column, Described, Experiment, Figure, Lengths, Row
 from tokenweight.recipes.inputs import as_options, last_part, load_all
 from tokenweight.recipes.recipe import Recipe, shown
 from tokenweight.recipes.schema import HubBase, PretrainBase
-from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import columns_at, headlines, notes_of, tokens_label, usual_columns
 from tokenweight.reports.targets.members import RECIPE, Member, members, short_names
 from tokenweight.reports.targets.schema import ExperimentSpec
@@ -26,22 +17,22 @@ _SYMBOLS = {"kappa": "κ", "lambda": "λ", "learning_rate": "learning rate", REC
 _PHI2_ID = "microsoft/phi-2"
 
 
-def at_lengths(name: str, lengths: Lengths) -> Experiment:
-    """The target with its columns and labels at a run's lengths, beside those of the paper's."""
-    target = get_target(name)
-    return experiment_at(target, members(target), lengths)
-
-
 def notes(
     spec: ExperimentSpec, found: Sequence[Member], recipes: Mapping[str, Recipe], scale: str, given: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Where a run departs from the paper, a sentence each; recipes by row, what the user gave by option."""
-    options = ", ".join(" ".join(pair) for pair in as_options(given))
+    of_file = {name: last_part(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
+    of_file |= {key: shown(value) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
+    symbols, _ = _fields(found)
+    swept = {field: dict.fromkeys(shown(m.values[field]) for m in found if field in m.values) for field in symbols}
+    said = {
+        "Run with": ", ".join(map(" ".join, as_options(given))),
+        "Set for all rows:": ", ".join(map(" ".join, of_file.items())),
+        "Swept:": "; ".join(f"{symbols[field]} ({field}): {', '.join(values)}" for field, values in swept.items()),
+    }
     known = {m.row.recipe: recipes[m.key] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
     return (
-        *([f"Run with {options}."] if options else []),
-        *_what_is_set(spec, scale),
-        *_swept(found),
+        *(f"{start} {text}." for start, text in said.items() if text),
         *(_model(m, recipes[m.key]) for m in found if m.row.recipe is None),
         *_departures(known),
     )
@@ -68,17 +59,17 @@ def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[
     return stub, {m.key: (text_of(m, [first]), text_of(m, others)) for m in rows}
 
 
-def experiment_at(spec: ExperimentSpec, found: Sequence[Member], lengths: Lengths) -> Experiment:
-    """With columns and labels at a run's lengths."""
-    as_they_are, other_bases = not spec.recipes, any(row.base for row in spec.rows)
+def experiment_at(spec: ExperimentSpec, lengths: Lengths) -> Experiment:
+    """With columns and labels at a run's lengths, beside those of the paper's."""
+    found, as_they_are, other_bases = members(spec), not spec.recipes, any(row.base for row in spec.rows)
     papers = PAPER_LENGTHS.model_copy(update={"ruler": spec.paper_lengths_tokens})
     if spec.columns:
-        columns, notes = columns_at(spec.columns, lengths), notes_of(spec.notes_of)
+        columns, notes = columns_at(spec.columns, lengths), notes_of(spec.notes_of, "notes")
         labels_there = {column.paper: column.label for column in columns_at(spec.columns, papers) if column.paper}
         columns = tuple(c.model_copy(update={"paper_label": labels_there.get(c.paper or "")}) for c in columns)
     else:
         columns = usual_columns(spec.measured_on, lengths, brief=not as_they_are)
-        notes = notes_of(spec.measured_on, other_tokenizers=as_they_are)
+        notes = notes_of(spec.measured_on, "notes", *(["other_tokenizers"] if as_they_are else []))
     stub, labels = labels_of(found)
     rows = []
     for m in found:
@@ -136,20 +127,6 @@ def _figure(rows: Sequence[Member], columns: tuple[Column, ...], measured: Seque
         return Figure(kind="pmi") if "pmi" in measured else None
     values = {m.key: {symbols[f]: m.values[f] for f in symbols} if whole else {"member": m.key} for m in rows}
     return Figure(kind="sweep", values=values, columns=headlines(columns, measured))
-
-
-def _what_is_set(spec: ExperimentSpec, scale: str) -> tuple[str, ...]:
-    """What the file puts in place of the recipes' own for all rows."""
-    given = {name: last_part(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
-    given |= {key: shown(value) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
-    return (f"Set for all rows: {', '.join(f'{key} {value}' for key, value in given.items())}.",) if given else ()
-
-
-def _swept(rows: Sequence[Member]) -> list[str]:
-    symbols, _ = _fields(rows)
-    values = {field: dict.fromkeys(shown(m.values[field]) for m in rows if field in m.values) for field in symbols}
-    swept = [f"{symbols[field]} ({field}): {', '.join(found)}" for field, found in values.items()]
-    return [f"Swept: {'; '.join(swept)}."] if swept else []
 
 
 def _model(member: Member, recipe: Recipe) -> str:

@@ -55,7 +55,8 @@ def members(spec: ExperimentSpec) -> list[Member]:
         elif RECIPE in values:
             recipe = key
         else:
-            as_it_is = not (spec.changes_recipes or row.base or row.corpus or row.set or row.over)
+            of_all = (spec.base, spec.tokenizer, spec.corpus, spec.lengths, spec.set, spec.scales)
+            as_it_is = not any((*of_all, row.base, row.corpus, row.set, row.over))
             recipe = row.recipe if as_it_is else f"{row.recipe} {key}"
         found[key] = Member(key, row, number, values, recipe)
     return list(found.values())

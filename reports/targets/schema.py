@@ -147,11 +147,6 @@ class ExperimentSpec(Described[RowSpec, Columns]):
         """Names of all recipes that the rows name, each once."""
         return tuple(dict.fromkeys(row.recipe for row in self.rows if row.recipe))
 
-    @property
-    def changes_recipes(self) -> bool:
-        """Whether some row's recipe may not be the one that it names."""
-        return any((self.base, self.tokenizer, self.corpus, self.lengths, self.set, self.scales))
-
 
 @dataclass(frozen=True)
 class ExperimentFile:

@@ -16,7 +16,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import usual_columns
 from tokenweight.reports.targets.find import find_experiments
-from tokenweight.reports.targets.labels import at_lengths
+from tokenweight.reports.targets.labels import experiment_at
 from tokenweight.reports.targets.schema import Benchmark
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_each_file_is_a_target_and_each_target_a_file() -> None:
         target = get_target(name)
         assert target.name == name
         assert set(target.recipes) <= set(names())
-        experiment = at_lengths(name, AT)
+        experiment = experiment_at(get_target(name), AT)
         keys = [column.key for column in experiment.columns]
         assert len(set(keys)) == len(keys) > 0
         assert experiment.stub

@@ -18,7 +18,7 @@ from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import paper_cells
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.labels import at_lengths
+from tokenweight.reports.targets.labels import experiment_at
 
 LENGTHS = (1024, 2048, 3072, 4096)
 RULER_TASKS = tuple(f"task_{i:02d}" for i in range(13))
@@ -26,7 +26,8 @@ MMLU_SUBJECTS = ("anatomy", "virology")
 SHORT_CONTEXT_ROWS = ("no-train-8k", "no-train-2k")
 
 AT = Lengths(ruler=LENGTHS, longbench_split=1024)
-LONGBENCH = {column.key: column.measure.tasks for column in at_lengths("table-8", AT).columns}  # full, then by category
+# Full, then by category.
+LONGBENCH = {column.key: column.measure.tasks for column in experiment_at(get_target("table-8"), AT).columns}
 LONGBENCH_TASKS = LONGBENCH.pop("longbench")
 
 Scores = Callable[[str, str, str, int | None], list[float]]  # (row, benchmark, task, length) -> scores
@@ -49,7 +50,7 @@ def manifest_of(
 ) -> Manifest:
     """The manifest of an experiment, or of a target by its name."""
     if isinstance(experiment, str):
-        experiment = at_lengths(experiment, lengths)
+        experiment = experiment_at(get_target(experiment), lengths)
     values: dict[str, Any] = {
         "scale": "smoke",
         "about": "A fake.",

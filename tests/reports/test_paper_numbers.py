@@ -14,7 +14,7 @@ from tokenweight.reports.display import emphasise
 from tokenweight.reports.paper.numbers import paper_number, paper_tables, parse
 from tokenweight.reports.statistics import correlation
 from tokenweight.reports.targets import TARGETS, get_target
-from tokenweight.reports.targets.labels import at_lengths
+from tokenweight.reports.targets.labels import experiment_at
 
 BY_COLUMN = json.loads(Path(__file__).with_name("paper_by_column.json").read_text(encoding="utf-8"))
 HALF_PRINTED = 0.005  # a number printed with two decimals is known to this
@@ -170,7 +170,7 @@ def test_emphasis_rules_give_the_papers_own_marks(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in IN_THE_PAPER if name != "table-1"])  # columns: test_phrase_table
 def test_targets_have_the_papers_rows_columns_and_empty_cells(name: str) -> None:
-    target = at_lengths(name, Lengths(ruler=get_target(name).paper_lengths_tokens))
+    target = experiment_at(get_target(name), Lengths(ruler=get_target(name).paper_lengths_tokens))
     columns = [column for column in target.columns if column.shown]
     if name == "table-9":  # its lengths come from the units; without any they are RULER's
         assert [column.label for column in columns] == ["8192", "16384", "24576", "32768"]

@@ -33,9 +33,10 @@ from tokenweight.reports.pmi import (
     statistic,
 )
 from tokenweight.reports.samples import read_unit, units_of
-from tokenweight.reports.targets.labels import at_lengths
+from tokenweight.reports.targets import get_target
+from tokenweight.reports.targets.labels import experiment_at
 
-TARGET = at_lengths("figure-3", AT)
+TARGET = experiment_at(get_target("figure-3"), AT)
 CHUNK_TOKENS, FIRST = 4000, 1000
 ENTRY = UnitEntry(
     unit="pmi/validation", benchmark="pmi", task="validation", address="evaluate/uniform", fingerprint="f"

@@ -20,7 +20,7 @@ from tokenweight.reports.display import finding_texts
 from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_seeds
 from tokenweight.reports.model import FindingResult, Report
 from tokenweight.reports.targets import get_target
-from tokenweight.reports.targets.labels import at_lengths
+from tokenweight.reports.targets.labels import experiment_at
 
 TARGET = get_target("planted")
 DISTANCES = (1024, 2048)
@@ -123,7 +123,7 @@ def test_findings_are_counted_over_the_seeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["planted", "table-3", "table-4", "table-9"])
 def test_all_findings_name_rows_and_columns_of_the_target(name: str) -> None:
-    target = at_lengths(name, Lengths(ruler=(1024, 2048, 3072, 4096), planted=DISTANCES))
+    target = experiment_at(get_target(name), Lengths(ruler=(1024, 2048, 3072, 4096), planted=DISTANCES))
     columns = {column.paper or column.key for column in target.columns}
     rows = {row.key for row in target.rows}
     assert target.findings
@@ -156,7 +156,7 @@ def test_the_verdict_needs_every_seed_and_the_test(found: FindingResult, verdict
 
 
 def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
-    target = at_lengths("table-9", Lengths(ruler=(1024,))).model_copy(update={"columns": ()})
+    target = experiment_at(get_target("table-9"), Lengths(ruler=(1024,))).model_copy(update={"columns": ()})
     assert judge(Results(target, {}, [0, 1])) == ()
 
 
