@@ -99,7 +99,7 @@ def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, 
 
 
 def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool) -> tuple[Hashable, str]:
-    """What is equal for the artifacts of a piece, and what the page calls it, e.g. `train table-3/uniform`.
+    """What is equal for the artifacts of a piece, and what the page calls it, e.g. `train table-3/uniform`, the first recipe.
 
     Experiments may ask for the same benchmark in different ways. Of a benchmark with many long prompts a worker takes a
     part at a time.
@@ -109,20 +109,15 @@ def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool
         case Evaluate() as stage:
             unit, scorer = stage.unit, artifact.inputs.get("scorer")
             parts = {"ruler": str(unit.length_tokens), "longbench": unit.task} if by_length else {}
-            name = " ".join([_owner(artifact, graph), unit.benchmark, *filter(None, [parts.get(unit.benchmark)])])
+            name = " ".join([graph.wanted_by(artifact)[0], unit.benchmark, *filter(None, [parts.get(unit.benchmark)])])
             shared = model_key(artifact), unit.benchmark, scorer and scorer.fingerprint, parts.get(unit.benchmark)
         case Prepare() as stage:
             name = f"{stage.unit.benchmark} {stage.unit.length_tokens or stage.context_tokens}"
             shared = name, artifact.inputs["tokenizer"].fingerprint
         case stage:
-            name = _owner(artifact, graph) if stage.name in ("train", "extend") else artifact.name
+            name = graph.wanted_by(artifact)[0] if stage.name in ("train", "extend") else artifact.name
             shared = (artifact.fingerprint,)
     return (experiment, stage.name, *shared), f"{stage.name} {name}"
-
-
-def _owner(artifact: Artifact, graph: Graph) -> str:
-    """The first recipe that needs an artifact."""
-    return graph.wanted_by(artifact)[0]
 
 
 def run_in_order(graph: Graph, store: Store, execution: Execution) -> None:

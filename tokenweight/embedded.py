@@ -31,12 +31,8 @@ _LONGER_THAN_THE_END_TAKES = 60  # seconds
 _ANSWER_SECONDS = 3.0
 
 
-def quiet() -> None:
-    """Settings for every run, before torch and Prefect are imported; what the user has set stays."""
-    _set("every_run")
-
-
-def _set(group: str) -> None:
+def quiet(group: str = "every_run") -> None:
+    """Make settings of embedded.toml before torch and Prefect are imported; what the user has set stays."""
     for name, value in _SETTINGS[group].items():
         os.environ.setdefault(name, value)
 
@@ -67,7 +63,7 @@ def prepare() -> None:
             return
         print(f"no Prefect server answers at {url} (PREFECT_API_URL); this run brings its own", file=sys.stderr)
         del os.environ["PREFECT_API_URL"]
-    _set("temporary_server")
+    quiet("temporary_server")
     os.environ[OWNER] = str(os.getpid())
     if os.environ.get("PREFECT_HOME"):
         return

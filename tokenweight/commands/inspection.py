@@ -8,8 +8,6 @@ from pathlib import Path
 from tokenweight.commands.command import command
 from tokenweight.inspection.request import Options
 
-OUT = Path("inspection")
-
 
 @command
 def inspect_text(
@@ -17,7 +15,7 @@ def inspect_text(
     text: Path,
     /,
     *,
-    out: Path = OUT,
+    out: Path = Path("inspection"),
     options: Options,
     as_json: bool = False,
 ) -> None:
@@ -27,14 +25,15 @@ def inspect_text(
 
     check_writable("--out", out)
     content, span = inspect(checkpoint, text, options)
+    as_text = json.dumps(content, ensure_ascii=False)
     files = {
         out / "inspection.html": page(content),
         out / "span.tex": table(content, span),
-        out / "inspection.json": json.dumps(content, ensure_ascii=False) + "\n",
+        out / "inspection.json": as_text + "\n",
     }
     write_files(files, f"--out {out}", "another")
     if as_json:
-        print(json.dumps(content, ensure_ascii=False))
+        print(as_text)
         return
     words, summary, about = in_words(content), content["summary"], content["text"]
     part = "the complete text" if about["whole_text"] else f"the first {about['characters']:,} characters of the text"

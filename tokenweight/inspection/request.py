@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tokenweight.corpus.token_texts import MOST_TOKENS, Tokens, place_of
 from tokenweight.errors import UserError
-from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.frozen import Explained
 from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import ScoreName, Weighting
 
@@ -19,10 +19,8 @@ MARGIN_TOKENS = 5  # on either side of what --find finds
 SHORT_SHARE = 4  # the window is a quarter of the sequence, 8192 of 32768 (Section 4, Models)
 
 
-class Options(Frozen):
+class Options(Explained):
     """How to compare contexts, and which tokens the table shows; None: the default that fits the checkpoint."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     scorer: Path | None = None
     """Checkpoint of a frozen scorer with the same vocabulary. Default: the checkpoint itself"""

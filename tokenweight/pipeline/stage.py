@@ -210,17 +210,6 @@ class Artifact:
         return hash(self.fingerprint)
 
 
-def with_ancestors(artifacts: Iterable[Artifact]) -> set[Artifact]:
-    """The artifacts and all that the pipeline makes them from."""
-    found, waiting = set[Artifact](), list(artifacts)
-    while waiting:
-        artifact = waiting.pop()
-        if artifact not in found:
-            found.add(artifact)
-            waiting.extend(artifact.parents)
-    return found
-
-
 @dataclass
 class Graph:
     """All artifacts that some recipes need, each once, in the order in which they can be made."""
@@ -234,8 +223,13 @@ class Graph:
     def _recipes(self) -> Mapping[Artifact, list[str]]:
         found = defaultdict[Artifact, list[str]](list)
         for name, leaves in self.evaluations.items():
-            for artifact in with_ancestors(leaves):
-                found[artifact].append(name)
+            seen, waiting = set[Artifact](), list(leaves)
+            while waiting:
+                artifact = waiting.pop()
+                if artifact not in seen:
+                    seen.add(artifact)
+                    found[artifact].append(name)
+                    waiting.extend(artifact.parents)
         return found
 
     def wanted_by(self, artifact: Artifact) -> list[str]:

@@ -7,12 +7,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError
 from tokenweight.files import LISTING_SUFFIX
-from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.frozen import Explained
 from tokenweight.recipes.recipe import (
     GIVEN,
     Recipe,
@@ -46,10 +46,8 @@ def longest_input(config: Mapping[str, Any]) -> int | None:
     return None
 
 
-class Inputs(Frozen):
+class Inputs(Explained):
     """A user's own data, models and settings, in place of a recipe's; None keeps the recipe's own."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
 
     corpus: str | None = Field(
         default=None,

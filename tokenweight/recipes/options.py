@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from tokenweight.flat import Part
-from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.frozen import Explained
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.schema import Backend, Execution
 
@@ -27,10 +27,8 @@ STORE = Path("store")
 RESULTS = Path("results")
 
 
-class RunOptions(Frozen):
+class RunOptions(Explained):
     """Where a run of experiments works, and how far it goes."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
 
     store: Path = STORE
     """Directory of the artifacts; finished stages are reused"""
@@ -48,10 +46,8 @@ class RunOptions(Frozen):
     """Draw the figures beside the table, which takes some seconds"""
 
 
-class ModelOptions(Frozen):
+class ModelOptions(Explained):
     """How models are evaluated as they are."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
 
     scale: AnyModelScale = "paper"
     """paper: the complete protocol; smoke: shipped miniatures"""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from tokenweight.recipes.frozen import Frozen
+from tokenweight.recipes.frozen import Explained, Frozen
 from tokenweight.weighting.settings import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
@@ -336,10 +336,8 @@ class Evaluation(Frozen):
     planted: Planted
 
 
-class Execution(Frozen):
+class Execution(Explained):
     """How stages run here: never part of a fingerprint. A user's choices among these fields replace the scale's own."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)  # which help and forms show
 
     launcher: Literal["inline", "torchrun", "srun"] = "inline"
     """How training runs: in this process, by torchrun on one node, by srun on several"""
