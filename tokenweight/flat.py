@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from tokenweight.errors import UserError
 
 T = TypeVar("T")
-_TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+TEXTS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
 
 
 class Part:
@@ -86,7 +86,7 @@ def _described(function: Callable[..., Any], parameter: inspect.Parameter) -> in
     """With its description as part of its annotation: its own, or that of options.toml."""
     if _description(parameter):
         return parameter
-    text = {**_TEXTS["shared"], **_TEXTS.get(function.__name__, {})}.get(parameter.name)
+    text = {**TEXTS["shared"], **TEXTS.get(function.__name__, {})}.get(parameter.name)
     if text is None:
         raise TypeError(f"{function.__name__}: parameter {parameter.name} has no description")
     return parameter.replace(annotation=Annotated[parameter.annotation, Field(description=text)])

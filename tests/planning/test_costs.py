@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tokenweight.planning.costs import (
-    _MEASURED,
+    _TABLES,
     parameters,
     published_config,
     scoring_hours,
@@ -89,7 +89,7 @@ def test_seconds_are_as_near_the_measured_as_the_docs_say() -> None:
 
 def test_the_seconds_of_a_sample_are_the_measured() -> None:
     result = measured("h200x2-evaluation-8k-llama3.2-1b-shape")["benchmarks"]
-    by_benchmark = _MEASURED["evaluation"]["measured"]
+    by_benchmark = _TABLES["evaluation"]["measured"]
     assert {name: [result[name]["seconds"], result[name]["samples"]] for name in by_benchmark} == by_benchmark
 
 

@@ -12,23 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tokenweight.errors import UserError
-from tokenweight.flat import flat
+from tokenweight.flat import TEXTS, flat
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-
-# Options whose parameter has another name: a word of Python, or a plural.
-_OPTIONS = {
-    "settings": "set",
-    "as_json": "json",
-    "lambda_": "lambda",
-    "everything": "all",
-    "complete": "whole",
-    "models": "model",
-    "members": "member",
-    "context_tokens": "context",
-}
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -39,7 +26,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run, described = flat(function), []
     for parameter in inspect.signature(run).parameters.values():
         if parameter.kind is not parameter.POSITIONAL_ONLY:
-            name = _OPTIONS.get(parameter.name, parameter.name).replace("_", "-")
+            name = TEXTS["options"].get(parameter.name, parameter.name).replace("_", "-")
             negative = f"--no-{name}" if parameter.default is True else ()
             shown = parameter.default not in (False, (), None)
             option = Parameter(f"--{name}", negative=negative, show_default=shown, validator=_not_blank)

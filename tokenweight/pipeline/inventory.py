@@ -44,7 +44,6 @@ class Entry:
 
     @property
     def stage(self) -> str:
-        """The artifact's."""
         return self.path.parent.name
 
     @property

@@ -85,7 +85,6 @@ class Manifest(Frozen):
 
     @property
     def name(self) -> str:
-        """The experiment's."""
         return self.experiment.name
 
     @property
@@ -116,7 +115,6 @@ class ResolvedExperiment:
 
     @property
     def name(self) -> str:
-        """The experiment's."""
         return self.manifest.name
 
     @property

@@ -25,20 +25,10 @@ from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training.flops import MLP_MATRICES, PEAK_FLOPS, attention_widths, forward_flops, train_flops
 from tokenweight.training.stages import Initialize, Pretrain, Score, Train
 
-_MEASURED: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
-_MFU: dict[str, dict[str, float]] = _MEASURED["mfu"]  # of training and scoring, by family
+_TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_MFU: dict[str, dict[str, float]] = _TABLES["mfu"]  # of training and scoring, by family
 GPU = "H200"
 LEAST_PARAMETERS = 1e9  # smaller models were not timed, and do not fill a GPU
-
-_FIELDS = (
-    "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-    "num_key_value_heads", "vocab_size",
-)  # fmt: skip
-
-_NAMED = {
-    "family": "model_type", "layers": "num_hidden_layers", "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads", "tie_embeddings": "tie_word_embeddings",
-}  # fields of Architecture, as transformers calls them  # fmt: skip
 
 _TOKEN_BYTES = 4  # uint32
 _SCORE_BYTES = 4
@@ -104,7 +94,7 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
 
 def _chunk(stage: Chunk) -> Cost:
     tokens, sequences = stage.chunking.long_tokens, stage.chunking.sequences
-    known = _MEASURED["sequences"].get(getattr(stage.corpus, "repo_id", ""), {})
+    known = _TABLES["sequences"].get(getattr(stage.corpus, "repo_id", ""), {})
     if sequences is None and known.get("tokens") == tokens:
         sequences = known["count"]
     if sequences is None:
@@ -134,15 +124,15 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
 
 def _evaluate(stage: Evaluate, model: Artifact) -> Cost:
     """Samples times the seconds of one, by parameters and, where it grows with the context, by tokens."""
-    name, unknown, measured = stage.unit.benchmark, _untimed(model), _MEASURED["evaluation"]
+    name, unknown, measured = stage.unit.benchmark, _untimed(model), _TABLES["evaluation"]
     if name not in measured["measured"]:
         unknown = {f"GPU-hours of evaluation by {name}, which was not timed": 1}
     if unknown:
         return Cost(unknown=unknown)
     settings = getattr(stage.evaluation, name)
     samples = settings.documents if name == "perplexity" else settings.samples
-    if samples is None and name in _MEASURED["samples"]:
-        every, tasks = _MEASURED["samples"][name]
+    if samples is None and name in _TABLES["samples"]:
+        every, tasks = _TABLES["samples"][name]
         samples = every / tasks
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
@@ -210,7 +200,7 @@ def config_of(artifact: Artifact) -> Any | None:
     """Fields of the model's transformers configuration; None where it is not known before the model is there."""
     match artifact.stage:
         case HubModel() as stage:
-            if stage.repo_id in _MEASURED["published"]:
+            if stage.repo_id in _TABLES["published"]:
                 return published_config(stage.repo_id)
             from huggingface_hub import try_to_load_from_cache
 
@@ -223,7 +213,8 @@ def config_of(artifact: Artifact) -> Any | None:
         case Initialize() as stage:
             return _of_values(stage.config)
         case Pretrain() as stage:
-            values = {_NAMED.get(name, name): value for name, value in stage.architecture.model_dump().items()}
+            called = _TABLES["config"]["architecture"]
+            values = {called.get(name, name): value for name, value in stage.architecture.model_dump().items()}
             return _of_values({**values, "vocab_size": _vocabulary(artifact.inputs["tokenizer"].sources["sha256"])})
     return None
 
@@ -241,7 +232,7 @@ def parameters(config: Any | None) -> int:
 @cache
 def published_config(repo_id: str) -> Any:
     """Fields of the configuration of one of the paper's models; KeyError for others."""
-    changes = _MEASURED["published"][repo_id]
+    changes = _TABLES["published"][repo_id]
     return _of_values({**json.loads(shipped_config(changes["shipped"]).read_text()), **changes})
 
 
@@ -258,7 +249,7 @@ def _of_values(values: dict[str, Any]) -> Any | None:
     """None where a field that counts is not there; a configuration leaves out what is the family's default."""
     heads = values.get("num_attention_heads")
     filled = {"num_key_value_heads": heads, "tie_word_embeddings": False, **values}
-    return SimpleNamespace(**filled) if all(filled.get(name) for name in _FIELDS) else None
+    return SimpleNamespace(**filled) if all(map(filled.get, _TABLES["config"]["fields"])) else None
 
 
 @cache

@@ -380,7 +380,6 @@ class Execution(Explained):
 
     @property
     def processes_per_node(self) -> int:
-        """Processes on each node."""
         return self.processes // self.nodes
 
     @property
