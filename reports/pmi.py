@@ -70,12 +70,11 @@ def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
         distribution = read_distribution(unit)
         far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = Reason(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})")
-        return replace(refused, reasons=(reason,))
+        return replace(refused, reasons=(Reason(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})"),))
     n = far if measure.tokens == "far" else whole
     if not n:
-        reason = Reason(label, "no document is long enough for a far context")
-        return replace(refused, status="missing", reasons=(reason,))
+        reasons = (Reason(label, "no document is long enough for a far context"),)
+        return replace(refused, status="missing", reasons=reasons)
     value, draws = statistic(measure, distribution)
     remark = (
         f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others stand in the first window "

@@ -34,8 +34,6 @@ _MORE_COLUMNS = {
 }
 _SHARES = ("ruler", "longbench", "mmlu", "bbh")  # whose scores are from 0 to 1
 _NUMBERS = ("score", "tolerant_score", "untruncated_tokens", "length_words")
-NOT_EVALUATED = "not evaluated yet"
-OUTDATED = "stale, the store has it with another fingerprint only (other settings, scorer, data or code)"
 _NO_ROWS = pa.table({"doc_id": pa.array([], pa.int64()), **{name: pa.array([], pa.float64()) for name in _NUMBERS}})
 
 
@@ -99,7 +97,7 @@ def units_of(measure: Measure, units: Iterable[UnitResult]) -> list[UnitResult]:
 
 def read_samples(manifest: Manifest, store_root: Path) -> Samples:
     """All that the columns need, from the store; what several rows or columns share is read once."""
-    held = frozenset(_name(path.name) for path in store_root.glob("evaluate/*"))
+    held = frozenset(path.name.rpartition("-")[0] for path in store_root.glob("evaluate/*"))
     measures = [column.measure for column in manifest.experiment.columns]
     read = cache(partial(read_unit, store_root=store_root, held=held))  # threads would wait for one another
     units: dict[Run, list[UnitResult]] = {}
@@ -122,13 +120,14 @@ def record_of(entry: UnitEntry | StageEntry, store_root: Path) -> dict[str, Any]
 def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozenset()) -> UnitResult:
     """A unit and its samples. Never raises for what is wrong with an artifact: the result says it.
 
-    `held`: names of the artifacts in the store, to tell a unit that other settings made from one that is new.
+    `held`: names of the store's artifacts without fingerprints, to tell a unit that other settings made from one that is new.
     """
     directory, record = store_root / entry.address, record_of(entry, store_root)
     unit = UnitResult(entry, "refused", n_expected=entry.n_expected)
     if not record:
-        reason = OUTDATED if _name(directory.name) in held else NOT_EVALUATED
-        return replace(unit, status="missing", reason=reason)
+        stale = "stale, the store has it with another fingerprint only (other settings, scorer, data or code)"
+        is_stale = directory.name.rpartition("-")[0] in held
+        return replace(unit, status="missing", reason=stale if is_stale else "not evaluated yet")
     if isinstance(record, str):
         return replace(unit, reason=record)
     try:
@@ -152,11 +151,6 @@ def read_rows(directory: Path, columns: Sequence[str]) -> pa.Table:
     # From bytes: pyarrow opens a path more slowly than it reads so small a file.
     source = pa.BufferReader((directory / "rows.parquet").read_bytes())
     return pq.ParquetFile(source).read(columns=columns, use_threads=False).sort_by("doc_id")
-
-
-def _name(directory: str) -> str:
-    """An artifact's name without its fingerprint."""
-    return directory.rpartition("-")[0]
 
 
 def _questions(table: pa.Table) -> str:

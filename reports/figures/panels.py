@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Source = Literal["this run", "paper"]
 _TYPES = {"value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
 BASELINE_ROW = "uniform"  # of an ablation: the dotted line, as in the paper, and no point of the curve
 _COLUMNS, _SWEEP_COLUMNS = 4, 3  # panels side by side
@@ -177,7 +176,7 @@ def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], plac
     axes.set_xlim(-0.6, len(categories) - 0.4)
 
 
-def _along(plotted: pd.DataFrame, axis: Literal["row", "column"], source: Source, other: str) -> pd.DataFrame:
+def _along(plotted: pd.DataFrame, axis: Literal["row", "column"], source: str, other: str) -> pd.DataFrame:
     """The points of one row along its columns, or of one column along its rows, by key."""
     across = "column" if axis == "row" else "row"
     return plotted[(plotted[across] == other) & (plotted["source"] == source)].set_index(axis)

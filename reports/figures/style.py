@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -53,13 +53,11 @@ class Drawing:
 Draw = Callable[[Report, Manifest, Path], Drawing]
 
 
-@contextmanager
-def style() -> Iterator[None]:
+def style() -> AbstractContextManager[None]:
     """matplotlib's settings for the figures drawn and rendered inside: those of figures.mplstyle."""
     import matplotlib as mpl
 
-    with mpl.rc_context(fname=Path(__file__).with_name("figures.mplstyle")):
-        yield
+    return mpl.rc_context(fname=Path(__file__).with_name("figures.mplstyle"))
 
 
 def grid(count: int, columns: int, height: Callable[[int], float], **options: Any) -> tuple[Figure, list[Axes]]:

@@ -13,8 +13,6 @@ from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.figures.style import FORMATS, Draw, Drawing, render, style
 from tokenweight.reports.model import Report
 
-_OWN = {"ablation": "panels.draw_sweep", "pmi": "pmi.draw", "sweep": "panels.draw_sweep"}
-
 
 def _drawn_by(place: str, **given: Any) -> Draw:
     """A function of this folder by module and name, imported where it draws: names of figures cost no pandas."""
@@ -37,7 +35,7 @@ def figures_of(manifest: Manifest) -> dict[str, Draw]:
     figures: dict[str, Draw] = {}
     experiment, baseline = manifest.experiment, manifest.experiment.baseline
     if experiment.figure:
-        figures[""] = _drawn_by(_OWN[experiment.figure.kind])
+        figures[""] = _drawn_by("pmi.draw" if experiment.figure.kind == "pmi" else "panels.draw_sweep")
     if any(row.train for row in manifest.rows):
         figures["-training"] = _drawn_by("training.draw", baseline=baseline)
     measures = {c.key: c.measure for c in experiment.columns if c.shown and isinstance(c.measure, TaskMean)}

@@ -27,4 +27,5 @@ def get_target(name: str) -> ExperimentSpec:
         raise UserError(
             f"target {name!r}: unknown; choose one of {', '.join(TARGETS)}, or {ALL} for all, or give a file like my.yaml"
         )
-    return read_experiment(str(Path(__file__).parent / f"{name}.yaml")).spec
+    with read_experiment(str(Path(__file__).parent / f"{name}.yaml")) as spec:
+        return spec

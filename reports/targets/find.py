@@ -58,13 +58,11 @@ def _found(
         yield _resolve(text, scale, inputs, seeds, bases)
         return
     if "\n" in text or text.endswith((".yaml", ".yml")):
-        file = read_experiment(text)
-        name = file.spec.name
-        with file.placed():
-            if name in (*TARGETS, ALL, "table-6"):
-                raise UserError(f"name: {name} is a target's; choose another")
-            command = f"{name}.yaml" if "\n" in text else shlex.quote(last_part(text))
-            yield _resolve(file.spec, scale, inputs, seeds, command=command)
+        with read_experiment(text) as spec:
+            if spec.name in (*TARGETS, ALL, "table-6"):
+                raise UserError(f"name: {spec.name} is a target's; choose another")
+            command = f"{spec.name}.yaml" if "\n" in text else shlex.quote(last_part(text))
+            yield _resolve(spec, scale, inputs, seeds, command=command)
         return
     own = _SEEDS.fullmatch(text)
     if own:
@@ -151,7 +149,9 @@ def sweep_experiment(
         ((field, values),) = assignments("--over", [text]).items()
         if field in swept:
             raise UserError(f"--over {field}: given twice; write all its values in one, {field}=a,b")
-        swept[field] = _values(values)
+        whole = parse(f"[{values}]")  # JSON lists and texts in quotes may have commas of their own
+        pieces = (parse(piece.strip()) for piece in values.split(",") if piece.strip())
+        swept[field] = whole if isinstance(whole, list) else list(pieces)
     if swept and given:
         raise UserError(f"--member {given[0]}: does not go with --over; leave one out")
     if not names or not (swept or given or len(names) > 1):
@@ -192,9 +192,3 @@ def models_experiment(
 
 def _name(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def _values(text: str) -> list[object]:
-    """Comma-separated values; JSON lists and texts in quotes may have commas of their own."""
-    whole = parse(f"[{text}]")
-    return whole if isinstance(whole, list) else [parse(piece.strip()) for piece in text.split(",") if piece.strip()]

@@ -13,7 +13,7 @@ from typing import Any
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs, apply, longest_input
-from tokenweight.recipes.recipe import Recipe, build, names, parse, replace, scaled, seeded, shown
+from tokenweight.recipes.recipe import Recipe, build, names, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
@@ -95,7 +95,7 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         raise UserError(f"--set {twice[0]}: is swept too; leave it out")
     lengths = {key: list(spec.lengths) for key in _LENGTHS.values() if spec.lengths and row.recipe}
     own = {**row.set, **swept}
-    texts = (f"{key}={_text(value)}" for key, value in {**spec.common(scale), **lengths, **own}.items())
+    texts = (f"{key}={json.dumps(value)}" for key, value in {**spec.common(scale), **lengths, **own}.items())
     given: dict[str, Any] = {
         name: getattr(row, name, None) or getattr(inputs, name) or getattr(spec, name)
         for name in ("corpus", "base", "tokenizer")
@@ -218,8 +218,3 @@ def _key(row: RowSpec, values: Settings, short: Mapping[str, str]) -> str:
     made = swept if row.over else " ".join(f"{key}={shown(value)}" for key, value in row.set.items())
     base = re.sub(r"[^A-Za-z0-9._+-]+", "-", (row.base or "").rstrip("/").rpartition("/")[2]).strip("-.")
     return " ".join(filter(None, (named, swept if named else made))) or row.recipe or base or "model"
-
-
-def _text(value: Any) -> str:
-    """As :func:`parse` reads it back."""
-    return value if isinstance(value, str) and parse(value) == value else json.dumps(value)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -148,39 +147,35 @@ class ExperimentSpec(Described[RowSpec, Columns]):
         return tuple(dict.fromkeys(row.recipe for row in self.rows if row.recipe))
 
 
-@dataclass(frozen=True)
-class ExperimentFile:
-    """An experiment with its text, so that what turns out wrong later can be placed too."""
+@contextmanager
+def read_experiment(text: str) -> Iterator[ExperimentSpec]:
+    """From a path, or from the text itself (it has several lines): for workers that do not have the file.
 
-    spec: ExperimentSpec
-    text: str
-    where: str  # what errors call it
-
-    @contextmanager
-    def placed(self) -> Iterator[None]:
-        """A UserError from inside that begins with a key (rows[1].set.a.b: ...) gets file and line."""
-        try:
-            yield
-        except UserError as error:
-            message = str(error)
-            settings = [("set", key) for key in self.spec.set]
-            for number, row in enumerate(self.spec.rows):
-                settings += [(f"rows[{number}].{name}", key) for name in ("set", "over") for key in getattr(row, name)]
-            for place, key in settings:
-                before, found, after = message.partition(f" {key}: ")
-                # Such as "recipe x (smoke): weighting.kappa: Input should be ...".
-                if found and before.startswith(("recipe ", "--set")):
-                    message = f"{place}.{key}: {after}"
-            for name in ("base", "corpus", "tokenizer"):
-                if (given := getattr(self.spec, name)) and message.startswith(f"--{name}") and given in message:
-                    message = f"{name}: {message.removeprefix(f'--{name}').lstrip(' :')}"
-            path = _IN_TEXT.match(message)
-            steps = re.findall(r"(?<=\[)\d+(?=\])|[^.\[\]]+", path.group()) if path else []
-            raise _mistake(self.where, self.text, steps, message) from None
+    A UserError from inside that begins with a key (rows[1].set.a.b: ...) gets file and line.
+    """
+    spec, text, where = _read(text)
+    try:
+        yield spec
+    except UserError as error:
+        message = str(error)
+        settings = [("set", key) for key in spec.set]
+        for number, row in enumerate(spec.rows):
+            settings += [(f"rows[{number}].{name}", key) for name in ("set", "over") for key in getattr(row, name)]
+        for place, key in settings:
+            before, found, after = message.partition(f" {key}: ")
+            # Such as "recipe x (smoke): weighting.kappa: Input should be ...".
+            if found and before.startswith(("recipe ", "--set")):
+                message = f"{place}.{key}: {after}"
+        for name in ("base", "corpus", "tokenizer"):
+            if (given := getattr(spec, name)) and message.startswith(f"--{name}") and given in message:
+                message = f"{name}: {message.removeprefix(f'--{name}').lstrip(' :')}"
+        path = _IN_TEXT.match(message)
+        steps = re.findall(r"(?<=\[)\d+(?=\])|[^.\[\]]+", path.group()) if path else []
+        raise _mistake(where, text, steps, message) from None
 
 
-def read_experiment(text: str) -> ExperimentFile:
-    """From a path, or from the text itself (it has several lines): for workers that do not have the file."""
+def _read(text: str) -> tuple[ExperimentSpec, str, str]:
+    """The experiment, its text, and what errors call it."""
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError
 
@@ -204,7 +199,7 @@ def read_experiment(text: str) -> ExperimentFile:
     if not isinstance(values, dict):
         raise UserError(f"{where}: is no experiment; begin with name: and rows: (docs/experiments.md)")
     try:
-        return ExperimentFile(ExperimentSpec.model_validate(values, context=directory), text, where)
+        return ExperimentSpec.model_validate(values, context=directory), text, where
     except ValidationError as error:
         raise _of_schema(error, text, where) from None
 
