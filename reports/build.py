@@ -83,6 +83,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         *_flags(manifest, samples),
         *([words("repair", manifest.command)] if any(c.status != "complete" for c in filled.values()) else ()),
         *([words("few_samples", fewest)] if fewest < _FEW_SAMPLES else ()),
+        *([words("at_floor", names)] if (names := [c.name for c in columns if c.key in results.at_floor]) else ()),
     ]
     of_table = [*dict.fromkeys(general), *(words("withheld", names, lacking) for lacking, names in withheld.items())]
     of_cells = (": ".join(filter(None, (", ".join(filter(None, said)), text))) for text, said in reasons.items())

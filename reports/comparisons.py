@@ -5,20 +5,21 @@ So are the paper's findings judged: claims about the order of two rows, tested, 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from tokenweight.pipeline.experiment import Experiment
 from tokenweight.pipeline.manifest import Run
+from tokenweight.pipeline.measures import ColumnMean, Measure, Perplexity, Pmi, SampleMean, TaskMean
 from tokenweight.reports.estimates import Estimate, Measured, mean_of_seeds
 from tokenweight.reports.model import CellDifference, FindingResult
-from tokenweight.reports.statistics import holm, interval_95, mcnemar_exact, sign_flips, t_over_seeds
+from tokenweight.reports.statistics import Key, holm, over_seeds_and_samples
 
-Key = TypeVar("Key", bound=Hashable)
 Comparison = tuple[str, str, str]  # row, its baseline's row, column
 
 
@@ -44,6 +45,30 @@ class Results:
         """A cell with each seed."""
         return [self.runs[column].cells[row, seed] for seed in self.seeds]
 
+    @cached_property
+    def at_floor(self) -> set[str]:
+        """Columns that cannot be measured here: no row is above chance (of questions with four answers) or zero.
+
+        So is a mean of columns most of which are.
+        """
+        found = set[str]()
+        for column in sorted(self.experiment.columns, key=lambda column: isinstance(column.measure, ColumnMean)):
+            measure = column.measure
+            if isinstance(measure, ColumnMean):
+                is_at_floor = 2 * len(found.intersection(measure.columns)) > len(measure.columns)
+            elif isinstance(measure, SampleMean | TaskMean):
+                cells = {row: cell for row, cell in self.means[column.key].cells.items() if cell.value is not None}
+                lows = [
+                    low if (low := infer(self, row, column.key).ci_low) is not None else cell.value
+                    for row, cell in cells.items()
+                ]
+                is_at_floor = bool(lows) and max(lows) <= getattr(measure, "chance", 0.0)
+            else:
+                continue
+            if is_at_floor:
+                found.add(column.key)
+        return found
+
 
 class Inference(NamedTuple):
     """What samples and seeds say of a value, or of a difference, beyond themselves."""
@@ -56,35 +81,55 @@ class Inference(NamedTuple):
     reason: str | None = None  # why there is no test
 
 
-def infer(results: Results, row: str, column: str, baseline: str | None = None) -> Inference:
+def infer(
+    results: Results, row: str, column: str, baseline: str | None = None, margin: float | None = None
+) -> Inference:
     """The interval of a cell's value, or with a baseline that of their difference and its p: the one place for both.
 
-    No interval where it would have no width although values differ: all samples of each task have one score, or one
-    difference. Seeds average each sample's score first, which says whether these models differ on other samples. That p
-    is not taken alone: the difference must show over the seeds too (t-test of the differences of each seed), and the
-    larger p counts (an intersection-union test: Berger, Technometrics 1982).
+    From one variance (:func:`over_seeds_and_samples`), so that they cannot contradict; seeds whose artifacts are the same
+    count once. `margin`: p is that the two are farther apart than this. No interval and no test where nothing varies
+    although values differ, or a task has one sample.
     """
-    measured = results.means[column]
-    if baseline is None:
-        is_constant = row in measured.of and not measured.moves(row)
-        return Inference(*interval_95(None if is_constant else measured.cells[row].draws))
-    if not measured.same_samples(row, baseline):
+    runs, means = results.runs[column], results.means[column]
+    measure = next(one.measure for one in results.experiment.columns if one.key == column)
+    if baseline is not None and not means.same_samples(row, baseline):
         return Inference(reason="not tested: it rests on other samples than the baseline")
-    held = ~np.isnan(measured.of[row])
-    first, second = measured.of[row][held], measured.of[baseline][held]
-    if np.isin([first, second], (0, 1)).all() and measured.scores.index[held].nunique() == 1:
-        test, p = "McNemar", mcnemar_exact(first, second)
-    else:
-        test, p = "sign flips", sign_flips((measured.shares[row] - measured.shares[baseline])[held])
-    by_seed = zip(results.by_seed(row, column), results.by_seed(baseline, column), strict=True)
-    # A model that does not depend on the seed counts once.
-    distinct = {(ours.addresses, theirs.addresses): (ours.value, theirs.value) for ours, theirs in by_seed}
-    if len(distinct) > 1:
-        over_seeds = [ours - theirs for ours, theirs in distinct.values() if ours is not None and theirs is not None]
-        test, p = f"{test}, t over seeds", max(p, t_over_seeds(over_seeds))
-    shows = measured.equal_scores(row, baseline) or measured.moves(row, baseline)
-    low, high = interval_95(measured.less(row, baseline).draws if shows else None)
-    return Inference(low, high, p, test, int(held.sum()))
+    found = {}
+    for seed in results.seeds:
+        sides = [runs.cells[key, seed] for key in (row, baseline) if key is not None]
+        estimate = sides[0] if baseline is None else runs.less((row, seed), (baseline, seed))
+        found[tuple(side.addresses for side in sides)] = estimate
+    values = np.array([one.value for one in found.values() if one.value is not None])
+    draws = [one.draws for one in found.values() if one.draws is not None]
+    n = 0 if baseline is None else means.cells[row].n
+    if len(values) < len(found):
+        return Inference(n=n)
+    if len(draws) < len(found):
+        return Inference(n=n, reason="not tested: a task has a single sample")
+    of_log = baseline is None and isinstance(measure, Perplexity)  # which is far from normal with few texts
+    of_values = (np.log(values), np.log(draws)) if of_log else (values, np.stack(draws))
+    mean = over_seeds_and_samples(*of_values, means.cells[row].df)
+    if mean.is_exact:
+        if baseline is None or mean.mean:
+            return Inference(n=n, reason="not tested: every sample and seed has the same difference")
+        return Inference(0.0, 0.0, 1.0, "equal scores", n)
+    low, high = mean.interval_95()
+    if baseline is None:
+        least, most = _range(measure)
+        return Inference(math.exp(low), math.exp(high)) if of_log else Inference(max(low, least), min(high, most))
+    if column in results.at_floor:
+        reason = "not tested: at chance or at the floor in every row, it cannot be measured here"
+        return Inference(low, high, n=n, reason=reason)
+    p = mean.p_zero() if margin is None else mean.p_apart(margin)
+    return Inference(low, high, p, "t over seeds and samples" if len(values) > 1 else "t over samples", n)
+
+
+def _range(measure: Measure) -> tuple[float, float]:
+    """Least and greatest value that there can be."""
+    match measure:
+        case SampleMean() | TaskMean() | ColumnMean() | Pmi(statistic="positive" | "near_zero" | "zero"):
+            return 0.0, 100.0
+    return -math.inf, math.inf
 
 
 def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, CellDifference]:
@@ -95,37 +140,39 @@ def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, Cell
         if value is not None:
             tested, label = infer(results, row, column, baseline), results.labels[baseline]
             found[key] = CellDifference(baseline=baseline, baseline_label=label, value=value, **tested._asdict())
-    p_values = {key: difference.p for key, difference in found.items() if difference.p is not None}
-    for key, p in zip(p_values, holm(list(p_values.values())), strict=True):
-        found[key] = found[key].model_copy(update={"p_corrected": p})
-    return found
+    corrected = holm({key: difference.p for key, difference in found.items()})
+    return {key: one.model_copy(update={"p_corrected": corrected.get(key)}) for key, one in found.items()}
 
 
 def judge(results: Results) -> tuple[FindingResult, ...]:
     """Compare the two rows of each finding, over the seeds and with each; where a seed lacks a value there is no verdict.
 
-    p-values are corrected over all findings of the experiment; one that says that rows are alike has no test.
+    p-values are corrected over all findings of the experiment; that rows are alike is tested as well.
     """
     by_name = {column.paper or column.key: column for column in results.experiment.columns}
     # A length may have been left out.
     findings = [finding for finding in results.experiment.findings if finding.column in by_name]
-    tested = compare(results, {f: (f.higher, f.lower, by_name[f.column].key) for f in findings if f.within is None})
+    keys = {finding: by_name[finding.column].key for finding in findings}
+    tested = {f: infer(results, f.higher, keys[f], f.lower, f.within) for f in findings}
+    corrected = holm({finding: test.p for finding, test in tested.items()})
     judged = []
     for finding in findings:
-        column, test, within = by_name[finding.column], tested.get(finding), finding.within
+        column, test, within = by_name[finding.column], tested[finding], finding.within
         sides = (results.by_seed(row, column.key) for row in (finding.higher, finding.lower))
         pairs = ((higher.value, lower.value) for higher, lower in zip(*sides, strict=True))
         differences = [higher - lower for higher, lower in pairs if higher is not None and lower is not None]
         holding = sum(difference > 0 if within is None else abs(difference) < within for difference in differences)
         higher, lower = results.labels[finding.higher], results.labels[finding.lower]
+        relation = ">" if within is None else f"≈ (within {within:g})"
         judged.append(
             FindingResult(
                 claim=finding.claim,
                 place=finding.place,
-                compared=f"{column.name}: {higher} {'>' if within is None else '≈'} {lower}",
+                compared=f"{column.name}: {higher} {relation} {lower}",
                 difference=float(np.mean(differences)) if len(differences) == len(results.seeds) else None,
-                **{name: getattr(test, name, None) for name in ("ci_low", "ci_high", "p_corrected")},
-                is_tested=within is None,
+                **{name: getattr(test, name) for name in ("ci_low", "ci_high", "p")},
+                p_corrected=corrected.get(finding),
+                is_measurable=column.key not in results.at_floor,
                 decimals=column.decimals,
                 seeds_holding=holding,
                 seeds=len(differences),

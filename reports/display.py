@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenweight.latex import environment
 from tokenweight.pipeline.experiment import Emphasis
-from tokenweight.reports.model import Cell, CellDifference, Mark, Report, ReportColumn
+from tokenweight.reports.model import Cell, CellDifference, FindingResult, Mark, Report, ReportColumn
 from tokenweight.reports.paper.numbers import paper_tables
 
 NOT_IN_PAPER = "-"
@@ -59,7 +59,7 @@ def difference_text(cell: Cell, column: ReportColumn) -> str:
     text = number_text(difference.value, column, signed=True)
     if difference.p_corrected is None:
         return f"{text} (not tested)"
-    return f"{' '.join(filter(None, (text, _bounds(difference, column, signed=True))))}, p {p_text(difference.p_corrected)}"
+    return f"{' '.join(filter(None, (text, _bounds(difference, column, signed=True))))}, p {p_pair(difference)}"
 
 
 def _bounds(of: Cell | CellDifference, column: ReportColumn, *, signed: bool) -> str:
@@ -76,6 +76,12 @@ def _dash(cell: Cell) -> str:
 def p_text(p: float) -> str:
     """Three decimals, "<0.001" below."""
     return f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
+
+
+def p_pair(of: CellDifference | FindingResult) -> str:
+    """ "0.012 (0.003)": p corrected, and alone where that is another."""
+    corrected, alone = (p_text(p) for p in (of.p_corrected or 0.0, of.p or 0.0))
+    return corrected if corrected == alone else f"{corrected} ({alone})"
 
 
 def is_significant(cell: Cell) -> bool:
@@ -152,5 +158,5 @@ def words(name: str, *values: Any) -> str:
 def _words() -> Any:
     templates = environment(Path(__file__).parent)
     templates.globals |= {"NOT_IN_PAPER": NOT_IN_PAPER, "NO_NUMBER": NO_NUMBER, "SIGNIFICANT": SIGNIFICANT}
-    templates.globals |= {"p_text": p_text, "paper_tables": paper_tables}
+    templates.globals |= {"p_pair": p_pair, "paper_tables": paper_tables}
     return templates.get_template("words.jinja").module

@@ -35,6 +35,7 @@ class Estimate:
     status: Status
     value: float | None = None
     draws: Floats | None = None  # of the bootstrap; None where a task has a single sample: no interval then
+    df: int = 0  # items less tasks: what the draws' variance rests on
     n: int = 0
     n_expected: int | None = None
     reasons: tuple[Reason, ...] = ()  # why there is no value
@@ -48,23 +49,16 @@ class Measured(Generic[Key]):
     """One column. Its value in a row is the weighted sum of its tasks' mean scores (of a perplexity, exp of it).
 
     `scores`: a line for each item, labelled by its task, which seeds the resampling of its items; a column for each row
-    that has a value of scores; NaN where it has not this item. `weights`: of each task in each row's value.
+    that has a value of scores; NaN where it has not this item.
     """
 
     cells: Mapping[Key, Estimate]
     scores: pd.DataFrame = field(default_factory=pd.DataFrame)
-    weights: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def of(self) -> dict[Key, Floats]:
         """Scores of each row: [items]."""
         return _by_column(self.scores)
-
-    @cached_property
-    def shares(self) -> dict[Key, Floats]:
-        """What each sample of a row adds to its value: [items]."""
-        of_sample = self.weights / self.scores.groupby(level=0, sort=False).count()
-        return _by_column(self.scores * of_sample.loc[self.scores.index])
 
     def same_samples(self, one: Key, other: Key) -> bool:
         """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
@@ -73,12 +67,6 @@ class Measured(Generic[Key]):
     def equal_scores(self, one: Key, other: Key) -> bool:
         """Whether each sample has the same score in both."""
         return self.same_samples(one, other) and np.array_equal(self.of[one], self.of[other], equal_nan=True)
-
-    def moves(self, key: Key, reference: Key | None = None) -> bool:
-        """Whether some task's samples differ in score (or in the difference to the reference): else an interval has no width."""
-        scores = self.of[key] if reference is None else self.of[key] - self.of[reference]
-        of_task = pd.Series(scores).groupby(self.scores.index, sort=False)
-        return bool((of_task.max() > of_task.min()).any())
 
     def less(self, one: Key, other: Key) -> Estimate:
         """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""
@@ -94,6 +82,7 @@ def combined(parts: Sequence[Estimate], weights: Sequence[float] | Floats, count
     expected = [part.n_expected for part in counted]
     whole = Estimate(
         max((part.status for part in parts), key=_SEVERITY.index),
+        df=sum(part.df for part in counted),
         n=sum(part.n for part in counted),
         n_expected=None if None in expected else sum(n or 0 for n in expected),
         reasons=tuple(dict.fromkeys(reason for part in parts for reason in part.reasons)),
@@ -146,10 +135,9 @@ def mean_of_columns(columns: Sequence[Measured[Key]]) -> Measured[Key]:
     for key in columns[0].cells:
         parts = [column.cells[key] for column in columns]
         cells[key] = combined(parts, np.full(count, 1 / count), parts)
-    weights = pd.concat([column.weights / count for column in columns], join="inner")
-    if not weights.index.is_unique:
-        return Measured(cells)
-    return Measured(cells, pd.concat([column.scores for column in columns], join="inner"), weights)
+    tasks = [task for column in columns for task in column.scores.index.unique()]
+    shares_samples = len(set(tasks)) < len(tasks)
+    return Measured(cells) if shares_samples else Measured(cells, pd.concat([c.scores for c in columns], join="inner"))
 
 
 def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
@@ -158,7 +146,7 @@ def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
     All seeds are measured on the same items, so n stays that of one (of an incomplete one where there is one); the
     interval is that of the mean over seeds, on resampled items. A model that does not depend on the seed counts once.
     """
-    cells, scores, weights = {}, {}, {}
+    cells, scores = {}, {}
     for row in dict.fromkeys(row for row, _ in column.cells):
         runs = list({cell.addresses or run: run for run, cell in column.cells.items() if run[0] == row}.values())
         seeds = [column.cells[run] for run in runs]
@@ -171,5 +159,4 @@ def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
             cells[row] = replace(mean, n=worst.n, n_expected=worst.n_expected, spread=spread)
         if all(column.same_samples(run, runs[0]) for run in runs):
             scores[row] = np.mean([column.of[run] for run in runs], axis=0)
-            weights[row] = column.weights[runs[0]]
-    return Measured(cells, pd.DataFrame(scores, index=column.scores.index), pd.DataFrame(weights))
+    return Measured(cells, pd.DataFrame(scores, index=column.scores.index))

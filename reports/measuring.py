@@ -140,8 +140,9 @@ def _means(
         value, drawn = scale * mean, draws.get(run)
         if isinstance(measure, measures.Perplexity):
             value, drawn = float(np.exp(value)), None if drawn is None else np.exp(drawn)
-        cells[run] = replace(cells[run], value=value, draws=drawn, n=int(scores[run].count()))
-    return Measured(cells, scores, weights)
+        n = int(scores[run].count())
+        cells[run] = replace(cells[run], value=value, draws=drawn, df=n - int(held_tasks[run].sum()), n=n)
+    return Measured(cells, scores)
 
 
 def _tasks(measure: measures.Measure, units: pd.Index[str]) -> pd.Index[str]:

@@ -28,7 +28,7 @@ class CellDifference(Frozen):
     baseline: str  # key of the baseline's row, which the table need not show
     baseline_label: str  # both labels of that row
     value: float | None = None
-    ci_low: float | None = None  # 95 % paired bootstrap interval
+    ci_low: float | None = None  # 95 % interval
     ci_high: float | None = None
     p: float | None = None  # two-sided
     p_corrected: float | None = None  # Holm's, over all tests of the table
@@ -42,7 +42,7 @@ class Cell(Frozen):
 
     status: Status
     value: float | None = None
-    ci_low: float | None = None  # 95 % bootstrap interval; None where a task has one sample, or all of each task agree
+    ci_low: float | None = None  # 95 % interval; None where a task has one sample, or nothing varies
     ci_high: float | None = None
     spread: float | None = None  # standard deviation over the seeds' values, whose mean `value` is; None: one seed
     n: int = 0  # samples that the value rests on, or that there are so far
@@ -112,8 +112,9 @@ class FindingResult(Frozen):
     difference: float | None  # of the means over seeds; None where a seed lacks a value
     ci_low: float | None = None  # 95 % interval of the difference
     ci_high: float | None = None
+    p: float | None = None  # two-sided that there is no difference; of rows that are alike, that they are farther apart
     p_corrected: float | None = None  # Holm's, over the findings of the target
-    is_tested: bool = True  # False: the claim is that the rows are alike
+    is_measurable: bool = True  # False: at chance or at the floor in every row
     decimals: int
     seeds_holding: int
     seeds: int  # of which both values are there

@@ -80,7 +80,9 @@ def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
         f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others stand in the first window "
         "of what the model read at once."
     )
-    return replace(refused, status="complete", value=value, draws=draws, n=n, n_expected=n, remarks=(remark,))
+    documents = int(np.count_nonzero(distribution.per_document("tokens", measure.tokens)))
+    held = replace(refused, status="complete", value=value, draws=draws, df=documents - 1, n=n, n_expected=n)
+    return replace(held, remarks=(remark,))
 
 
 def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats | None]:

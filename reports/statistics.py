@@ -1,27 +1,21 @@
-"""Bootstrap intervals, correlations of columns, paired tests on the same items and their correction for many comparisons.
-
-Tests are two-sided throughout. Sign flips are preferred to a bootstrap test: under the null hypothesis they hold their
-level at any number of items (Noreen 1989; Yeh, COLING 2000; Dror et al., ACL 2018, recommend them for measures without a
-known distribution).
-"""
+"""How uncertain a mean over seeds and samples is: one variance for interval and test; correlations; many comparisons."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from tokenweight.reports.samples import Floats
 
+Key = TypeVar("Key", bound=Hashable)
 DRAWS = 1000
 _BLOCK = 50_000  # random numbers made at once: they stay in the processor's cache
-FLIPS = 10_000
-_EXACT_ITEMS = 13  # 2 ** 13 assignments of signs are fewer than FLIPS
-_NORMAL_ITEMS = 100.0  # effective number of items from which the sum of flips is taken for normal
-_TIE = 1e-9  # relative: sums that differ by rounding alone are equal
+_TIE = 1e-9  # relative: values that differ by rounding alone are equal
 
 
 def bootstrap_means(key: str, scores: Floats) -> Floats:
@@ -47,14 +41,6 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     return means
 
 
-def interval_95(draws: Floats | None) -> tuple[float, float] | tuple[None, None]:
-    """Percentile interval: the 2.5 % and 97.5 % quantiles of the draws, where there are any."""
-    if draws is None:
-        return None, None
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return float(low), float(high)
-
-
 def correlation(kind: str, x: Floats, y: Floats) -> float | None:
     """Pearson's, or Spearman's (of the ranks, ties sharing their mean rank); None for a constant side or fewer than two points."""
     if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
@@ -64,50 +50,61 @@ def correlation(kind: str, x: Floats, y: Floats) -> float | None:
     return float(np.corrcoef(x, y)[0, 1])
 
 
-def mcnemar_exact(first: Floats, second: Floats) -> float:
-    """McNemar's exact test of two rows of 0/1 scores [n]: binomial, on the items that only one of them solves."""
-    from scipy.special import bdtr  # takes longer to import than a table of one seed takes to compute
+class Uncertain(NamedTuple):
+    """A mean over seeds with its standard error and the degrees of freedom of its t."""
 
-    only_first, only_second = int(np.sum(first > second)), int(np.sum(second > first))
-    return min(1.0, 2 * float(bdtr(min(only_first, only_second), only_first + only_second, 0.5)))
+    mean: float
+    error: float
+    df: float
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing varies, neither over samples nor over seeds: then nothing can be said of its error."""
+        return self.error <= _TIE * abs(self.mean)
+
+    def interval_95(self) -> tuple[float, float]:
+        """Ends of the 95 % interval."""
+        from scipy.special import stdtrit  # takes longer to import than a table of one seed takes to compute
+
+        half = float(stdtrit(self.df, 0.975)) * self.error
+        return self.mean - half, self.mean + half
+
+    def p_zero(self) -> float:
+        """Two-sided p that the mean is 0: below 0.05 exactly where the interval leaves 0 out."""
+        return 2 * self._beyond(abs(self.mean))
+
+    def p_apart(self, margin: float) -> float:
+        """p that the mean is at least `margin` from 0: two one-sided tests (Schuirmann, J. Pharmacokinet. Biopharm. 1987)."""
+        return self._beyond(margin - abs(self.mean))
+
+    def _beyond(self, distance: float) -> float:
+        from scipy.special import stdtr
+
+        return float(stdtr(self.df, -distance / self.error))
 
 
-def sign_flips(contributions: Floats) -> float:
-    """Randomization test of a sum: how often random signs bring it as far from 0 as it is.
+def over_seeds_and_samples(values: Floats, draws: Floats, sample_df: int) -> Uncertain:
+    """The mean of `values` [seeds], of which `draws` [seeds, DRAWS] are bootstrap means over the same resampled items.
 
-    `contributions` [items]: each item's share of the difference, its weight included. All assignments of signs are
-    tried where there are few items. Where many count, the sum is normal with variance sum(c^2): there this overstates
-    p a little, as random signs have lighter tails. Between, `FLIPS` random assignments, and p is at least
-    1 / (FLIPS + 1) (Phipson and Smyth 2010).
+    Items are crossed with seeds: two-way random effects. The variance of the mean is that over seeds and that over items
+    less that of single scores, which is in both, and at least the larger of the two; degrees of freedom are
+    Satterthwaite's (Biometrics 1946), at least seeds - 1. One seed: over items alone, with `sample_df`, items less tasks.
     """
-    moved = np.abs(contributions[contributions != 0])
-    if not len(moved):
-        return 1.0
-    observed = max(0.0, abs(float(contributions.sum())) - _TIE * float(moved.sum()))
-    squares = moved**2
-    if len(moved) <= _EXACT_ITEMS:
-        signs = (np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved))) & 1
-        return float(np.mean(np.abs((2 * signs - 1) @ moved) >= observed))
-    if squares.sum() ** 2 >= _NORMAL_ITEMS * np.sum(squares**2):
-        return math.erfc(observed / math.sqrt(2 * float(squares.sum())))
-    signs = np.random.default_rng(len(moved)).integers(0, 2, size=(FLIPS, len(moved)), dtype=np.int8)
-    sums = np.abs((2 * signs - 1).astype(np.float64) @ moved)
-    return (1 + int(np.sum(sums >= observed))) / (1 + FLIPS)
+    seeds, of_items = len(values), float(np.var(draws.mean(axis=0), ddof=1))
+    if seeds == 1:
+        return Uncertain(float(values[0]), math.sqrt(of_items), max(1, sample_df))
+    of_seeds = float(np.var(values, ddof=1)) / seeds
+    of_both = max(0.0, (float(np.var(draws, axis=1, ddof=1).mean()) - of_items) / (seeds - 1))
+    variance = max(of_seeds + of_items - of_both, of_seeds, of_items)
+    items = max(1, sample_df)
+    parts = of_seeds**2 / (seeds - 1) + of_items**2 / items + of_both**2 / (items * (seeds - 1))
+    df = max(seeds - 1, variance**2 / parts) if parts else seeds - 1
+    return Uncertain(float(np.mean(values)), math.sqrt(variance), df)
 
 
-def t_over_seeds(differences: Sequence[float]) -> float:
-    """Student's t-test that the mean over seeds is 0; where all seeds agree exactly, 1 for 0 and else 0."""
-    from scipy.special import stdtr  # as above
-
-    count, mean = len(differences), float(np.mean(differences))
-    error = float(np.std(differences, ddof=1)) / math.sqrt(count)
-    if error <= _TIE * abs(mean):
-        return float(mean == 0)
-    return 2 * float(stdtr(count - 1, -abs(mean) / error))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction: the family-wise error rate holds whatever the dependence of the tests."""
-    ordered = pd.Series(p_values, dtype=np.float64).sort_values(kind="stable")
+def holm(p_values: Mapping[Key, float | None]) -> dict[Key, float]:
+    """Holm's step-down correction of those that are there: the family-wise error rate holds whatever their dependence."""
+    known = {key: p for key, p in p_values.items() if p is not None}
+    ordered = pd.Series(list(known.values()), dtype=np.float64).sort_values(kind="stable")
     stepped = (ordered * np.arange(len(ordered), 0, -1)).cummax().clip(upper=1.0)
-    return stepped.sort_index().tolist()
+    return dict(zip(known, stepped.sort_index().tolist(), strict=True))

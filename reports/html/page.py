@@ -24,6 +24,7 @@ from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import drawn
 from tokenweight.reports.html.data import EMPTY, Records, Section, page_data
 from tokenweight.reports.model import Report
+from tokenweight.reports.statistics import holm
 from tokenweight.reports.writing import holds_anything, styled
 from tokenweight.webpage import page_environment, script_json
 
@@ -102,6 +103,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Mapping[str, 
     return environment.get_template("page.html.jinja").render(
         title=alone or "Token weighting: tables and figures from records",
         sections=sections,
+        families=_families([section.report for section in sections]),
         not_run=not_run or {},
         divergences=_divergences(),
         evaluations=evaluations,
@@ -110,6 +112,17 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Mapping[str, 
         next_number=partial(next, count()),  # of a cell in the page's data
         data=script_json(data),
     )
+
+
+def _families(reports: Sequence[Report]) -> str:
+    """Which tests are corrected together, and what would change if all of the page were; "" where there is one table."""
+    found = [[cell.difference for cell in report.cells if cell.difference] for report in reports]
+    tested = [difference for held in found for difference in held if difference.p is not None]
+    if sum(any(one.p is not None for one in held) for held in found) < 2:
+        return ""
+    held = sum((one.p_corrected or 0.0) < display.SIGNIFICANT for one in tested)
+    together = sum(p < display.SIGNIFICANT for p in holm({n: one.p for n, one in enumerate(tested)}).values())
+    return display.words("families", len(tested), sum(map(bool, found)), held, together)
 
 
 def choices(report: Report) -> dict[str, str]:

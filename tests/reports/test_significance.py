@@ -1,4 +1,4 @@
-"""Paired tests by hand and against scipy."""
+"""One variance for interval and test: by hand, against scipy, and against the two-way analysis of variance."""
 
 from __future__ import annotations
 
@@ -6,66 +6,65 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokenweight.reports.statistics import holm, mcnemar_exact, sign_flips, t_over_seeds
+from tokenweight.reports.statistics import DRAWS, Uncertain, bootstrap_means, holm, over_seeds_and_samples
+
+RANDOM = np.random.default_rng(4)
 
 
-def scores(only_first: int, only_second: int, both: int) -> tuple[np.ndarray, np.ndarray]:
-    first = [1.0] * only_first + [0.0] * only_second + [1.0] * both
-    second = [0.0] * only_first + [1.0] * only_second + [1.0] * both
-    return np.array(first), np.array(second)
+def test_an_interval_leaves_0_out_exactly_where_p_is_below_5_percent() -> None:
+    for mean, error, df in zip(RANDOM.normal(0, 2, 200), RANDOM.random(200), RANDOM.integers(1, 40, 200), strict=True):
+        found = Uncertain(float(mean), float(error), float(df))
+        low, high = found.interval_95()
+        assert (low > 0 or high < 0) == (found.p_zero() < 0.05)
+        assert found.p_zero() == pytest.approx(2 * stats.t.sf(abs(mean) / error, df))
 
 
-def test_mcnemar_by_hand() -> None:
-    # 5 against 1 of 6 items that differ: 2 * (C(6,0) + C(6,1)) / 2^6
-    assert mcnemar_exact(*scores(5, 1, 20)) == pytest.approx(14 / 64)
-    assert mcnemar_exact(*scores(3, 3, 0)) == 1.0
-    assert mcnemar_exact(*scores(0, 0, 9)) == 1.0
+def test_alike_is_two_one_sided_tests() -> None:
+    found = Uncertain(0.2, 0.1, 9)
+    above, below = stats.t.sf((0.2 + 0.5) / 0.1, 9), stats.t.cdf((0.2 - 0.5) / 0.1, 9)
+    assert found.p_apart(0.5) == pytest.approx(max(above, below))
+    assert found.p_apart(0.1) > 0.5  # it is farther apart already
+    assert Uncertain(-0.2, 0.1, 9).p_apart(0.5) == found.p_apart(0.5)
 
 
-@pytest.mark.parametrize(("won", "lost"), [(0, 1), (4, 0), (7, 9), (30, 12), (700, 610)])
-def test_mcnemar_is_scipys_binomial_test(won: int, lost: int) -> None:
-    assert mcnemar_exact(*scores(won, lost, 5)) == pytest.approx(stats.binomtest(won, won + lost).pvalue)
-    assert mcnemar_exact(*scores(lost, won, 5)) == pytest.approx(stats.binomtest(won, won + lost).pvalue)
+def test_one_seed_is_a_t_test_over_samples() -> None:
+    differences = RANDOM.normal(0.3, 1, 60)
+    draws = bootstrap_means("task", differences[None])
+    found = over_seeds_and_samples(np.array([differences.mean()]), draws, 59)
+    assert (found.mean, found.df) == (pytest.approx(differences.mean()), 59)
+    assert found.error == pytest.approx(stats.sem(differences), rel=0.08)  # as far as 1000 draws tell
+    assert found.p_zero() == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, rel=0.3)
 
 
-def test_sign_flips_by_hand() -> None:
-    assert sign_flips(np.array([1.0, 2.0, 0.0, 3.0])) == 2 / 8  # +++ and ---, an item without a difference says nothing
-    assert sign_flips(np.array([1.0, -2.0, 3.0])) == 6 / 8  # as far as 2: all but the two with sum 0
-    assert sign_flips(np.array([1.0, -1.0])) == 1.0
-    assert sign_flips(np.zeros(40)) == 1.0
-    assert sign_flips(np.array([0.1, 0.2, 0.3, -0.6])) == 1.0  # its sum is 0 up to rounding
+@pytest.mark.parametrize(("of_seeds", "of_items"), [(0.0, 1.0), (1.0, 0.0), (0.5, 1.0)])
+def test_several_seeds_are_two_way_random_effects(of_seeds: float, of_items: float) -> None:
+    """Against the mean squares of seeds, items and both (Satterthwaite)."""
+    seeds, items = 4, 80
+    scores = (
+        RANDOM.normal(0, of_seeds, (seeds, 1))
+        + RANDOM.normal(0, of_items, items)
+        + RANDOM.normal(0, 0.7, (seeds, items))
+    )
+    found = over_seeds_and_samples(scores.mean(axis=1), bootstrap_means("task", scores), items - 1)
+    rest = scores - scores.mean(1, keepdims=True) - scores.mean(0) + scores.mean()
+    of_s = items * np.var(scores.mean(1), ddof=1)
+    of_i = seeds * np.var(scores.mean(0), ddof=1)
+    of_both = (rest**2).sum() / ((seeds - 1) * (items - 1))
+    total = max(of_s + of_i - of_both, of_s, of_i)
+    assert found.error == pytest.approx(np.sqrt(total / (seeds * items)), rel=0.08)
+    df = total**2 / (of_s**2 / (seeds - 1) + of_i**2 / (items - 1) + of_both**2 / ((seeds - 1) * (items - 1)))
+    assert found.df == pytest.approx(max(seeds - 1, df), rel=0.25)
 
 
-def test_few_items_are_scipys_exact_permutation_test() -> None:
-    contributions = np.random.default_rng(3).normal(0.4, 1, 12)
-    exact = stats.permutation_test((contributions,), np.sum, permutation_type="samples", n_resamples=2**12)
-    assert sign_flips(contributions) == pytest.approx(exact.pvalue)
-
-
-@pytest.mark.parametrize("n", [30, 130])  # random signs, and the normal distribution
-def test_more_items_agree_with_scipys_random_permutations(n: int) -> None:
-    noise = np.random.default_rng(5).normal(0, 1, n)
-    contributions = noise - noise.mean() + 1.5 / np.sqrt(n)
-    drawn = stats.permutation_test((contributions,), np.sum, permutation_type="samples", n_resamples=3000, rng=1)
-    assert sign_flips(contributions) == pytest.approx(drawn.pvalue, abs=0.03)
-
-
-def test_p_is_never_zero_and_the_same_each_time() -> None:
-    clear = np.full(60, 1.0)
-    assert sign_flips(clear) == pytest.approx(1 / 10_001)
-    assert 0 < sign_flips(np.full(1000, 1.0)) < 1e-100
-    mixed = np.random.default_rng(0).normal(0.1, 1, 50)
-    assert sign_flips(mixed) == sign_flips(mixed) == sign_flips(-mixed)
-
-
-def test_t_over_seeds_is_scipys() -> None:
-    differences = [0.3, 0.1, 0.4]
-    assert t_over_seeds(differences) == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
-    assert t_over_seeds([0.0, 0.0, 0.0]) == 1.0
-    assert t_over_seeds([0.2, 0.2, 0.2]) == 0.0
+def test_what_does_not_vary_is_known_to_be_exact() -> None:
+    same = np.full((3, DRAWS), 0.1)
+    assert over_seeds_and_samples(np.full(3, 0.1), same, 9).is_exact
+    assert not over_seeds_and_samples(np.array([0.1, 0.2, 0.1]), same, 9).is_exact
 
 
 def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.6, 0.5]) == [1.0, 1.0]
-    assert holm([]) == []
+    assert holm(dict(zip("abcde", [0.01, 0.04, None, 0.03, 0.005], strict=True))) == pytest.approx(
+        {"a": 0.03, "b": 0.06, "d": 0.06, "e": 0.02}
+    )
+    assert holm({1: 0.6, 2: 0.5}) == {1: 1.0, 2: 1.0}
+    assert holm({}) == {}

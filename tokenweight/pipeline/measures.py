@@ -18,6 +18,7 @@ class SampleMean(Frozen):
 
     benchmark: str
     tolerant: bool = False  # BBH: the score after tolerant extraction
+    chance: float = 0.0  # what guessing gives, in percent
     kind: Literal["sample-mean"] = "sample-mean"
 
 
