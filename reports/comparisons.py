@@ -57,12 +57,10 @@ class Results:
             if isinstance(measure, ColumnMean):
                 is_at_floor = 2 * len(found.intersection(measure.columns)) > len(measure.columns)
             elif isinstance(measure, SampleMean | TaskMean):
-                cells = {row: cell for row, cell in self.means[column.key].cells.items() if cell.value is not None}
-                lows = [
-                    low if (low := infer(self, row, column.key).ci_low) is not None else cell.value
-                    for row, cell in cells.items()
-                ]
-                is_at_floor = bool(lows) and max(lows) <= getattr(measure, "chance", 0.0)
+                values = {row: cell.value for row, cell in self.means[column.key].cells.items()}
+                lows = ((infer(self, row, column.key).ci_low, value) for row, value in values.items())
+                least = [value if low is None else low for low, value in lows if value is not None]
+                is_at_floor = bool(least) and max(least) <= getattr(measure, "chance", 0.0)
             else:
                 continue
             if is_at_floor:
@@ -107,8 +105,8 @@ def infer(
     if len(draws) < len(found):
         return Inference(n=n, reason="not tested: a task has a single sample")
     of_log = baseline is None and isinstance(measure, Perplexity)  # which is far from normal with few texts
-    of_values = (np.log(values), np.log(draws)) if of_log else (values, np.stack(draws))
-    mean = over_seeds_and_samples(*of_values, means.cells[row].df)
+    scale = np.log if of_log else np.asarray
+    mean = over_seeds_and_samples(scale(values), scale(draws), means.cells[row].df)
     if mean.is_exact:
         if baseline is None or mean.mean:
             return Inference(n=n, reason="not tested: every sample and seed has the same difference")

@@ -156,7 +156,7 @@ def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
             worst = max(seeds, key=lambda seed: _SEVERITY.index(seed.status))  # the first one that is not complete
             values = [seed.value for seed in seeds if seed.value is not None]
             spread = None if mean.value is None else float(np.std(values, ddof=1))
-            cells[row] = replace(mean, n=worst.n, n_expected=worst.n_expected, spread=spread)
+            cells[row] = replace(mean, df=worst.df, n=worst.n, n_expected=worst.n_expected, spread=spread)
         if all(column.same_samples(run, runs[0]) for run in runs):
             scores[row] = np.mean([column.of[run] for run in runs], axis=0)
     return Measured(cells, pd.DataFrame(scores, index=column.scores.index))

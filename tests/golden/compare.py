@@ -25,7 +25,7 @@ from typing import Any
 GOLDENS = Path(__file__).parent / "reports"
 CELL = ("status", "value", "ci_low", "ci_high", "spread", "n", "n_expected", "emphasis", "less_paper")
 DIFFERENCE = ("baseline", "value", "ci_low", "ci_high", "p", "p_corrected", "test", "n", "reason")
-FINDING = ("difference", "ci_low", "ci_high", "p_corrected", "is_tested", "seeds_holding", "seeds")
+FINDING = ("difference", "ci_low", "ci_high", "p", "p_corrected", "is_measurable", "seeds_holding", "seeds")
 STATISTIC = ("value", "n", "paper")
 # Columns of figures' data that have a golden of their own: those that are no cells of the table beside them.
 CURVES = {

@@ -85,7 +85,10 @@ def test_p_is_corrected_over_the_whole_table(store: FakeStore) -> None:
     store.add("uniform", "bbh/navigate", [0.0] * 7 + [1.0] * 5)
     store.add("frozen-sparse", "bbh/navigate", [1.0, 1.0] + [0.0] * 5 + [1.0] * 5)
     report = build_report(store.manifest("table-10"), store.root)
-    found = [difference(report, *place) for place in (("frozen-dense", "mmlu"), ("frozen-sparse", "mmlu"), ("frozen-sparse", "bbh"))]
+    found = [
+        difference(report, *place)
+        for place in (("frozen-dense", "mmlu"), ("frozen-sparse", "mmlu"), ("frozen-sparse", "bbh"))
+    ]
     dense, sparse, bbh = (float(one.p or 0) for one in found)
     assert dense < sparse < bbh
     assert [one.p_corrected for one in found] == pytest.approx([3 * dense, 2 * sparse, bbh])

@@ -70,9 +70,9 @@ _ROW = re.compile(
 
 def _as_read(finding: dict[str, Any], decimals: int) -> tuple[str, ...]:
     """A finding as the reading prints it; the direction of a perplexity's or NLL's order does not show in its numbers."""
-    low, high = (f"{finding[key]:.{decimals}f}" if finding["is_tested"] else "None" for key in ("ci_low", "ci_high"))
+    low, high = (f"{finding[key]:.{decimals}f}" for key in ("ci_low", "ci_high"))
     p = finding["p_corrected"]
-    printed = "no test" if not finding["is_tested"] else "<0.001" if p < 0.001 else f"{p:.{3 if p < 0.1 else 2}f}"
+    printed = "cannot be tested" if p is None else "<0.001" if p < 0.001 else f"{p:.{3 if p < 0.1 else 2}f}"
     return (f"{finding['difference']:+.{decimals}f}", low, high, str(finding["seeds_holding"]), printed)
 
 
