@@ -143,9 +143,11 @@ def test_each_cell_opens_its_own_units(full_page: str, full_report: Report) -> N
             assert float(less) == pytest.approx(round(cell.value, column.decimals) - cell.paper.value, abs=1e-9)
             assert page.cells[str(number)].endswith(f"{cell.paper.printed} {less}")
     assert any(cell.less_paper is not None for _, _, cell in cells)
-    compared = next(entry for entry in page.data["cells"] if "Difference to Uniform" in entry["facts"])
-    assert ", p" in compared["facts"]["Difference to Uniform"]
-    assert "before correction" in compared["facts"]["Test"]
+    compared = [entry["facts"] for entry in page.data["cells"] if "Difference to Uniform" in entry["facts"]]
+    tested = next(facts for facts in compared if ", p" in facts["Difference to Uniform"])
+    assert "before correction" in tested["Test"]
+    untested = next(facts for facts in compared if "(not tested)" in facts["Difference to Uniform"])
+    assert untested["Test"].startswith("not tested: ")
 
 
 def test_only_what_a_table_holds_can_be_chosen(full_report: Report, full_page: str) -> None:
