@@ -23,9 +23,13 @@ CHUNKING = Chunking(long_tokens=101, mixture="lcde", long_document_tokens=50, lo
 
 def test_long_documents_grow_and_domains_keep_their_shares() -> None:
     rng = np.random.default_rng(0)
-    lengths = np.where(rng.random(4000) < 0.2, rng.integers(51, 400, 4000), rng.integers(5, 50, 4000))
-    domains = ["web" if u < 0.7 else "book" for u in rng.random(4000)]
-    _, domains = lcde(lengths, domains, CHUNKING, bos=True, separator=1)
+    names = np.where(rng.random(4000) < 0.7, "web", "book")
+    is_long = rng.random(4000) < np.where(names == "book", 0.4, 0.05)  # drawn without its domain, "book" would grow
+    lengths = np.where(is_long, rng.integers(51, 400, 4000), rng.integers(5, 50, 4000))
+    drawn = lengths * np.where(is_long, 5, 1)
+    book = names == "book"
+    assert drawn[book].sum() / drawn.sum() > lengths[book].sum() / lengths.sum() + 0.05
+    _, domains = lcde(lengths, names.tolist(), CHUNKING, bos=True, separator=1)
     for shares in domains.values():
         assert shares["share_in_sequences"] == pytest.approx(shares["share"], abs=0.01)
         odds = shares["long_share"] / (1 - shares["long_share"])

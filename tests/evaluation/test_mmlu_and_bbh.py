@@ -118,7 +118,8 @@ def test_bbh_strict_and_tolerant(output: str, strict: float, tolerant: float, bb
 @pytest.mark.parametrize(
     ("output", "right"),
     [("the answer is (A). ", True), ("the answer is A", True), ("the answer is (A) 05/01/2021.", True),
-     ("the answer is (B).", False), ("the answer is Alaska.", False), ("", False)],
+     ("the answer is (A) and so on.", True), ("the answer is (A) or (B).", False), ("the answer is (A), (B).", False),
+     ("the answer is A and B).", False), ("the answer is (B).", False), ("the answer is Alaska.", False), ("", False)],
 )  # fmt: skip
 def test_options(output: str, right: bool) -> None:
     assert bbh.tolerant_score(output, "(A)") == float(right)

@@ -27,6 +27,7 @@ NO_ANSWER = "[invalid]"  # lm-eval's word for "the pattern matched nothing"
 _STRICT = re.compile(r"(?<=the answer is )(.*)(?=.)")  # lm-eval's filter get-answer
 _TOLERANT = re.compile(r"the answer is[ \t:]*([^\n]*)", re.IGNORECASE)
 _OPTION = re.compile(r"\(?([A-Z])\)(?=\W|$)")
+_HEDGED = re.compile(r"\(?[A-Z]\)?\s*(?:,|/|or\b|and\b)\s*\(?[A-Z]\)")  # "(A) or (B)"
 
 _NAMES = "|".join(BBH_TASKS)
 # samples_<task>_<date>.jsonl, as lm-eval names them: bbh_cot_fewshot_navigate, leaderboard_bbh_navigate and so on.
@@ -36,6 +37,7 @@ _ARTIFACT = re.compile(r"(?P<label>.+)--bbh-(?P<task>" + _NAMES + r")-[0-9a-f]+"
 
 class Bbh(HarnessBenchmark):
     name = "bbh"
+    metric_version = 2
     folder = "bbh/cot_fewshot"
     prefix = "bbh_cot_fewshot_"
     tasks = dict.fromkeys(BBH_TASKS, Task(metric="exact_match", greatest_mean=0.98))
@@ -82,9 +84,9 @@ def tolerant_answer(output: str) -> str:
 
 
 def tolerant_score(output: str, target: str) -> float:
-    """1.0 if the tolerant answer is the target; for options, "(A) 05/01/2021" and "A)" answer "(A)"."""
+    """1.0 if the tolerant answer is the target; for options, "(A) 05/01/2021" and "A)" answer "(A)", and "(A) or (B)" neither."""
     answer, target = tolerant_answer(output), target.strip()
-    if answer != target and re.fullmatch(r"\([A-Z]\)", target):
+    if answer != target and re.fullmatch(r"\([A-Z]\)", target) and not _HEDGED.match(answer):
         option = _OPTION.match(answer)
         answer = f"({option.group(1) if option else answer})"
     return float(answer == target)
