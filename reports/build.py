@@ -77,7 +77,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     fewest = _fewest(results, filled)
     general = [
         *_on_the_run(manifest),
-        *origins(unit for held in samples.units.values() for unit in held),
+        *origins({unit.entry.address: unit for held in samples.units.values() for unit in held}.values()),
         *([words("several_seeds", len(seeds))] if len(seeds) > 1 else ()),
         *(remark for c in columns for r in rows if (r.key, c.key) in filled for remark in filled[r.key, c.key].remarks),
         *_flags(manifest, samples),
@@ -182,11 +182,12 @@ def _on_the_run(manifest: Manifest) -> Iterator[str]:
 
 
 def _flags(manifest: Manifest, samples: Samples) -> Iterator[str]:
-    """One note per kind of implausible result, over the units of all rows."""
-    flagged: dict[str, list[str]] = {}
+    """One note per kind of implausible result, over the units of all rows; what several seeds share counts once."""
+    flagged: dict[str, dict[str, str]] = {}  # by address
     for row, seed in product(manifest.experiment.rows, manifest.seeds):
         for unit in samples.units.get((row.key, seed), ()):
             for flag in unit.summary.get("flags") or ():
-                flagged.setdefault(str(flag), []).append(f"{unit.entry.unit} ({row.name})")
+                flagged.setdefault(str(flag), {}).setdefault(unit.entry.address, f"{unit.entry.unit} ({row.name})")
     for flag, where in sorted(flagged.items()):
-        yield words("flagged", flag, FLAG_MEANINGS.get(flag, ""), where, _NAMED)
+        units = list(dict.fromkeys(where.values()))
+        yield words("flagged", flag, FLAG_MEANINGS.get(flag, ""), len(where), units, _NAMED)

@@ -60,3 +60,11 @@ def test_a_flag_stands_below_the_table(flag: str, store: FakeStore) -> None:
     assert flag in markdown.render(report).replace("\\_", "_")
     assert flag.replace("_", "\\_") in latex.render(report)
     assert sum("Flagged" in text.text for text in report.notes) == 1
+
+
+def test_what_several_seeds_share_counts_once(store: FakeStore) -> None:
+    store.add("uniform", "mmlu/anatomy", [0.0, 0.0], flags=["all_zero"])
+    manifest = store.manifest("table-10")
+    again = tuple(row.model_copy(update={"seed": seed}) for seed in (0, 1, 2) for row in manifest.rows)
+    notes = [note.text for note in build_report(manifest.model_copy(update={"rows": again}), store.root).notes]
+    assert any("1 unit, mmlu/anatomy (Uniform)." in note for note in notes)
