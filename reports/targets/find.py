@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment, RowEntry
-from tokenweight.recipes.inputs import Inputs, check_settings, given_by, last_part, without_places
+from tokenweight.recipes.inputs import Inputs, check_settings, given_by, without_places
 from tokenweight.recipes.options import MOST_SEEDS
 from tokenweight.recipes.recipe import assignments, names, of_scale, parse
 from tokenweight.recipes.schema import Backend
@@ -61,7 +61,7 @@ def _found(
         with read_experiment(text) as spec:
             if spec.name in (*TARGETS, ALL, "table-6"):
                 raise UserError(f"name: {spec.name} is a target's; choose another")
-            command = f"{spec.name}.yaml" if "\n" in text else shlex.quote(last_part(text))
+            command = f"{spec.name}.yaml" if "\n" in text else shlex.quote(without_places(text))
             yield _resolve(spec, scale, inputs, seeds, command=command)
         return
     own = _SEEDS.fullmatch(text)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import PAPER_LENGTHS, Column, Described, Experiment, Figure, Lengths, Row
-from tokenweight.recipes.inputs import as_options, last_part, load_all
+from tokenweight.recipes.inputs import as_options, load_all, without_places
 from tokenweight.recipes.recipe import Recipe, shown
 from tokenweight.recipes.schema import HubBase, PretrainBase
 from tokenweight.reports.targets.columns import columns_at, headlines, notes_of, tokens_label, usual_columns
@@ -21,7 +21,7 @@ def notes(
     spec: ExperimentSpec, found: Sequence[Member], recipes: Mapping[str, Recipe], scale: str, given: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Where a run departs from the paper, a sentence each; recipes by row, what the user gave by option."""
-    of_file = {name: last_part(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
+    of_file = {name: without_places(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
     of_file |= {key: shown(value) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
     symbols, _ = _fields(found)
     swept = {field: dict.fromkeys(shown(m.values[field]) for m in found if field in m.values) for field in symbols}
@@ -133,7 +133,7 @@ def _model(member: Member, recipe: Recipe) -> str:
     """Which model a row shows that has no recipe."""
     base = recipe.base
     of_hub = f"{base.repo_id} at {base.revision}" if isinstance(base, HubBase) else ""
-    which = of_hub or last_part(member.row.base or base.kind)
+    which = of_hub or without_places(member.row.base or base.kind)
     return f"{member.key}: {which}; read with inputs of up to {recipe.context_tokens} tokens."
 
 

@@ -81,8 +81,7 @@ def _manifests(
     from tokenweight.reports.targets.find import find_experiments, targets_of
     from tokenweight.tasks.experiments import plan_experiments
 
-    found: list[Manifest] = []
-    left_out: list[str] = []
+    found, left_out = list[Manifest](), list[str]()
     as_it_was = inputs == Inputs() and seeds is None
     for text, all_of_paper in ((name, lenient or given == ALL) for given in texts for name in targets_of(given)):
         kept = manifest_path(store.root, Path(text).stem if text.endswith((".yaml", ".yml")) else text, scale)

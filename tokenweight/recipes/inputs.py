@@ -121,7 +121,7 @@ def given_by(inputs: Inputs) -> dict[str, str]:
     """What the user gave in place of the recipes' own, by option, "set KEY" for a setting; of paths the last part."""
     given = inputs.model_dump(exclude_none=True, exclude={"settings"})
     given |= {f"set {key}": value for key, value in inputs.assignments().items()}
-    return {name: last_part(value) for name, value in given.items()}
+    return {name: without_places(value) for name, value in given.items()}
 
 
 def as_options(given: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -130,20 +130,17 @@ def as_options(given: Mapping[str, str]) -> list[tuple[str, str]]:
     return [("--set", f"{key}={value}") if key else (f"--{name}", value) for (name, _, key), value in pairs]
 
 
-def last_part(value: str) -> str:
-    """What others may see of a path: of an absolute one the last part, of a list of digests its directory's name."""
-    value = value.removesuffix(LISTING_SUFFIX)  # a list of digests takes the place of the directory
-    kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
-    return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
-
-
 def without_places(value: Any) -> Any:
-    """A setting as others may see it: of absolute paths the last part."""
+    """A setting as others may see it: of absolute paths the last part, of a list of digests its directory's name."""
     if isinstance(value, dict):
         return {key: without_places(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [without_places(part) for part in value]
-    return last_part(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
+    rest = rest.removesuffix(LISTING_SUFFIX)  # a list of digests takes the place of the directory
+    return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
 
 
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
