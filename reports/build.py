@@ -66,6 +66,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
             low, high = difference.ci_low, difference.ci_high
         return Cell(
             **{name: getattr(found, name) for name in ("status", "value", "spread", "n", "n_expected", "addresses")},
+            by_seed=tuple(one.value for one in results.by_seed(row.key, column.key)) if len(seeds) > 1 else (),
             ci_low=low,
             ci_high=high,
             emphasis=emphasis.get(key, ()),
@@ -75,6 +76,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         )
 
     fewest = _fewest(results, filled)
+    trained = {(entry.row, entry.seed): entry.train.address for entry in manifest.rows if entry.train}
     general = [
         *_on_the_run(manifest),
         *origins({unit.entry.address: unit for held in samples.units.values() for unit in held}.values()),
@@ -106,6 +108,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
             ReportRow(
                 **{name: getattr(row, name) for name in ("key", "group", "label", "recipe", "rule_below")},
                 paper_label=row.paper_label or row.label,
+                artifacts=tuple(trained.get((row.key, seed)) for seed in seeds) if trained else (),
                 cells=tuple(cell(row, column) for column in columns),
             )
             for row in rows

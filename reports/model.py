@@ -45,6 +45,7 @@ class Cell(Frozen):
     ci_low: float | None = None  # 95 % interval; None where a task has one sample, or nothing varies
     ci_high: float | None = None
     spread: float | None = None  # standard deviation over the seeds' values, whose mean `value` is; None: one seed
+    by_seed: tuple[float | None, ...] = ()  # the values of each seed, ascending; empty where there is one
     n: int = 0  # samples that the value rests on, or that there are so far
     n_expected: int | None = None
     emphasis: tuple[Mark, ...] = ()
@@ -78,6 +79,7 @@ class ReportRow(Frozen, Labelled):
     paper_label: str
     recipe: str = ""
     rule_below: Literal["full", "partial"] | None = None
+    artifacts: tuple[str | None, ...] = ()  # addresses of its trained models, by seed
     cells: tuple[Cell, ...]  # in the order of Report.columns
 
 

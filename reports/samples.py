@@ -125,7 +125,7 @@ def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozens
     directory, record = store_root / entry.address, record_of(entry, store_root)
     unit = UnitResult(entry, "refused", n_expected=entry.n_expected)
     if not record:
-        stale = "stale, the store has it with another fingerprint only (other settings, scorer, data or code)"
+        stale = "not evaluated with these settings, data and code; the store has such a unit made with others"
         is_stale = directory.name.rpartition("-")[0] in held
         return replace(unit, status="missing", reason=stale if is_stale else "not evaluated yet")
     if isinstance(record, str):

@@ -109,6 +109,9 @@ def _cell(
     nothing = ("", display.NO_NUMBER, display.NOT_IN_PAPER)
     facts = {
         "95 % interval": display.interval_text(cell, column),
+        "Each seed": ", ".join(
+            display.NO_NUMBER if v is None else display.number_text(v, column) for v in cell.by_seed
+        ),
         "Samples": display.n_text(cell).removeprefix("n "),
         "Status": cell.status,
         "The paper": cell.paper.printed + where if cell.paper else "",

@@ -35,7 +35,7 @@ def test_the_papers_table_needs_no_record_and_loads_nothing_heavy(tmp_path: Path
         "table-5.tex",
     ]
     with (tmp_path / "out" / "smoke" / "table-5.csv").open(encoding="utf-8") as file:
-        rows = {(row["row"], row["column"]): row["paper_value"] for row in csv.DictReader(file)}
+        rows = {(row["row"], row["column"]): row["paper_printed"] for row in csv.DictReader(file)}
     printed = paper_number("table-5", "sparse-1b", "mmlu-difference")
     assert printed is not None
     assert rows["sparse-1b", "mmlu-difference"] == printed.printed

@@ -138,7 +138,7 @@ def test_units_that_an_earlier_recipe_left_are_called_stale_in_one_footnote(stor
     assert report.cell("uniform", "mmlu").status == "missing"
     for row, column in (("uniform", "mmlu"), ("lcde", "mmlu"), ("lcde", "longbench")):
         text = said(report, row, column)
-        assert text.startswith("LCDE, Uniform: stale, the store has it with another fingerprint only")
+        assert text.startswith("LCDE, Uniform: not evaluated with these settings, data and code; the store has")
     assert "tokenweight reproduce table-3" in markdown.render(report)
 
 

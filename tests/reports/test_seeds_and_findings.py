@@ -173,5 +173,8 @@ def test_renderers_show_spread_and_findings_and_no_part_of_the_paper(tmp_path: P
     assert f"{value:.3f} ± 0.100" in text
     assert f"{value:.3f} $\\pm$ 0.100" in tex
     assert "The paper, " not in tex
-    rows = {(row["row"], row["column"]): row for row in DictReader(StringIO(csv))}
-    assert np.isclose(float(rows["uniform", "nll"]["spread"]), 0.1)
+    rows = {(row["row"], row["column"], row["seed"]): row for row in DictReader(StringIO(csv))}
+    assert np.isclose(float(rows["uniform", "nll", ""]["spread"]), 0.1)
+    each = [float(rows["uniform", "nll", seed]["value"]) for seed in "012"]
+    assert each == pytest.approx([value - 0.1, value, value + 0.1], abs=1e-6)
+    assert report.cell("uniform", "nll").by_seed == pytest.approx(each, abs=1e-6)
