@@ -15,11 +15,12 @@ import numpy as np
 
 from tokenweight.pipeline.experiment import Experiment
 from tokenweight.pipeline.manifest import Run
-from tokenweight.pipeline.measures import ColumnMean, Measure, Perplexity, Pmi, SampleMean, TaskMean
+from tokenweight.pipeline.measures import ColumnMean, Perplexity, SampleMean, TaskMean
 from tokenweight.reports.estimates import Estimate, Measured, mean_of_seeds
 from tokenweight.reports.model import CellDifference, FindingResult
 from tokenweight.reports.statistics import Key, holm, over_seeds_and_samples
 
+_SHARES = ("positive", "near_zero", "zero")  # of the PMI's statistics
 Comparison = tuple[str, str, str]  # row, its baseline's row, column
 
 
@@ -53,18 +54,15 @@ class Results:
         """
         found = set[str]()
         for column in sorted(self.experiment.columns, key=lambda column: isinstance(column.measure, ColumnMean)):
-            measure = column.measure
+            measure, is_at_floor = column.measure, False
             if isinstance(measure, ColumnMean):
                 is_at_floor = 2 * len(found.intersection(measure.columns)) > len(measure.columns)
             elif isinstance(measure, SampleMean | TaskMean):
-                values = {row: cell.value for row, cell in self.means[column.key].cells.items()}
-                lows = ((infer(self, row, column.key).ci_low, value) for row, value in values.items())
+                cells = self.means[column.key].cells.items()
+                lows = ((infer(self, row, column.key).ci_low, cell.value) for row, cell in cells)
                 least = [value if low is None else low for low, value in lows if value is not None]
                 is_at_floor = bool(least) and max(least) <= getattr(measure, "chance", 0.0)
-            else:
-                continue
-            if is_at_floor:
-                found.add(column.key)
+            found |= {column.key} if is_at_floor else set()
         return found
 
 
@@ -113,21 +111,16 @@ def infer(
         return Inference(0.0, 0.0, 1.0, "equal scores", n)
     low, high = mean.interval_95()
     if baseline is None:
-        least, most = _range(measure)
-        return Inference(math.exp(low), math.exp(high)) if of_log else Inference(max(low, least), min(high, most))
+        is_share = (
+            isinstance(measure, SampleMean | TaskMean | ColumnMean) or getattr(measure, "statistic", "") in _SHARES
+        )
+        ends = (max(low, 0.0), min(high, 100.0)) if is_share else (low, high)
+        return Inference(math.exp(low), math.exp(high)) if of_log else Inference(*ends)
     if column in results.at_floor:
         reason = "not tested: at chance or at the floor in every row, it cannot be measured here"
         return Inference(low, high, n=n, reason=reason)
     p = mean.p_zero() if margin is None else mean.p_apart(margin)
     return Inference(low, high, p, "t over seeds and samples" if len(values) > 1 else "t over samples", n)
-
-
-def _range(measure: Measure) -> tuple[float, float]:
-    """Least and greatest value that there can be."""
-    match measure:
-        case SampleMean() | TaskMean() | ColumnMean() | Pmi(statistic="positive" | "near_zero" | "zero"):
-            return 0.0, 100.0
-    return -math.inf, math.inf
 
 
 def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, CellDifference]:

@@ -46,7 +46,7 @@ def _formatted(value: float | None, form: str) -> str | None:
     return None if value is None else format(value, form)
 
 
-def _text(value: object) -> str:
+def _text(value: Any) -> str:
     """On one line, and never a formula when a spreadsheet opens the file; numbers with six decimals."""
     if not isinstance(value, str):
         return "" if pd.isna(value) else f"{value:.6f}" if isinstance(value, float) else str(value)

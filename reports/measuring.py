@@ -15,10 +15,9 @@ from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import Manifest, Run
 from tokenweight.reports.agreement import disagreement
 from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_columns, means_and_draws
-from tokenweight.reports.pmi import pmi_estimate
+from tokenweight.reports.pmi import PERCENT, pmi_estimate
 from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
 
-PERCENT = 100.0
 _NAMED = 3  # unit names that a note spells out
 _AFTER: dict[type, int] = {measures.ColumnMean: 1, measures.Difference: 2}  # measures that read other columns
 

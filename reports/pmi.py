@@ -81,8 +81,7 @@ def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
         "of what the model read at once."
     )
     documents = int(np.count_nonzero(distribution.per_document("tokens", measure.tokens)))
-    held = replace(refused, status="complete", value=value, draws=draws, df=documents - 1, n=n, n_expected=n)
-    return replace(held, remarks=(remark,))
+    return Estimate("complete", value, draws, documents - 1, n, n, remarks=(remark,), addresses=refused.addresses)
 
 
 def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats | None]:

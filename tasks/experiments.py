@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.run import check_backend
-from tokenweight.evaluation.units import BENCHMARKS, Evaluate, unreachable
+from tokenweight.evaluation.units import BENCHMARKS, Evaluate, benchmark_of, unreachable
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import check_place, write_records
 from tokenweight.pipeline.experiment import Row
@@ -89,7 +89,7 @@ def _placed(entry: RowEntry, row: Row, recipe: str, graph: Graph) -> RowEntry:
             length_tokens=stage.unit.length_tokens,
             address=node.address,
             fingerprint=node.fingerprint,
-            n_expected=stage.evaluation.ruler.samples if stage.unit.benchmark == "ruler" else None,
+            n_expected=benchmark_of(stage.unit).n_expected(stage.evaluation),
         )
         for node in graph.evaluations.get(recipe, ())
         if isinstance(stage := node.stage, Evaluate) and row.unit in (None, stage.unit.id)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation.units import Evaluate, Prepare
+from tokenweight.evaluation.units import Evaluate, Prepare, benchmark_of
 from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact, Graph, Input
 from tokenweight.pipeline.store import Note, locate
@@ -77,7 +77,7 @@ def model_key(artifact: Artifact) -> ModelKey:
 def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, by_length: bool = False) -> list[Piece]:
     """The pieces of several plans, in their order, nothing twice; parents come before their children.
 
-    `by_length`: RULER's units apart by length and LongBench's by task, so that several GPUs share them.
+    `by_length`: a benchmark's units apart as it says (RULER's by length), so that several GPUs share them.
     """
     pieces: dict[Hashable, Piece] = {}
     piece_of: dict[Artifact, Piece] = {}
@@ -108,9 +108,10 @@ def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool
     match artifact.stage:
         case Evaluate() as stage:
             unit, scorer = stage.unit, artifact.inputs.get("scorer")
-            parts = {"ruler": str(unit.length_tokens), "longbench": unit.task} if by_length else {}
-            name = " ".join([graph.wanted_by(artifact)[0], unit.benchmark, *filter(None, [parts.get(unit.benchmark)])])
-            shared = model_key(artifact), unit.benchmark, scorer and scorer.fingerprint, parts.get(unit.benchmark)
+            apart_by = benchmark_of(unit).apart_by if by_length else None
+            part = str(getattr(unit, apart_by)) if apart_by else ""
+            name = " ".join(filter(None, [graph.wanted_by(artifact)[0], unit.benchmark, part]))
+            shared = model_key(artifact), unit.benchmark, scorer and scorer.fingerprint, part
         case Prepare() as stage:
             name = f"{stage.unit.benchmark} {stage.unit.length_tokens or stage.context_tokens}"
             shared = name, artifact.inputs["tokenizer"].fingerprint
@@ -163,7 +164,6 @@ def _evaluate_units(
     """Where the store has a unit's outputs, scored in another way, they are scored again and no model is asked."""
     from tokenweight.evaluation.benchmark import UnitRun
     from tokenweight.evaluation.run import StoredOutputs, evaluate_checkpoint, rescore_unit
-    from tokenweight.evaluation.units import benchmark_of
 
     held: dict[str, tuple[ExitStack, Build]] = {}  # by unit
     jobs: list[UnitRun] = []

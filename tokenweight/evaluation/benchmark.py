@@ -95,6 +95,8 @@ class Benchmark(ABC):
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
     cut_to_context: ClassVar[bool] = False  # these prompts depend on the model's context
+    reads_sequences: ClassVar[bool] = False  # chunks of its settings' corpus, and the frozen scores of these
+    apart_by: ClassVar[str | None] = None  # field of a unit by which several GPUs share its many long prompts
     classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
     scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
@@ -125,6 +127,10 @@ class Benchmark(ABC):
         if missing := [str(file) for file in files if not is_there(file)]:
             raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}, or hub")
         return files
+
+    def n_expected(self, evaluation: Evaluation) -> int | None:
+        """Samples of each unit, where the settings say how many."""
+        return None
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """How a unit's model is asked, beside its settings: versions, generation, the hub's data."""

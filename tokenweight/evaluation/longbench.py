@@ -61,6 +61,7 @@ class LongBench(PromptedBenchmark):
     metric_packages = ("rouge",)
     scoring_fields = ("first_line",)
     cut_to_context = True
+    apart_by = "task"
     classes_in_prompts = True  # trec's
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Planted(Benchmark):
     name = "planted"
     counted = "sequences"
     tasks: ClassVar = {task: Task(metric=task) for task in TASKS}
+    reads_sequences = True
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """Recall by distance has a unit for each multiple of the short context, up to the long one."""

@@ -207,7 +207,7 @@ class Planner:
         if benchmark_of(unit).prompted:
             prepare = Prepare.of(unit, evaluation, context_tokens)
             inputs["prepared"] = self._made(prepare, {"tokenizer": tokenizer}, self._data(unit, evaluation))
-        elif unit.benchmark == "planted":
+        elif benchmark_of(unit).reads_sequences:
             inputs |= self._planted(recipe, base, tokenizer)
         else:
             files = self._data(unit, evaluation)

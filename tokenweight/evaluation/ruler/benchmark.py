@@ -20,10 +20,14 @@ class Ruler(PromptedBenchmark):
     name = "ruler"
     tasks = TASKS
     path_fields = ("haystack", "squad", "hotpotqa")
+    apart_by = "length_tokens"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = evaluation.ruler.lengths_tokens
         return [Unit(self.name, task, n) for n in lengths if n <= context_tokens for task in TASKS]
+
+    def n_expected(self, evaluation: Evaluation) -> int | None:
+        return evaluation.ruler.samples
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         files = Sources(*(getattr(evaluation.ruler, name) for name in self.path_fields)).files(TASKS[unit.task])
