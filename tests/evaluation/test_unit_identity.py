@@ -181,7 +181,7 @@ def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeyp
     run(before, store)
     monkeypatch.setattr(HFModel, "__init__", no_model)
     for name in ("ruler", "mmlu", "bbh"):
-        monkeypatch.setattr(type(units.BENCHMARKS[name]), "metric_version", 2)
+        monkeypatch.setattr(type(units.BENCHMARKS[name]), "metric_version", 99)
     monkeypatch.setattr("tokenweight.evaluation.mmlu.chosen", lambda log_likelihoods: "A")
     after = planned("evaluation.longbench.first_line=thudm")
     assert changed(before, after) == ALL_EVALUATED
@@ -214,7 +214,7 @@ def test_what_asks_the_model_anew_is_not_scored_again(
             if step.artifact.stage.name == "evaluate"
         }
 
-    monkeypatch.setattr(Bbh, "metric_version", 2)
+    monkeypatch.setattr(Bbh, "metric_version", 99)
     assert reasons(planned())["bbh/snarks"] == SCORED_AGAIN
     assert reasons(planned("evaluation.bbh.max_new_tokens=9"))["bbh/snarks"] == "not in the store"
     with monkeypatch.context() as other:
@@ -236,7 +236,7 @@ def test_flags_about_prompts_stay_and_a_lacking_sample_stays_lacking(
     directory, facts = told(before, store, "bbh/snarks")
     assert facts["flags"] == ["mostly_truncated", "prompt_echoed"]  # three exemplars do not fit 512 tokens
     monkeypatch.setattr(HFModel, "__init__", no_model)
-    monkeypatch.setattr(Bbh, "metric_version", 2)
+    monkeypatch.setattr(Bbh, "metric_version", 99)
     summary = json.loads((directory / "summary.json").read_text())
     text = json.dumps(summary | {"n_expected": 3}, indent=2, sort_keys=True) + "\n"
     (directory / "summary.json").write_text(text)
