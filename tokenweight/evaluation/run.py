@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def load(
         from tokenweight.evaluation.hf_model import HFModel
 
         return HFModel(*given)
-    model: LoadedModel = optional_room(f"evaluation.{backend}", f"backend {backend}").model_class()(*given)
+    room = optional_room(f"evaluation.{backend}", f"backend {backend}").__name__
+    model: LoadedModel = import_module(f"{room}.model").VllmModel(*given)
     return model
 
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -46,10 +45,3 @@ def importing() -> Iterator[None]:
     except (ImportError, OSError, RuntimeError, AttributeError, InvalidVersion) as error:
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"backend vllm: vllm cannot be imported here ({what}); {_HOW}") from error
-
-
-def model_class() -> Any:
-    """The class of a checkpoint loaded by vllm."""
-    from tokenweight.evaluation.vllm.model import VllmModel
-
-    return VllmModel
