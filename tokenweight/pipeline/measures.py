@@ -18,8 +18,12 @@ class SampleMean(Frozen):
 
     benchmark: str
     tolerant: bool = False  # BBH: the score after tolerant extraction
-    chance: float = 0.0  # what guessing gives, in percent
     kind: Literal["sample-mean"] = "sample-mean"
+
+    @property
+    def chance(self) -> float:
+        """What guessing gives, in percent: of MMLU's four answers one."""
+        return 25.0 if self.benchmark == "mmlu" else 0.0
 
 
 class TaskMean(Frozen):
