@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from prefect.plugins import HookContext, SetupResult, register_hook
-from prefect.settings import get_current_settings
 
 from tokenweight.embedded import OWNER, answers, nobody_answers, remove_home
+from tokenweight.flows.server import chosen_server
 
 READ = "read_deployment_by_name"
 
@@ -49,22 +49,6 @@ def setup_environment(*, ctx: HookContext) -> SetupResult | None:
     elif ctx.api_url is not None or not answers(url):
         return None
     return SetupResult(env={"PREFECT_API_URL": url}) if ctx.api_url is None else None
-
-
-def chosen_server(api_url: str | None) -> tuple[str, str]:
-    """Address of the API and what names it; `api_url` is Prefect's setting.
-
-    Where nothing names a server it is the one that `prefect server start` starts on this machine.
-    """
-    if api_url is None:
-        api = get_current_settings().server.api
-        host = "127.0.0.1" if str(api.host) == "0.0.0.0" else api.host
-        return f"http://{host}:{api.port}/api", "default: neither PREFECT_API_URL nor a profile names one"
-    if "PREFECT_API_URL" in os.environ:
-        return api_url, "PREFECT_API_URL"
-    from prefect.context import get_settings_context
-
-    return api_url, f"Prefect's profile {get_settings_context().profile.name} or settings file"
 
 
 def _end_with(owner: int) -> None:

@@ -26,17 +26,14 @@ from prefect.client.schemas.filters import DeploymentFilter, FlowRunFilter
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import construct_schedule
-from prefect.context import refresh_global_settings_context
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runner import Runner
-from prefect.settings import PREFECT_HOME, get_current_settings
+from prefect.settings import PREFECT_HOME
 from prefect.states import Cancelled, Crashed
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tokenweight.embedded import answers, nobody_answers
 from tokenweight.errors import UserError
-from tokenweight.flows.prefect_plugin import chosen_server
 
 FILE = "prefect.yaml"
 SERVED = "served from "  # HOST:DIRECTORY, the version of its deployments
@@ -69,16 +66,6 @@ class Entry(BaseModel):
     tags: list[str] = []
     schedules: list[Schedule] = []
     concurrency_limit: ConcurrencyLimitConfig | None = None
-
-
-def use_server() -> tuple[str, str]:
-    """Let this process and its children talk to the chosen server; UserError where none answers."""
-    url, source = chosen_server(get_current_settings().api.url)
-    if not answers(url):
-        raise UserError(nobody_answers(url, source))
-    os.environ["PREFECT_API_URL"] = url
-    refresh_global_settings_context()
-    return url, source
 
 
 def file_of(project: Path) -> Path:

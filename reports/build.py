@@ -24,7 +24,7 @@ from tokenweight.reports.samples import Samples, read_samples
 from tokenweight.reports.statistics import correlation
 from tokenweight.reports.targets.columns import phrase_columns
 
-_FEW_SAMPLES = 20  # of a task; with fewer its bootstrap interval holds the mean less often than it says
+_FEW_SAMPLES = 20  # of a task; with fewer its interval holds the mean less often than it says
 _NAMED = 3  # units that a flag's note spells out
 
 # What the flags of an evaluation mean; the evaluation names them, and may have others.

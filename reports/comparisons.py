@@ -1,4 +1,4 @@
-"""Each cell's interval, and against its baseline the difference with a paired test on the same samples.
+"""Each cell's interval, and against its baseline the difference with a test on the same samples, from one variance.
 
 So are the paper's findings judged: claims about the order of two rows, tested, and counted over the seeds.
 """
@@ -108,7 +108,7 @@ def infer(
     if mean.is_exact:
         if baseline is None or mean.mean:
             return Inference(n=n, reason="not tested: every sample and seed has the same difference")
-        return Inference(0.0, 0.0, 1.0, "equal scores", n)
+        return Inference(0.0, 0.0, 1.0 if margin is None else 0.0, "equal scores", n)
     low, high = mean.interval_95()
     if baseline is None:
         is_share = (
@@ -143,8 +143,7 @@ def judge(results: Results) -> tuple[FindingResult, ...]:
     by_name = {column.paper or column.key: column for column in results.experiment.columns}
     # A length may have been left out.
     findings = [finding for finding in results.experiment.findings if finding.column in by_name]
-    keys = {finding: by_name[finding.column].key for finding in findings}
-    tested = {f: infer(results, f.higher, keys[f], f.lower, f.within) for f in findings}
+    tested = {f: infer(results, f.higher, by_name[f.column].key, f.lower, f.within) for f in findings}
     corrected = holm({finding: test.p for finding, test in tested.items()})
     judged = []
     for finding in findings:

@@ -22,7 +22,7 @@ def render(report: Report) -> str:
         keys: dict[str, Any] = {"target": report.target, "scale": report.scale, "style": report.style}
         keys |= {"row": row.key, "row_group": row.group, "row_label": row.label, "recipe": row.recipe}
         keys |= {"column": column.key, "column_group": column.group, "column_label": column.label}
-        keys |= {"decimals": column.decimals}
+        keys["decimals"] = column.decimals
         line = keys | {name: getattr(cell, name) for name in ("status", "value", "ci_low", "ci_high", "spread")}
         line |= {name: None if is_left_out else getattr(cell, name) for name in ("n", "n_expected")}
         line["emphasis"] = " ".join(cell.emphasis)

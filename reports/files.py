@@ -37,9 +37,8 @@ def current_results(manifest: Manifest, store_root: Path, out_dir: Path, figures
     that makes them was written after the manifest was kept in the store, which is done last.
     """
     files, kept = result_paths(manifest, out_dir, figures), manifest_path(store_root, manifest.name, manifest.scale)
-    if not all(path.is_file() for path in (kept, *files.values())):
-        return None
-    if files["manifest"].read_text(encoding="utf-8") != manifest_text(manifest):
+    are_there = all(path.is_file() for path in (kept, *files.values()))
+    if not are_there or files["manifest"].read_bytes() != manifest_text(manifest).encode():
         return None
     entries = [entry for row in manifest.rows for entry in (*row.units, row.train) if entry]
     artifacts = {store_root / entry.address for entry in entries}

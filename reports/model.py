@@ -125,7 +125,7 @@ class FindingResult(Frozen):
 class Report(Frozen):
     """A target filled from records. `version` counts changes of this structure; keys may be added without one."""
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     style: Style = "both"  # whose numbers it holds
     target: str
     title: str

@@ -108,8 +108,7 @@ def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool
     match artifact.stage:
         case Evaluate() as stage:
             unit, scorer = stage.unit, artifact.inputs.get("scorer")
-            apart_by = benchmark_of(unit).apart_by if by_length else None
-            part = str(getattr(unit, apart_by)) if apart_by else ""
+            part = str(getattr(unit, benchmark_of(unit).apart_by or "", "")) if by_length else ""
             name = " ".join(filter(None, [graph.wanted_by(artifact)[0], unit.benchmark, part]))
             shared = model_key(artifact), unit.benchmark, scorer and scorer.fingerprint, part
         case Prepare() as stage:

@@ -79,9 +79,7 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
         panels[0].set_ylabel("difference to uniform (points)")
     if len(handles := style.by_name(figure)) > 1:
         style.legend_above(figure, handles, is_reversed=is_ablation)
-    return _drawing(
-        figure, report, keys, plotted, f"{report.title}.", "paired bootstrap" if is_ablation else "bootstrap"
-    )
+    return _drawing(figure, report, keys, plotted, f"{report.title}.")
 
 
 def draw_lengths(
@@ -214,7 +212,6 @@ def _drawing(
     columns: Iterable[str],
     plotted: pd.DataFrame,
     about: str,
-    interval: str = "bootstrap",
 ) -> Drawing:
     """The figure with its lines below: what it is, and which cells have no value."""
     wanted, lacking = set(columns), []
@@ -225,7 +222,7 @@ def _drawing(
             if labels := [label for label, found in cells if found == status]:
                 of_all = "" if len(labels) == len(cells) else f"{', '.join(labels)} of "
                 lacking.append((of_all, row.name, status))
-    about += f" Scale {report.scale}. Bars: 95 % intervals, {interval} over samples."
+    about += f" Scale {report.scale}. Bars: 95 % intervals over {'seeds and ' if report.seeds > 1 else ''}samples."
     nothing = "" if (plotted["source"] == "this run").any() else "Nothing of this run is complete."
     style.footnote(figure, [about, nothing, style.left_out(lacking, len(report.rows))])
     return Drawing(figure, plotted)

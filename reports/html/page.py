@@ -116,13 +116,14 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Mapping[str, 
 
 def _families(reports: Sequence[Report]) -> str:
     """Which tests are corrected together, and what would change if all of the page were; "" where there is one table."""
-    found = [[cell.difference for cell in report.cells if cell.difference] for report in reports]
-    tested = [difference for held in found for difference in held if difference.p is not None]
-    if sum(any(one.p is not None for one in held) for held in found) < 2:
+    found = ((report.target, cell.difference) for report in reports for cell in report.cells)
+    tested = [(target, one) for target, one in found if one and one.p is not None]
+    tables = {target for target, _ in tested}
+    if len(tables) < 2:
         return ""
-    held = sum((one.p_corrected or 0.0) < display.SIGNIFICANT for one in tested)
-    together = sum(p < display.SIGNIFICANT for p in holm({n: one.p for n, one in enumerate(tested)}).values())
-    return display.words("families", len(tested), sum(map(bool, found)), held, together)
+    held = sum((one.p_corrected or 0.0) < display.SIGNIFICANT for _, one in tested)
+    together = sum(p < display.SIGNIFICANT for p in holm({n: one.p for n, (_, one) in enumerate(tested)}).values())
+    return display.words("families", len(tested), len(tables), held, together)
 
 
 def choices(report: Report) -> dict[str, str]:

@@ -10,8 +10,8 @@ import pytest
 
 from tokenweight.embedded import answers
 from tokenweight.errors import UserError
-from tokenweight.flows import serving
-from tokenweight.flows.prefect_plugin import chosen_server
+from tokenweight.flows import server
+from tokenweight.flows.server import chosen_server, use_server
 
 NOBODY = "http://127.0.0.1:9/api"
 
@@ -44,9 +44,9 @@ def test_a_server_that_does_not_answer_is_named_with_who_names_it(monkeypatch: p
     monkeypatch.setenv("PREFECT_API_URL", NOBODY)
     url, source = chosen_server(NOBODY)
     assert (url, source) == (NOBODY, "PREFECT_API_URL")
-    monkeypatch.setattr(serving, "chosen_server", lambda api_url: (url, source))
+    monkeypatch.setattr(server, "chosen_server", lambda api_url: (url, source))
     with pytest.raises(UserError, match=rf"{NOBODY} \(PREFECT_API_URL\); start one with `prefect server start`"):
-        serving.use_server()
+        use_server()
 
 
 def test_without_a_name_it_is_the_one_of_prefect_server_start(monkeypatch: pytest.MonkeyPatch) -> None:

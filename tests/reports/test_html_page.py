@@ -19,7 +19,7 @@ from tokenweight.reports.build import build_report
 from tokenweight.reports.html import data as page_parts
 from tokenweight.reports.html.data import Section
 from tokenweight.reports.html.page import choices, render, write_html
-from tokenweight.reports.model import Report
+from tokenweight.reports.model import Cell, Report
 from tokenweight.reports.writing import styled
 
 COMMAND = "tokenweight reproduce table-3 --scale smoke"
@@ -378,3 +378,23 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
         write_html([], tmp_path, tmp_path / "file/page.html")
+
+
+def of_one_test(report: Report, target: str, p: float) -> Report:
+    """The report with one tested difference, by itself."""
+    left = iter([p])
+
+    def changed(cell: Cell) -> Cell:
+        first = next(left, None) if cell.difference else None
+        tested = cell.difference.model_copy(update={"p": p, "p_corrected": p}) if cell.difference and first else None
+        return cell.model_copy(update={"difference": tested})
+
+    rows = tuple(row.model_copy(update={"cells": tuple(map(changed, row.cells))}) for row in report.rows)
+    return report.model_copy(update={"target": target, "rows": rows})
+
+
+def test_a_page_says_what_one_family_of_all_its_tests_would_change(full_report: Report, two_rows: FakeStore) -> None:
+    first, second = of_one_test(full_report, "table-3", 0.03), of_one_test(full_report, "table-4", 0.04)
+    page = render([Section(first, COMMAND), Section(second, COMMAND)], two_rows.root)
+    assert "Were all 2 tests of the 2 tables here one family, 0 of the 2 differences" in page
+    assert "one family" not in render([Section(first, COMMAND)], two_rows.root)

@@ -160,6 +160,17 @@ def test_a_finding_about_a_length_that_was_left_out_is_left_out() -> None:
     assert judge(Results(target, {}, [0, 1])) == ()
 
 
+def test_rows_with_equal_scores_are_alike(tmp_path: Path) -> None:
+    manifest = filled(tmp_path, 3)
+    same = {row.seed: row.units for row in manifest.rows if row.row == "uniform"}
+    rows = (
+        row.model_copy(update={"units": same[row.seed]}) if row.row == "frozen-sparse" else row for row in manifest.rows
+    )
+    report = build_report(manifest.model_copy(update={"rows": tuple(rows)}), tmp_path)
+    alike = next(one for one in report.findings if "Frozen Sparse abs(PMI) ≈" in one.compared)
+    assert (alike.difference, alike.p, alike.p_corrected, alike.seeds_holding) == (0.0, 0.0, 0.0, 3)
+
+
 def test_one_seed_shows_no_finding(tmp_path: Path) -> None:
     assert report_of(tmp_path, 1).findings == ()
 

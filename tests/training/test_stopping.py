@@ -61,6 +61,17 @@ def test_a_training_asked_in_its_last_step_just_ends(make_request, tmp_path, mon
     assert (tmp_path / "out" / "model").is_dir()
 
 
+def test_ranks_know_the_stop_file_where_a_launcher_does_not_carry_the_environment(make_request, tmp_path, monkeypatch):
+    """As on a cluster whose srun has --export=NONE."""
+    command = launch.launch_command
+    monkeypatch.setattr(launch, "launch_command", lambda *given: ["env", "-u", VARIABLE, *command(*given)])
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "stop"))
+    (tmp_path / "stop").touch()
+    launched = EXECUTION.model_copy(update={"launcher": "torchrun"})
+    with pytest.raises(Stopped, match="after step 1 of 3"):
+        train(make_request(steps=3), tmp_path / "out", launched, no_progress)
+
+
 ENDS_WHEN_ASKED = """
 import os, sys, time
 print('tokenweight-progress', os.getpid(), 1, 'steps', flush=True)

@@ -69,7 +69,7 @@ def examine(store_root: Path) -> Iterator[Finding]:
     if find_spec("prefect") is not None:
         from prefect.settings import get_current_settings
 
-        from tokenweight.flows.prefect_plugin import chosen_server
+        from tokenweight.flows.server import chosen_server
 
         url, source = chosen_server(get_current_settings().api.url)
         where = f"{url.removesuffix('/api')} ({source})"

@@ -105,11 +105,12 @@ def serve(
     if find_spec("prefect") is None:
         raise UserError("prefect: is not installed; run `make install`, or pip install 'tokenweight[flows]'")
     os.environ["PREFECT_PLUGINS_ENABLED"] = "false"  # ours is for people's own `prefect` commands
-    from tokenweight.flows import serving
+    from tokenweight.flows.server import use_server
+    from tokenweight.flows.serving import serve as serve_deployments
 
-    url, source = serving.use_server()
+    url, source = use_server()
     print(f"server: {url.removesuffix('/api')} ({source})", flush=True)
-    serving.serve(Path.cwd(), url, runs, take_over, partial(print, flush=True))
+    serve_deployments(Path.cwd(), url, runs, take_over, partial(print, flush=True))
 
 
 def make_and_show(

@@ -53,10 +53,7 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
             f"extension.rope_theta: {extension.rope_theta:,.0f} is less than the base's {rope['rope_theta']:,.0f}, which "
             "would shorten its context; set it to what this base needs"
         )
-    config.rope_parameters = {
-        **rope,
-        "rope_theta": extension.rope_theta,
-    }  # other entries stay (Phi-2's partial_rotary_factor)
+    config.rope_parameters = {**rope, "rope_theta": extension.rope_theta}  # Phi-2's partial_rotary_factor stays
     config.max_position_embeddings = extension.long_tokens
     extended = out_dir / "model"
     shutil.rmtree(extended, ignore_errors=True)  # of an attempt that was interrupted

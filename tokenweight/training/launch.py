@@ -85,7 +85,7 @@ def launch(call: partial[Any], out_dir: Path, execution: Execution, progress: Pr
     stop_file = folder / STOP_FILE
     _active.add(stop_file)
     try:
-        (folder / CALL).write_bytes(pickle.dumps(call))
+        (folder / CALL).write_bytes(pickle.dumps((os.environ.get(VARIABLE), call)))
         status, tail = run_guarded(
             launch_command(execution, folder),
             {**defaults, **os.environ},
@@ -289,7 +289,9 @@ def make_call(folder: Path) -> int:
     stop_softly_at_term(folder)
     rank = os.environ["RANK"]
     try:
-        call = pickle.loads((folder / CALL).read_bytes())
+        stop_file, call = pickle.loads((folder / CALL).read_bytes())
+        if stop_file is not None:
+            os.environ[VARIABLE] = stop_file  # launchers do not carry the whole environment to other nodes
         call(progress=_report if rank == "0" else no_progress)
     except Exception as error:
         clear = isinstance(error, (UserError, StageError))
