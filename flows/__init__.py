@@ -1,7 +1,5 @@
 """What runs, in which order: Prefect flows, wiring only. A user's mistake is printed as one line, without a traceback."""
 
-from __future__ import annotations
-
 import logging
 
 from tokenweight.embedded import quiet

@@ -1,7 +1,5 @@
 """The flow `evaluate`: the paper's evaluation of any models as they are, as `tokenweight evaluate` runs it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

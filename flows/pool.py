@@ -1,13 +1,11 @@
 """The models of an experiment in a work pool: a flow run of `reproduce` each, by Prefect alone."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 from prefect import State, runtime
@@ -38,7 +36,7 @@ class Pool(NamedTuple):
     at_once: int
     parameters: dict[str, Any]
 
-    def for_one(self, planned: ResolvedExperiment, wanted: Sequence[ResolvedExperiment]) -> Pool:
+    def for_one(self, planned: ResolvedExperiment, wanted: Sequence[ResolvedExperiment]) -> Self:
         """The same for one of several experiments. UserError where it is no target, which its name would find."""
         if len(wanted) == 1:
             return self

@@ -7,8 +7,6 @@ one line that none answers. Where nothing names a server, commands find the one 
 everything is plain Prefect. This is the only file that touches what Prefect does not promise to keep.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Table 6, run times: rendered from measurements. It trains nothing; benchmarks/ measures on the GPUs that it is run on."""
 
-from __future__ import annotations
-
 from glob import glob
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Which Prefect server this process talks to, and who says so."""
 
-from __future__ import annotations
-
 import os
 
 from prefect.settings import get_current_settings

@@ -5,8 +5,6 @@ deployment's version names the directory that it is served from, so that a secon
 unnoticed, and those that left the file are deleted.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

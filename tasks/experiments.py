@@ -1,7 +1,5 @@
 """From what a user names to planned experiments, and from their records to tables. Loads no torch and no Prefect."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

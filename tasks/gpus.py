@@ -5,8 +5,6 @@ are taken: those in CUDA_VISIBLE_DEVICES, which is how Slurm and others hand out
 nothing: its workers see the GPUs of their slots alone.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

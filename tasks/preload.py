@@ -1,7 +1,5 @@
 """Imported by the process that all workers are forked from, which has loaded what is heavy before (tasks/worker.py)."""
 
-from __future__ import annotations
-
 import signal
 import threading
 

@@ -3,8 +3,6 @@
 They are copies: the files and records are the truth.
 """
 
-from __future__ import annotations
-
 import contextvars
 import logging
 import re

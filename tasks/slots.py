@@ -1,7 +1,5 @@
 """The slots of a run: each one worker process with its share of a GPU, several GPUs, or none."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Sequence
@@ -10,6 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -65,7 +64,7 @@ class Slots:
         without = [()] * (execution.slots or min(2, _cores()))
         self.slots = [Slot(number, names) for number, names in enumerate([*on_gpus, *without])]
 
-    def __enter__(self) -> Slots:
+    def __enter__(self) -> Self:
         at_signal.append(self.close)
         return self
 

@@ -1,7 +1,5 @@
 """The Prefect task of a piece: it waits for a worker's answer. The store decides about reuse; Prefect carries no data."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Callable

@@ -4,8 +4,6 @@ It is forked from one that has imported torch and our stages, so that it is ther
 must start no thread that works, no CUDA and no OpenMP team: these do not survive a fork.
 """
 
-from __future__ import annotations
-
 import gc
 import multiprocessing
 import multiprocessing.forkserver

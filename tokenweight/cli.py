@@ -1,7 +1,5 @@
 """The command `tokenweight`: its commands, in the order of `--help`, and what happens to errors."""
 
-from __future__ import annotations
-
 import logging
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Prefect's temporary server for runs without one: quiet, offline, gone with its run; call `prepare` before importing Prefect."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os

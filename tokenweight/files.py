@@ -1,7 +1,5 @@
 """Files for people to read: each is there complete or not at all, and a disk that refuses is one line."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

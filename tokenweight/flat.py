@@ -3,8 +3,6 @@
 A nested object in a deployment's form would reset its other fields where one of them is changed, so forms are flat.
 """
 
-from __future__ import annotations
-
 import inspect
 import tomllib
 from collections.abc import Callable, Iterator, Mapping

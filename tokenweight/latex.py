@@ -5,8 +5,6 @@ font has with its letter is set above or below it, and what is left is spelled a
 was tried in place of the tables in latex.json: it prints Ħ and Ŧ as other letters (with a macron), and lacks most of the rest too.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Optional rooms: what a setting may ask for and the rest works without; nothing else imports them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec

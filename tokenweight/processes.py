@@ -6,8 +6,6 @@ TERM that our parent is dead. And a scheduler sends TERM to every process of a j
 gives a training time for a checkpoint, and then ends us by INT; TERM alone must not end us before.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

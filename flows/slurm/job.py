@@ -3,8 +3,6 @@
 Slurm's own commands are on every login node: sbatch, scontrol, scancel. No accounting, no REST daemon.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The worker: one Slurm job for each flow run, watched to its end, and what a job does that Slurm starts again."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

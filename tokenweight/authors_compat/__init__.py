@@ -4,8 +4,6 @@ Each function takes the place of the function of the same name that it imports (
 reports/divergences.md is the table of all differences.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import replace

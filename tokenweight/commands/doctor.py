@@ -1,7 +1,5 @@
 """The command `tokenweight doctor`: what is here and what is missing on this machine, by name, with the way out."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

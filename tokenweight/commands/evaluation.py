@@ -1,7 +1,5 @@
 """The commands `evaluate`, `ruler generate`, `rescore` and `data fetch`: their options, and what they print."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """The command `tokenweight inspect`: its options, and what it prints."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands that show what there is to run, and run nothing: `tokenweight plan`, `show-config` and `targets`."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

@@ -1,7 +1,5 @@
 """The commands that render what was measured, or printed: `tokenweight report`, `runtimes` and `audit`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

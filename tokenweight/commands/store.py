@@ -1,7 +1,5 @@
 """The commands `tokenweight store ls`, `verify`, `pack` and `gc`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The files of a checkpoint directory: its weights, and what travels with them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Context extension (Section 4, Models): the same weights under a configuration with another RoPE. Loads no torch."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

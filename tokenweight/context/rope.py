@@ -1,7 +1,5 @@
 """Rotary frequencies: what a configuration says they are, and whether a model really has them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ says which pieces make which sequence; the sequences are then written in seeded 
 document at a time, or some short ones.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from contextlib import ExitStack

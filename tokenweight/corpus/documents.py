@@ -1,7 +1,5 @@
 """What a corpus is made of: documents, and in the synthetic novel the kind of each piece of text; documents in their order."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

@@ -1,7 +1,5 @@
 """From text to token arrays: piecewise for long texts, with the novel's labels carried to token indices."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass

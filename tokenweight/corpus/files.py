@@ -5,8 +5,6 @@ below the corpus directory is the document's domain. Windows line ends become ne
 everything else stays as it is: the header and footer of a Project Gutenberg book are content like the rest.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Iterator

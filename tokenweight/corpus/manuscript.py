@@ -4,8 +4,6 @@ Words and sentences are the same for every seed, so that a small model can know 
 to document is who lives where and which number belongs to which key.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -11,8 +11,6 @@ heads: Olsson et al. 2022). Without them a model of 31 M parameters that read 10
 novel went on naming any fact of the text (docs/mini.md).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Where documents come from: the synthetic novel, echoes, a directory of files, the hub, a mixture of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path

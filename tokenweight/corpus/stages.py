@@ -1,7 +1,5 @@
 """The stage `chunk`. Loads the tokenizer's libraries where it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tokenweight.pipeline.stage import Artifact, Stage

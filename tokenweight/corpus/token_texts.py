@@ -1,7 +1,5 @@
 """A text as tokens that can be shown: the characters of each token, and which tokens a table shows (Table 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

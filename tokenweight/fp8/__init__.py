@@ -5,8 +5,6 @@ tokens, so the scoring pass can bear rounding that training could not. How much 
 first step of every run, against scores in the training's own precision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial

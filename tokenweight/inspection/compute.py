@@ -3,8 +3,6 @@
 What is written of them: one page, and a LaTeX table in the form of Table 1.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

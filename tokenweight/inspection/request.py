@@ -1,7 +1,5 @@
 """What a user asks of `inspect`, checked as far as it can be before a model is loaded."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Literal

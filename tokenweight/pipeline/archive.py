@@ -5,8 +5,6 @@ tokens behind counts as removed by `store gc --weights`: its record stays, and i
 still missing needs it.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import lzma

@@ -4,8 +4,6 @@
 report it, not to compute anything. Whoever has the records of a run and this list renders its tables without the data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -4,8 +4,6 @@ The paper's tables and figures, sweeps, evaluations of other models and a user's
 scale's lengths: nothing here calls anything.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import Field, PositiveInt

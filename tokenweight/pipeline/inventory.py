@@ -1,7 +1,5 @@
 """What lies in a store: artifacts, complete or not, and what interrupted runs and clean-ups left; and what of it can go."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

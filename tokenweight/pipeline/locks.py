@@ -3,8 +3,6 @@
 A living holder renews its lease; a dead one's is free to take.
 """
 
-from __future__ import annotations
-
 import fcntl
 import socket
 import time

@@ -3,13 +3,11 @@
 With the records it is all that a report needs. It lies at `<store>/manifests/<experiment>-<scale>.json`.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
@@ -71,7 +69,7 @@ class Manifest(Frozen):
     divergences: tuple[str, ...] = ()  # where this run departs from the paper
 
     @model_validator(mode="after")
-    def _consistent(self) -> Manifest:
+    def _consistent(self) -> Self:
         known, seen = {row.key: row.recipe for row in self.experiment.rows}, set[Run]()
         for entry in self.rows:
             if entry.recipe != known.get(entry.row):

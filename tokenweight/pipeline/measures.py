@@ -3,8 +3,6 @@
 Scores are shares in 0..1 (perplexity: NLL in nats per token); all but UnitMean, Perplexity, Pmi and PhraseToken are times 100.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from tokenweight.recipes.frozen import Frozen

@@ -1,7 +1,5 @@
 """The store: where an artifact lives, whether it may be reused, and how it is made (architecture, rules 2-5)."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -4,8 +4,6 @@ GPU-hours are scaled from benchmarks/results (docs/plan.md; tests/planning/test_
 measurement): training and scoring by the model's FLOPs, evaluation by samples, parameters and tokens.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections import Counter

@@ -1,7 +1,5 @@
 """From recipes to the artifacts that they need, each with its identity. Loads no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The dry run: which of a graph's artifacts would be made now, why, and whether they can be. Loads no torch."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

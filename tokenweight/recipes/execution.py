@@ -3,8 +3,6 @@
 What needs the model or the data is checked by tokenweight.training.run.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from collections.abc import Iterable

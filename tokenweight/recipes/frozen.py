@@ -1,7 +1,5 @@
 """What all models of settings are: immutable, strict about keys, and true is no number."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict, model_validator
 
 

@@ -1,7 +1,5 @@
 """What a user puts in place of a recipe's own inputs, flat, the same for the command line and for flows; recipes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from math import prod
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parameters that commands and flows share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

@@ -4,14 +4,12 @@ A recipe is written as a flat table of dotted keys, each value with its place in
 paper.yaml; a scale, smoke.yaml or mini.yaml, replaces single keys of that table, so that a reader sees what differs.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -83,7 +81,7 @@ class Recipe(Frozen):
         )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Recipe:
+    def _consistent(self) -> Self:
         if self.training and not (self.corpus and self.chunking):
             raise ValueError("training needs corpus and chunking")
         if (self.weighting.postprocessing != "uniform") != (self.scorer is not None):

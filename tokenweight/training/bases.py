@@ -1,7 +1,5 @@
 """Bases that are made here: random weights in a real configuration, or pre-trained by the pipeline (a small model)."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Loads no torch, so that a plan can ask.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -5,8 +5,6 @@ what the devices could do in the same time. A multiply-add is two FLOPs; backwar
 and a scoring pass are not counted; causal attention is counted half, for half of its products are masked.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 # Dense bf16, FLOP/s, from NVIDIA's data sheets (A100, H100 SXM, H200 SXM); the PCIe H100 is slower.

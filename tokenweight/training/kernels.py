@@ -5,8 +5,6 @@ outputs takes 0.72 of the time of flash attention with full recomputation, for 0
 parts, in ZeRO-3 on two H200 (benchmarks/zero3.py): 0.90 of the time of a step.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -14,8 +14,6 @@ lies in the artifact's launch folder and is made where a launched call is ended 
 environment and is made by whoever knows that the time is nearly over, such as a Slurm job's script (docs/slurm.md).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -3,8 +3,6 @@
 metrics.jsonl and progress always, TensorBoard by default, Weights & Biases where asked for.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -3,8 +3,6 @@
 And the trained one: written, read back, and compared with the trainer before anyone may use it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

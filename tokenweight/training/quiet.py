@@ -1,7 +1,5 @@
 """transformers without progress bars and advice on the console: stages report through `progress`."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Iterator

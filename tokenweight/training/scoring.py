@@ -1,7 +1,5 @@
 """Frozen scoring (Section 3.1, choice of base model): the short-context NLL of every sequence that training reads."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

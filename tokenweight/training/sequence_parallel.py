@@ -11,8 +11,6 @@ attention. So scoring, saving and evaluation stay what they were, recomputation 
 forward pass saw, and any engine serves: plain DDP, ZeRO-2, ZeRO-3.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

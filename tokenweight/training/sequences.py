@@ -1,7 +1,5 @@
 """What training reads: the rows of a chunk artifact, in their order, each with its frozen scores if there are any; windows."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

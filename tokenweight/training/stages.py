@@ -1,7 +1,5 @@
 """The stages `initialize`, `pretrain`, `score` and `train`. Loads torch where they run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ One optimizer step: gather its micro-batches, score them on short windows (unfro
 within a step), then per micro-batch the weighted loss (tokenweight.weighting.step).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import nullcontext

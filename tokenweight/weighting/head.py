@@ -6,8 +6,6 @@ again in the backward pass, which accepts any gradient per token: the weights of
 Rows of zero gradient (sparse weights) are skipped, which is exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

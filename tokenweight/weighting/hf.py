@@ -1,7 +1,5 @@
 """Token weighting for any HF Trainer, without this project's pipeline."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,8 +1,6 @@
 """A weighting as values. Loads no torch."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
@@ -32,7 +30,7 @@ class Weighting(BaseModel):
         return self.postprocessing != "uniform" and self.score in NEED_SHORT_NLL
 
     @model_validator(mode="after")
-    def _complete(self) -> Weighting:
+    def _complete(self) -> Self:
         wanted = {"uniform": (), "dense": ("lambda",), "sparse": ("kappa",), "raw": ()}[self.postprocessing]
         given = {"lambda": self.lambda_, "kappa": self.kappa}
         for name, value in given.items():

@@ -7,8 +7,6 @@ process makes the same weights from the same numbers, and takes its own. How att
 here: tokenweight.training.sequence_parallel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One training step's loss, from token ids to the weighted NLL: Section 3 from end to end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

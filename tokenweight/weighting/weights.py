@@ -5,8 +5,6 @@ token and the far context (Appendix A): PMI = -D. All functions are pure, on fp3
 (the paper's sum to N counts those). Scores and weights have no gradient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

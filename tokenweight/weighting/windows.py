@@ -5,8 +5,6 @@ every s tokens. The first gives positions 0..n-2; each later one gives its last 
 prediction is scored exactly once and, past the first window, with n - s to n - 1 tokens of context.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
