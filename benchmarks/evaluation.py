@@ -1,27 +1,33 @@
-"""Wall time of the whole evaluation of one model: RULER, LongBench, MMLU, BBH and perplexity, on all visible GPUs.
+"""Time of the whole evaluation of one model on one GPU (or CPU), and what it goes into: benchmark by benchmark, in one process.
 
-    python benchmarks/evaluation.py --books DIR --mmlu DIR --bbh DIR --tokenizer DIR --scratch DIR \
-        [--config llama3.2-1b] [--length 8192] [--limit N] [--out FILE.json]
+    python benchmarks/evaluation.py --books DIR --mmlu DIR --tokenizer DIR --scratch DIR \
+        [--bbh DIR] [--scale paper] [--config llama3.2-1b] [--length 8192] [--limit N] [--side-by-side N] [--out FILE.json]
 
 The model has the real architecture and random weights (the head not tied to the embeddings): it answers every prompt up
-to the longest answer that a task allows, except MMLU, which asks for none; a trained model stops earlier. MMLU and BBH
-are given; the books are RULER's haystack, the text for perplexity, and what LongBench's and the two question answering
-tasks' contexts are cut from, with the official number of samples and mean length of each task. The scores mean nothing.
-Killed and started again with the same --scratch it goes on, and the wall times of both runs are added.
+to the longest answer that a task allows, except MMLU, which asks for none; a trained model stops earlier. At scale paper
+MMLU and BBH are given; the books are RULER's haystack, the text for perplexity, and what LongBench's and the two question
+answering tasks' contexts are cut from, with the official number of samples and mean length of each task. At scale mini
+(`--config mini --length 4096`, its own base's shape) what is not given is what the scale ships. The scores mean nothing.
+
+Loading: imports aside, until the model can be asked. Prefill: passes over more than one token a sequence, log-likelihoods
+among them. Decode: the rest of generating. Python: all else, encoding prompts, scoring, writing samples. `--side-by-side N`:
+N such processes on the same GPU at once, as N slots.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import multiprocessing
 import os
 import platform
 import random
-import subprocess
-import sys
+import shutil
 import time
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -33,6 +39,10 @@ LONGBENCH = {
     "multi_news": (200, 2_113), "trec": (200, 5_177), "triviaqa": (200, 8_209), "samsum": (200, 6_258),
     "passage_count": (200, 11_141), "passage_retrieval_en": (200, 9_289), "lcc": (500, 1_235),
     "repobench-p": (500, 4_206),
+}  # fmt: skip
+MINI = {  # scale mini's own base, tokenweight/recipes/mini.yaml
+    "model_type": "llama", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "vocab_size": 8192,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "rope_theta": 306_000.0,
 }  # fmt: skip
 QUESTIONS = 600  # of each of SQuAD's and HotpotQA's layouts; RULER asks 500
 
@@ -85,7 +95,10 @@ def write_model(config: str, tokenizer_dir: Path, context_tokens: int, out_dir: 
     from tokenweight.context.checkpoint_files import copy_tokenizer
     from tokenweight.training.models import load_tokenizer
 
-    values = json.loads((shipped_config(config) if config in SHIPPED_CONFIGS else Path(config)).read_text())
+    if config == "mini":
+        values = MINI
+    else:
+        values = json.loads((shipped_config(config) if config in SHIPPED_CONFIGS else Path(config)).read_text())
     # With tied embeddings random weights repeat the prompt's last token, and a stop string may end the answer at once.
     own = {"max_position_embeddings": context_tokens, "tie_word_embeddings": False}
     built = AutoConfig.for_model(**{**values, **own})
@@ -100,69 +113,177 @@ def write_model(config: str, tokenizer_dir: Path, context_tokens: int, out_dir: 
     return int(model.num_parameters())
 
 
-def by_benchmark(store: Path) -> dict[str, dict[str, float]]:
-    """Units, samples, and seconds in which some process worked on them, from the store's records."""
-    found: dict[str, dict[str, float]] = {}
-    for record in store.glob("evaluate/*/record.json"):
-        unit = json.loads(record.read_text())
-        summary = json.loads((record.parent / "summary.json").read_text())
-        row = found.setdefault(
-            str(unit["config"]["unit"]).partition("/")[0], {"units": 0, "samples": 0, "seconds": 0.0}
-        )
-        row["units"] += 1
-        row["samples"] += summary["n"]
-        row["seconds"] = round(row["seconds"] + summary["seconds"], 1)
+class Clock:
+    """Seconds of prefill and of generation in an evaluation, measured round the model's own calls."""
+
+    def __init__(self) -> None:
+        self.prefill = self.prefill_generating = self.generation = 0.0
+        self._generating = False
+
+    def watch(self, lm: Any) -> None:
+        """Measure the calls of a loaded harness model from now on."""
+        lm.model.forward = self._forward(lm.model.forward)
+        lm._model_generate = self._generate(lm._model_generate)
+
+    def _forward(self, forward: Any) -> Any:
+        @functools.wraps(forward)
+        def timed(input_ids: Any = None, *arguments: Any, **keywords: Any) -> Any:
+            if input_ids is None or input_ids.shape[-1] == 1:
+                return forward(input_ids, *arguments, **keywords)
+            began = now()
+            try:
+                return forward(input_ids, *arguments, **keywords)
+            finally:
+                seconds = now() - began
+                self.prefill += seconds
+                self.prefill_generating += seconds * self._generating
+
+        return timed
+
+    def _generate(self, generate: Any) -> Any:
+        def timed(*arguments: Any, **keywords: Any) -> Any:
+            began, self._generating = now(), True
+            try:
+                return generate(*arguments, **keywords)
+            finally:
+                self._generating = False
+                self.generation += now() - began
+
+        return timed
+
+
+def now() -> float:
+    """Seconds on the clock, when the GPU has done what it was asked."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def measure(asked: dict[str, Any], store_dir: Path) -> dict[str, Any]:
+    """Evaluate in this process; by benchmark units, samples, seconds, and the shares of what they went into."""
+    from tokenweight.evaluation.run import load
+    from tokenweight.pipeline import Store
+    from tokenweight.planning.plan import schedule
+    from tokenweight.tasks.pieces import make_piece, model_key, pieces_of
+
+    planned, execution = planned_evaluation(asked, store_dir)
+    store, clock, models = Store(store_dir), Clock(), {}
+    loading = 0.0
+
+    def loaded(artifact: Any, checkpoint_dir: Path) -> Any:
+        nonlocal loading
+        key = model_key(artifact)
+        if key not in models:
+            began = now()
+            models[key] = load(key.backend, checkpoint_dir, key.context_tokens, execution, key.precision)
+            loading += now() - began
+            clock.watch(models[key].lm)
+        return models[key]
+
+    found: dict[str, Any] = {}
+    for piece in pieces_of([planned.graph], [schedule(planned.graph, store)]):
+        if piece.reused:
+            continue
+        before, began = dict(vars(clock), loading=loading), now()
+        make_piece(piece.artifacts, store, execution, loaded=loaded)
+        if piece.stage == "evaluate":
+            seconds = now() - began
+            spent = {name: value - before[name] for name, value in dict(vars(clock), loading=loading).items()}
+            decode = spent["generation"] - spent["prefill_generating"]
+            parts = {"loading": spent["loading"], "prefill": spent["prefill"], "decode": decode}
+            parts["python"] = seconds - sum(parts.values())
+            samples = sum(
+                json.loads((store.path(artifact.identity) / "summary.json").read_text())["n"]
+                for artifact in piece.artifacts
+            )
+            found[piece.artifacts[0].stage.unit.benchmark] = {
+                "units": len(piece.artifacts), "samples": samples, "seconds": round(seconds, 1),
+                "samples_per_second": round(samples / seconds, 1),
+                **{f"share_{name}": round(value / seconds, 3) for name, value in parts.items()},
+            }  # fmt: skip
     return found
+
+
+def planned_evaluation(asked: dict[str, Any], store_dir: Path) -> Any:
+    """The planned experiment, and how it runs."""
+    from tokenweight.pipeline import Store
+    from tokenweight.recipes.execution import default_execution
+    from tokenweight.recipes.options import EvaluationInputs, ModelOptions
+    from tokenweight.tasks.experiments import plan_models
+
+    # The command offers the scales that fit any model; a benchmark may take mini's samples and lengths too.
+    how = ModelOptions.model_construct(scale=asked["scale"], limit=asked["limit"], context_tokens=asked["length"])
+    names = "ruler,longbench,mmlu,perplexity" + (",bbh" if asked["data"].get("bbh") else "")
+    lengths = None if asked["scale"] == "mini" else str(asked["length"])
+    inputs = EvaluationInputs(**asked["data"])
+    planned, _ = plan_models([asked["model"]], how, inputs, Store(store_dir), names, lengths)
+    changes = {"slots_per_gpu": asked["slots"], "device": "auto"}
+    return planned, default_execution(asked["scale"]).model_copy(update=changes)
+
+
+def prepare(asked: dict[str, Any], store_dir: Path) -> None:
+    """Make the prompts and all else that comes before a model is asked."""
+    from tokenweight.pipeline import Store
+    from tokenweight.planning.plan import schedule
+    from tokenweight.tasks.pieces import make_piece, pieces_of
+
+    planned, execution = planned_evaluation(asked, store_dir)
+    for piece in pieces_of([planned.graph], [schedule(planned.graph, Store(store_dir))]):
+        if not piece.reused and piece.stage != "evaluate":
+            make_piece(piece.artifacts, Store(store_dir), execution)
 
 
 def main(
     books: Annotated[Path, Parameter(help="Directory of .txt.")],
     mmlu: Annotated[Path, Parameter(help="Directory of MMLU, as --mmlu of evaluate takes it.")],
-    bbh: Annotated[Path, Parameter(help="Directory of BBH, as --bbh of evaluate takes it.")],
-    tokenizer: Annotated[Path, Parameter(help="Directory with tokenizer.json.")],
-    scratch: Annotated[Path, Parameter(help="Model, data, store and table go here.")],
-    config: Annotated[str, Parameter(help="A shipped configuration or a config.json.")] = "llama3.2-1b",
+    tokenizer: Annotated[Path, Parameter(help="Directory with tokenizer.json, or the name of a shipped one.")],
+    scratch: Annotated[Path, Parameter(help="Model, data and stores go here.")],
+    bbh: Annotated[Path | None, Parameter(help="Directory of BBH, as --bbh of evaluate takes it.")] = None,
+    scale: Literal["paper", "mini"] = "paper",
+    config: Annotated[str, Parameter(help="A shipped configuration, mini, or a config.json.")] = "llama3.2-1b",
     length: int = 8192,
     limit: int | None = None,
+    side_by_side: int = 1,
     out: Annotated[Path | None, Parameter(help="JSON to write.")] = None,
 ) -> None:
-    """Prepare what is not there yet, run `tokenweight evaluate`, write the wall time."""
+    """Prepare what is not there yet, evaluate, and print what it took."""
     import torch
 
-    model_dir, times = scratch / f"{Path(config).stem}-random", scratch / "times.json"
-    if not times.exists():
+    from tokenweight.assets import SHIPPED_TOKENIZERS, tokenizer_dir
+
+    tokenizer = tokenizer_dir(str(tokenizer)) if str(tokenizer) in SHIPPED_TOKENIZERS else tokenizer
+    model_dir, data = scratch / f"{Path(config).stem}-random", {"corpus": str(books), "mmlu": str(mmlu)}
+    parameters = write_model(config, tokenizer, length, model_dir)
+    if scale == "paper":
         words = "\n\n".join(file.read_text(encoding="utf-8") for file in sorted(books.glob("*.txt"))).split(" ")
         write_longbench(words, scratch / "longbench")
-        write_questions(words, scratch / "questions")
-        parameters = write_model(config, tokenizer, length, model_dir)
-        times.write_text(json.dumps({"parameters": parameters, "wall_seconds": []}))
-    told = json.loads(times.read_text())
-    command = [
-        sys.executable, "-c", "from tokenweight.cli import main; main()", "evaluate", "--model", str(model_dir),
-        "--lengths", str(length), "--context", str(length), "--store", str(scratch / "store"),
-        "--out", str(scratch / "results"), "--longbench", str(scratch / "longbench"), "--mmlu", str(mmlu),
-        "--bbh", str(bbh), "--corpus", str(books), "--haystack", str(books),
-        "--squad", str(scratch / "questions" / "squad.json"), "--hotpotqa", str(scratch / "questions" / "hotpotqa.json"),
-    ]  # fmt: skip
-    if not torch.cuda.is_available():
-        command += ["--device", "cpu"]
-    began = time.monotonic()
-    process = subprocess.Popen(command + (["--limit", str(limit)] if limit else []))
-    while (code := process.poll()) is None:  # kept as it goes, so that a killed run's time counts
-        time.sleep(1)
-        lasting = [*told["wall_seconds"], round(time.monotonic() - began, 1)]
-        times.write_text(json.dumps(told | {"wall_seconds": lasting}))
-    if code:
-        raise SystemExit(code)
-    told = json.loads(times.read_text())
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        squad, hotpotqa = write_questions(words, scratch / "questions")
+        data |= {"longbench": str(scratch / "longbench"), "haystack": str(books)}
+        data |= {"squad": str(squad), "hotpotqa": str(hotpotqa)}
+    if bbh is not None:
+        data["bbh"] = str(bbh)
+    asked = {
+        "model": str(model_dir), "data": data, "scale": scale, "limit": limit, "length": length, "slots": side_by_side
+    }  # fmt: skip
+    prepare(asked, scratch / "store")
+    stores = [scratch / f"store-{number}" for number in range(side_by_side)]
+    for store in stores:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.copytree(scratch / "store", store)
+    began = time.perf_counter()
+    with ProcessPoolExecutor(side_by_side, multiprocessing.get_context("spawn")) as pool:
+        processes = list(pool.map(measure, [asked] * side_by_side, stores))
     content = {
-        "devices": names or [platform.machine()], "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine(),
+        "cores": os.cpu_count(),
         "versions": {name: version(name) for name in ("torch", "transformers", "lm-eval", "datasets")}
         | {"python": platform.python_version()},
-        "config": config, "parameters": told["parameters"], "length_tokens": length, "limit": limit,
-        "wall_seconds": round(sum(told["wall_seconds"]), 1), "runs_seconds": told["wall_seconds"],
-        "benchmarks": by_benchmark(scratch / "store"),
+        "scale": scale, "config": config, "parameters": parameters, "length_tokens": length, "limit": limit,
+        "side_by_side": side_by_side, "wall_seconds": round(time.perf_counter() - began, 1),
+        "process_seconds": [round(sum(row["seconds"] for row in one.values()), 1) for one in processes],
+        "benchmarks": processes[0],
     }  # fmt: skip
     print(json.dumps(content, indent=1))
     if out:

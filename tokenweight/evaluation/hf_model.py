@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +21,29 @@ from tokenweight.training.models import causal_lm, resolve_device
 
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
-CACHE_SHARE = 0.4  # of a GPU's free memory: attention repeats a layer's keys and values beside the cache
-ENCODED_TOKENS = 2**21  # token ids kept beside the model: some 75 MB
+CACHE_SHARE = 0.4  # of a GPU's memory: attention repeats a layer's keys and values beside the cache
+READ_TOKENS = {"cpu": 1, "cuda": 2**16}  # of prompts that are read together, one at least
+ENCODED_TOKENS = 2**24  # token ids kept beside the model: 64 MiB
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
 
 
 class EvaluatedModel(HFLM):  # type: ignore[misc]
-    """lm-eval's HFLM, reading prompts of different lengths one by one and then decoding them together.
+    """lm-eval's HFLM, reading prompts of different lengths a few at a time and then decoding them together.
 
-    A padded prefill needs a [batch, tokens, tokens] mask and loses the causal attention kernel; reading each prompt
-    alone costs neither, gives the same outputs, and keeps the memory of the prefill at one prompt.
+    Padded on the left, a prefill needs a [batch, tokens, tokens] mask and loses the causal attention kernel. Padded on the
+    right it needs neither, gives the same outputs, and takes the memory of the few prompts that fill a GPU.
 
     Each prompt is encoded when it is checked, when lm-eval sorts a batch, and when it pads it: token ids are kept between.
     """
 
     def __init__(self, **arguments: Any) -> None:
-        self._encoded: LRUCache[Any, list[int]] = LRUCache(ENCODED_TOKENS, getsizeof=len)
+        self._encoded: LRUCache[Any, array[int]] = LRUCache(ENCODED_TOKENS, getsizeof=len)
         super().__init__(**arguments)
 
     def tok_encode(self, string: str, *arguments: Any, **keywords: Any) -> list[int]:
         key = (string, arguments, *sorted(keywords.items()))
         if (ids := self._encoded.get(key)) is None:
-            ids = super().tok_encode(string, *arguments, **keywords)
+            ids = array("i", super().tok_encode(string, *arguments, **keywords))
             with contextlib.suppress(ValueError):  # longer than all that is kept
                 self._encoded[key] = ids
         return list(ids)  # it is the caller's
@@ -74,18 +76,23 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
         joint = StaticCache(config=self.model.config, max_cache_len=max_length)
         if not all(type(layer) is StaticLayer for layer in joint.layers):
             return None
-        prompts = []
-        for ids, present in zip(context, mask, strict=True):
+        lengths = mask.sum(1).tolist()
+        together = max(1, READ_TOKENS[context.device.type] // max(lengths))
+        caches = []
+        for first in range(0, len(context), together):
+            tokens = [n - 1 for n in lengths[first : first + together]]
+            rows = [ids[-n - 1 : -1] for ids, n in zip(context[first:], tokens, strict=False)]
             cache = _PromptCache(config=self.model.config)
             with contextlib.suppress(_PromptRead):
-                prompt = ids[None, len(ids) - int(present.sum()) : -1]
-                self.model(prompt, use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
-            prompts.append(cache)
+                prompts = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+                self.model(prompts, use_cache=True, logits_to_keep=1, **{self._cache_argument: cache})
+            caches.append((cache, tokens))
         for index in range(len(joint.layers)):
-            layers: list[Any] = [prompt.layers[index] for prompt in prompts]
-            keys = _left_padded([layer.keys for layer in layers], context.shape[1] - 1)
-            joint.update(keys, _left_padded([layer.values for layer in layers], context.shape[1] - 1), index)
-            for layer in layers:
+            layers: list[Any] = [(cache.layers[index], tokens) for cache, tokens in caches]
+            keys = _left_padded([(layer.keys, tokens) for layer, tokens in layers], context.shape[1] - 1)
+            values = _left_padded([(layer.values, tokens) for layer, tokens in layers], context.shape[1] - 1)
+            joint.update(keys, values, index)
+            for layer, _ in layers:
                 layer.keys = layer.values = None
         return joint
 
@@ -108,9 +115,10 @@ class _PromptCache(DynamicCache):
         return states
 
 
-def _left_padded(states: list[torch.Tensor], tokens: int) -> torch.Tensor:
-    """Of each prompt [1, heads, n, width] -> [batch, heads, tokens, width], zeros in front."""
-    return torch.cat([torch.nn.functional.pad(one, (0, 0, tokens - one.shape[2], 0)) for one in states])
+def _left_padded(states: list[tuple[torch.Tensor, list[int]]], tokens: int) -> torch.Tensor:
+    """Of prompts [group, heads, longest, width], each with its own tokens first -> [batch, heads, tokens, width]."""
+    rows = ((row[:, :n], n) for group, lengths in states for row, n in zip(group, lengths, strict=True))
+    return torch.stack([torch.nn.functional.pad(row, (0, 0, tokens - n, 0)) for row, n in rows])
 
 
 class HFModel(LoadedModel):
@@ -128,7 +136,7 @@ class HFModel(LoadedModel):
         if sequences:
             self.batch_tokens = sequences * context_tokens
         else:  # so many that their keys and values fit
-            room = CACHE_SHARE / execution.slots_per_gpu * torch.cuda.mem_get_info()[0]
+            room = CACHE_SHARE / execution.slots_per_gpu * torch.cuda.mem_get_info()[1]  # all: what is free, varies
             cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
             self.batch_tokens = max(context_tokens, int(room / cache_bytes))
         self.logits_tokens = LOGITS_ELEMENTS[device] // model.config.get_text_config().vocab_size

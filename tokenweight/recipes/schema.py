@@ -371,6 +371,8 @@ class Execution(Explained):
     """Resume from the checkpoint of an interrupted run that was split otherwise, equal up to rounding"""
     checkpointing: Checkpointing = "none"
     """Which activations are computed again in the backward pass, to save memory"""
+    deterministic: bool = False
+    """Train by kernels that repeat every digit on a GPU too, which are slower"""
     fused: bool = False
     """Compile the elementwise parts of Llama layers"""
     report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)

@@ -218,6 +218,7 @@ def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, re
         save_steps=min(execution.save_every_steps, training.steps),
         save_total_limit=2,
         seed=stage.seed,
+        full_determinism=execution.deterministic,
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and execution.processes > 1 else None,
         ddp_find_unused_parameters=False,

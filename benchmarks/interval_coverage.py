@@ -1,4 +1,4 @@
-"""How often the reports' intervals and tests are wrong, by simulation: `python benchmarks/statistics.py [--repeats 2000]`.
+"""How often the reports' intervals and tests are wrong, by simulation: `python benchmarks/interval_coverage.py [--repeats 2000]`.
 
 Two models without a true difference, each trained with several seeds and measured on the same items. Scores are binary (an
 accuracy), bounded with many zeros (an F1), or skewed (an NLL). Seeds and items both move the difference: `seeds` is the share
