@@ -40,7 +40,6 @@ def evaluate(
 ) -> dict[str, str]:
     """Run the paper's evaluation on any causal language models and write one table; what is in the store is reused."""
     place = open_store(options.store)
-    lengths = ",".join(map(str, lengths_tokens or ())) or None
-    planned, runs = plan_models(models, how, inputs, place, ",".join(benchmarks or ()) or None, lengths)
+    planned, runs = plan_models(models, how, inputs, place, benchmarks or (), lengths_tokens or ())
     execution = evaluation_execution(how) if runs else default_execution(how.scale)
     return paths_of(run_experiments([planned], place, execution, options))[planned.name]

@@ -3,9 +3,9 @@
 import re
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Self
+from typing import Any
 from uuid import UUID
 
 from prefect import State, runtime
@@ -29,21 +29,11 @@ CRASH_SECONDS = 30.0  # a crashed run may be set going again meanwhile, by an au
 _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CANCELLED]
 
 
-class Pool(NamedTuple):
-    """Where the models of an experiment run: a work pool, how many at once, and the flow's parameters for each."""
-
-    name: str
-    at_once: int
-    parameters: dict[str, Any]
-
-    def for_one(self, planned: ResolvedExperiment, wanted: Sequence[ResolvedExperiment]) -> Self:
-        """The same for one of several experiments. UserError where it is no target, which its name would find."""
-        if len(wanted) == 1:
-            return self
-        if planned.name not in TARGETS:
-            raise UserError(f"pool {self.name}: of several experiments each is a target; run {planned.name} by itself")
-        own = {"experiment": planned.name, "seeds": len(planned.manifest.seeds)}
-        return self._replace(parameters={**self.parameters, **own})
+def own_parameters(planned: ResolvedExperiment, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The flow's, for one of several experiments. UserError where it is no target, which its name would find."""
+    if planned.name not in TARGETS:
+        raise UserError(f"pool: of several experiments each is a target; run {planned.name} by itself")
+    return {**parameters, "experiment": planned.name, "seeds": len(planned.manifest.seeds)}
 
 
 def _reason(state: State[Any] | None) -> str:
@@ -54,8 +44,12 @@ def _reason(state: State[Any] | None) -> str:
     return re.sub(r"^Flow run encountered an exception: ((Stage|User)Error: )?", "", message)
 
 
-def run_in_pool(planned: ResolvedExperiment, store: Store, pool: Pool) -> dict[str, str]:
+def run_in_pool(
+    planned: ResolvedExperiment, store: Store, pool: str, at_once: int, parameters: Mapping[str, Any]
+) -> dict[str, str]:
     """Run each model that lacks something as a flow run in a work pool, first what several need; why some failed, by recipe.
+
+    `parameters`: those of the flow for each of them.
 
     Raises:
         UserError: the pool is not there, has no deployment of the flow reproduce, or is this run's own.
@@ -66,16 +60,17 @@ def run_in_pool(planned: ResolvedExperiment, store: Store, pool: Pool) -> dict[s
     if not waiting:
         return {}
     failed: dict[str, str] = {}
-    pool = pool._replace(parameters={**pool.parameters, "store": str(store.root)})
+    parameters = {**parameters, "store": str(store.root)}
     with get_client(sync_client=True) as client:
-        deployment = _deployment_in(client, pool.name)
+        deployment = _deployment_in(client, pool)
         if shared_to_make(planned.graph, store):
-            failed = _run(client, deployment, [SHARED], pool)
+            failed = _run(client, deployment, [SHARED], at_once, parameters)
         if failed:  # those that lack it would fail each in turn
             lacking = set(shared_to_make(planned.graph, store))
             stopped = [run for run in waiting if not lacking.isdisjoint(to_make(planned.graph.part([run]), store))]
             failed = dict.fromkeys(stopped, f"{SHARED}: {failed[SHARED]}")
-        failed |= _run(client, deployment, [run for run in waiting if run not in failed], pool)
+        waiting = [run for run in waiting if run not in failed]
+        failed |= _run(client, deployment, waiting, at_once, parameters)
     return {recipe: why for run, why in failed.items() for recipe in runs[run]}
 
 
@@ -100,15 +95,17 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
     return found[0].id
 
 
-def _run(client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], pool: Pool) -> dict[str, str]:
+def _run(
+    client: SyncPrefectClient, deployment: UUID, runs: Sequence[str], at_once: int, parameters: Mapping[str, Any]
+) -> dict[str, str]:
     logger = get_run_logger()
     begun = {str(run.parameters.get("run")): run.id for run in _open_runs(client, runtime.flow_run.id)}
     waiting, running, failed = deque(runs), dict[UUID, str](), dict[str, str]()
     while waiting or running:
-        while waiting and len(running) < pool.at_once:
+        while waiting and len(running) < at_once:
             label = waiting.popleft()
             if label not in begun:
-                run: FlowRun = run_deployment(deployment, parameters={**pool.parameters, "run": label}, timeout=0)  # type: ignore[assignment]
+                run: FlowRun = run_deployment(deployment, parameters={**parameters, "run": label}, timeout=0)  # type: ignore[assignment]
                 begun[label] = run.id
             running[begun[label]] = label
         time.sleep(POLL_SECONDS)

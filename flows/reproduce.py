@@ -10,7 +10,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from prefect.logging import get_run_logger
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.flat import flat
-from tokenweight.flows.pool import Pool, cancel_runs, run_in_pool
+from tokenweight.flows.pool import cancel_runs, own_parameters, run_in_pool
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.locks import shared_lock
 from tokenweight.pipeline.manifest import ResolvedExperiment
@@ -38,9 +38,8 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import packed_as_it_goes, plan_texts, write_tables
 from tokenweight.tasks.gpus import held_gpus
 from tokenweight.tasks.pieces import Piece, pieces_of
-from tokenweight.tasks.publish import publish
 from tokenweight.tasks.slots import Slots
-from tokenweight.tasks.stages import make
+from tokenweight.tasks.task_runs import make, publish
 
 _LISTED = 8  # skipped pieces that are named
 
@@ -86,8 +85,7 @@ def reproduce(
         run_graph(graphs, place, how).raise_failures()
         return {}
     given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
-    pool = Pool(options.pool, options.at_once, {"experiment": experiment, **given}) if options.pool else None
-    return paths_of(run_experiments(wanted, place, how, options, pool))
+    return paths_of(run_experiments(wanted, place, how, options, {"experiment": experiment, **given}))
 
 
 def run_experiments(
@@ -95,12 +93,13 @@ def run_experiments(
     store: Store,
     execution: Execution,
     options: RunOptions,
-    pool: Pool | None = None,
+    parameters: Mapping[str, Any] | None = None,
     written: dict[str, dict[str, Path]] | None = None,
 ) -> dict[str, dict[str, Path]]:
     """Within a flow: make what the store lacks of all experiments, the earlier first, and write each table.
 
-    A row whose artifacts failed says why. `written`, files by experiment and kind, is filled also where this raises.
+    A row whose artifacts failed says why. `parameters`: of the flow, for the runs in a pool. `written`, files by
+    experiment and kind, is filled also where this raises.
 
     Raises:
         UserError, StageError: what failed, all together, after the tables are written.
@@ -108,8 +107,13 @@ def run_experiments(
     written = {} if written is None else written
     out = options.out.expanduser().resolve()
     outcome = Outcome()
-    if pool:
-        failed = {one.name: run_in_pool(one, store, pool.for_one(one, wanted)) for one in wanted}
+    if options.pool:
+        given = parameters or {}
+        each = [given if len(wanted) == 1 else own_parameters(one, given) for one in wanted]
+        failed = {
+            one.name: run_in_pool(one, store, options.pool, options.at_once, own)
+            for one, own in zip(wanted, each, strict=True)
+        }
     else:
         graphs = [planned.graph for planned in wanted]
         outcome = run_graph(graphs, store, execution, seconds=options.seconds or float("inf"), records=options.records)
@@ -126,7 +130,7 @@ def run_experiments(
         behind = {recipe: artifact.identity for recipe, artifact in planned.graph.trained.items()}
         scale, title = planned.manifest.scale, planned.manifest.experiment.title
         publish(f"{planned.name}-{scale}", f"{title} at scale {scale}", files, store, behind)
-    if pool and (why := {recipe: reason for one in failed.values() for recipe, reason in one.items()}):
+    if options.pool and (why := {recipe: reason for one in failed.values() for recipe, reason in one.items()}):
         recipes = {reason: ", ".join(recipe for recipe in why if why[recipe] == reason) for reason in why.values()}
         reasons = "; ".join(f"{names}: {reason}" for reason, names in recipes.items())
         count = len({recipe for one in wanted for recipe in one.graph.evaluations})
@@ -136,7 +140,6 @@ def run_experiments(
 
 
 def paths_of(written: dict[str, dict[str, Path]]) -> dict[str, dict[str, str]]:
-    """As a flow returns them."""
     return {name: {kind: str(path) for kind, path in files.items()} for name, files in written.items()}
 
 

@@ -12,7 +12,7 @@ from tokenweight.flat import flat
 from tokenweight.recipes.options import RESULTS
 from tokenweight.reports.runtimes import read_runtimes, runtime_report
 from tokenweight.reports.writing import write_report
-from tokenweight.tasks.publish import publish
+from tokenweight.tasks.task_runs import publish
 
 MEASURED_HERE = ["zero3-fused", "h200-llama3-8b-fused", "h200-phi-2"]
 

@@ -32,6 +32,7 @@ from prefect.states import Cancelled, Crashed
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokenweight.errors import UserError
+from tokenweight.recipes.recipe import one_line
 
 FILE = "prefect.yaml"
 SERVED = "served from "  # HOST:DIRECTORY, the version of its deployments
@@ -78,9 +79,7 @@ def entries_in(file: Path) -> list[Entry]:
         content = yaml.safe_load(file.read_text())
         return [Entry.model_validate(entry) for entry in content["deployments"]]
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"{file}: {place} of a deployment: {first['msg']}") from None
+        raise UserError(f"{file}: a deployment: {one_line(error)}") from None
     except (yaml.YAMLError, KeyError, TypeError) as error:
         raise UserError(f"{file}: is no list of deployments ({' '.join(str(error).split())})") from None
 

@@ -26,7 +26,6 @@ from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.options import ModelOptions
-from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
@@ -97,18 +96,13 @@ def _placed(entry: RowEntry, row: Row, recipe: str, graph: Graph) -> RowEntry:
     return entry.model_copy(update={"units": tuple(units), "train": train})
 
 
-def chosen_lengths(text: str | None) -> tuple[int, ...]:
-    """Comma-separated lengths in tokens, ascending; None: (). UserError for what is no length."""
-    if text is None:
-        return ()
-    pieces = [piece.strip() for piece in text.split(",")]
-    if not all(piece.isdecimal() and int(piece) > 1 for piece in pieces):
-        raise UserError(f"--lengths {text}: not lengths in tokens; write for example 4096,8192")
-    return tuple(sorted({int(piece) for piece in pieces}))
-
-
 def plan_models(
-    names: Sequence[str], how: ModelOptions, inputs: Inputs, store: Store, benchmarks: str | None, lengths: str | None
+    names: Sequence[str],
+    how: ModelOptions,
+    inputs: Inputs,
+    store: Store,
+    benchmarks: Sequence[str],
+    lengths: Iterable[int],
 ) -> tuple[ResolvedExperiment, bool]:
     """The evaluation of models by name, planned, and whether anything of it is to be made.
 
@@ -116,8 +110,7 @@ def plan_models(
         UserError: a model cannot be evaluated or is given twice, it cannot read the lengths, or the backend or data are
         missing; all data that is missing is named.
     """
-    chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, OFFERED)
-    lengths_tokens = chosen_lengths(lengths)
+    chosen, lengths_tokens = tuple(name for name in OFFERED if name in benchmarks), tuple(sorted(set(lengths)))
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
     models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])

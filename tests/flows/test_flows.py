@@ -16,7 +16,7 @@ from tokenweight.flows.reproduce import Outcome
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
 from tokenweight.tasks import publish
-from tokenweight.tasks.stages import make
+from tokenweight.tasks.task_runs import make
 
 ROOT = Path(__file__).parents[2]
 MODEL = str(ROOT / "tokenweight" / "assets" / "smoke-base")

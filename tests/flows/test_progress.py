@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from tokenweight.tasks import publish
-from tokenweight.tasks.publish import progress_of
+from tokenweight.tasks import task_runs
+from tokenweight.tasks.task_runs import progress_of
 
 
 class Watch:
@@ -29,9 +29,9 @@ class Artifacts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, server: bool = True) -> None:
         self.calls: list[tuple[float, str]] = []
         self.answer: Callable[[], Any] = uuid4
-        monkeypatch.setattr(publish, "has_server", lambda: server)
-        monkeypatch.setattr(publish, "create_progress_artifact", self.create)
-        monkeypatch.setattr(publish, "update_progress_artifact", self.update)
+        monkeypatch.setattr(task_runs, "has_server", lambda: server)
+        monkeypatch.setattr(task_runs, "create_progress_artifact", self.create)
+        monkeypatch.setattr(task_runs, "update_progress_artifact", self.update)
 
     def create(self, percent: float, description: str) -> Any:
         self.calls.append((percent, description))
@@ -45,7 +45,7 @@ class Artifacts:
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
     logger = SimpleNamespace(info=lambda form, *values: said.append(form % values))
-    monkeypatch.setattr(publish, "get_run_logger", lambda: logger)
+    monkeypatch.setattr(task_runs, "get_run_logger", lambda: logger)
     return said
 
 

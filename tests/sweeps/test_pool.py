@@ -104,7 +104,7 @@ def in_pool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
         monkeypatch.setattr(pools, "POLL_SECONDS", 0)
         monkeypatch.setattr(pools, "get_run_logger", lambda: logging.getLogger("sweep"))
         monkeypatch.setattr(pools, "runtime", SimpleNamespace(flow_run=SimpleNamespace(id=uuid4())))
-        return pools.run_in_pool(plan, Store(tmp_path), pools.Pool(pool, at_once, {}))  # type: ignore[arg-type]
+        return pools.run_in_pool(plan, Store(tmp_path), pool, at_once, {})  # type: ignore[arg-type]
 
     return run
 
@@ -183,11 +183,11 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
 
 def test_several_experiments_share_a_pool_by_their_names() -> None:
     wanted = [SimpleNamespace(name=name, manifest=SimpleNamespace(seeds=[0, 1, 2])) for name in ("table-3", "own")]
-    pool = pools.Pool("slurm", 4, {"experiment": "table-3:3 own.yaml", "scale": "smoke"})
-    assert pool.for_one(wanted[1], wanted[1:]) is pool  # type: ignore[arg-type]
-    assert pool.for_one(wanted[0], wanted).parameters == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}  # type: ignore[arg-type]
+    given = {"experiment": "table-3:3 own.yaml", "scale": "smoke"}
+    own = pools.own_parameters(wanted[0], given)  # type: ignore[arg-type]
+    assert own == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}
     with pytest.raises(UserError, match="run own by itself"):
-        pool.for_one(wanted[1], wanted)  # type: ignore[arg-type]
+        pools.own_parameters(wanted[1], given)  # type: ignore[arg-type]
 
 
 def test_the_deployments_of_sweeps_are_experiments() -> None:

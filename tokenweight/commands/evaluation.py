@@ -16,6 +16,7 @@ from tokenweight.files import check_writable, write_files
 from tokenweight.flat import Part
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
+from tokenweight.recipes.recipe import chosen_names
 from tokenweight.recipes.schema import AtLeastOne, Seed
 
 
@@ -32,10 +33,14 @@ def evaluate(
 ) -> None:
     """The paper's evaluation of any models as they are."""
     from tokenweight.evaluation.run import evaluation_execution
-    from tokenweight.tasks.experiments import plan_models
+    from tokenweight.tasks.experiments import OFFERED, plan_models
 
     place = open_store(options.store)
-    planned, _ = plan_models(models, how, inputs, place, benchmarks, lengths)
+    chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, OFFERED)
+    pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
+    if not all(piece.isdecimal() and int(piece) > 1 for piece in pieces):
+        raise UserError(f"--lengths {lengths}: not lengths in tokens; write for example 4096,8192")
+    planned, _ = plan_models(models, how, inputs, place, chosen, map(int, pieces))
     make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
 
 

@@ -19,7 +19,7 @@ def inspect_text(
 ) -> None:
     """Every token's losses and weight."""
     from tokenweight.files import check_writable, write_files
-    from tokenweight.inspection.compute import in_words, inspect, page, table
+    from tokenweight.inspection.compute import inspect, page, summary, table
 
     check_writable("--out", out)
     content, span = inspect(checkpoint, text, options)
@@ -33,18 +33,4 @@ def inspect_text(
     if as_json:
         print(as_text)
         return
-    words, summary, about = in_words(content), content["summary"], content["text"]
-    part = "the complete text" if about["whole_text"] else f"the first {about['characters']:,} characters of the text"
-    given = {"--short-tokens": options.short_tokens, "--stride-tokens": options.stride_tokens}
-    defaults = " and ".join(option for option, value in given.items() if value is None)
-    print(
-        f"{content['checkpoint']['name']} on {about['name']}: {summary['tokens']:,} tokens, {part}",
-        f"Short context: {words['scorer']}, {words['windows']}" + (f" (default {defaults})" if defaults else ""),
-        f"Weights: {words['weighting']}",
-        f"Mean NLL long {summary['mean_long_nll']:.3f}, short {summary['mean_short_nll']:.3f}; "
-        f"mean |PMI| {summary['mean_abs_pmi']:.3f}; weight above 1: {summary['share_above_1']:.1%}, "
-        f"zero: {summary['share_zero']:.1%}",
-        f"Tokens of the table: {span.start}:{span.stop}",
-        *files,
-        sep="\n",
-    )
+    print(summary(content, span, options) + "\n".join(map(str, files)))

@@ -4,7 +4,6 @@ import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -31,6 +30,7 @@ from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.find import targets_of
 from tokenweight.tasks.experiments import plan_texts
 from tokenweight.training.stages import Pretrain, Train
+from tokenweight.webpage import plain_environment
 
 _NAMED = 8  # recipes of one row of the table, files of a note
 Content = dict[str, Any]
@@ -143,7 +143,6 @@ def print_plan(plan: dict[str, Any], everything: bool) -> None:
     """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
     from rich.console import Console
 
-    say = partial(Console().print, markup=False, highlight=False)
     title = f"{plan['target']} at scale {plan['scale']}, store {plan['store']}"
     if everything or not plan["targets"]:
         timed = [f"{GPU} hours"] if any(row["cost"]["gpu_hours"] is not None for row in plan["artifacts"]) else []
@@ -156,24 +155,11 @@ def print_plan(plan: dict[str, Any], everything: bool) -> None:
             counts = str(one["run"]), str(one["reuse"]), f"{one['trained']}{new}"
             rows.append((one["target"], *counts, _hours([one["to_run"]]), decimal(int(one["to_run"]["disk_bytes"]))))
         print_table(("target", "run", "reuse", "train (new)", f"{GPU} hours", "disk"), rows, title, numbers_from=1)
-    cost, waiting = plan["to_run"], sum(row["action"] == "wait" for row in plan["artifacts"])
-    say(f"{plan['run']} to run, {plan['reuse']} to reuse, {waiting} to wait for")
-    if cost["gpu_hours"] is not None:
-        say(f"GPU-hours: {cost['gpu_hours']:,.0f} on {GPU} (how they are estimated: docs/plan.md)")
-    if cost["disk_bytes"]:
-        passing = decimal(int(cost["passing_bytes"]))
-        beside = f", and {passing} beside them while one trains" if cost["passing_bytes"] else ""
-        say(f"disk: {decimal(int(cost['disk_bytes']))}{beside}")
-    if cost["memory_bytes"] is not None:
-        say(f"memory: {decimal(int(cost['memory_bytes']))} at most on each of {plan['processes']} GPUs")
-    if cost["unknown"]:
-        say("not known:", ", ".join(f"{what} ({count})" for what, count in cost["unknown"].items()))
-    if fetched := [need["name"] for need in plan["needs"] if need["status"] == "fetch"]:
-        say("to be fetched from the hub:", ", ".join(fetched))
-    for need in plan["needs"]:
-        if need["status"] in ("missing", "note"):
-            named = "" if need["detail"].startswith(need["name"]) else f"{need['kind']} {need['name']}, "
-            say(f"{need['status']}: {named}{need['detail']}")
+    templates = plain_environment(Path(__file__).parent)
+    templates.filters["bytes"] = lambda count: decimal(int(count))
+    waiting = sum(row["action"] == "wait" for row in plan["artifacts"])
+    text = templates.get_template("plan.txt.jinja").render(plan=plan, waiting=waiting, gpu=GPU)
+    Console().print(text, end="", markup=False, highlight=False)
 
 
 def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:

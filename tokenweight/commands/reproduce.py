@@ -19,7 +19,6 @@ from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import AtLeastOne
 
 if TYPE_CHECKING:
-    from tokenweight.flows.pool import Pool
     from tokenweight.pipeline import Store
     from tokenweight.pipeline.manifest import ResolvedExperiment
     from tokenweight.recipes.schema import Execution
@@ -46,14 +45,9 @@ def reproduce(
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     note(*left_out)
     chosen = partial(execution_for, wanted[0].like, execution, here=not options.pool, **choices)
-    pool = None
-    if options.pool:
-        from tokenweight.flows.pool import Pool
-
-        texts = [str(Path(text).resolve()) if text.endswith((".yaml", ".yml")) else text for text in experiments]
-        given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
-        pool = Pool(options.pool, options.at_once, {"experiment": " ".join(texts), **given})
-    make_and_show(wanted, place, options, chosen, pool=pool)
+    texts = [str(Path(text).resolve()) if text.endswith((".yaml", ".yml")) else text for text in experiments]
+    given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
+    make_and_show(wanted, place, options, chosen, parameters={"experiment": " ".join(texts), **given})
 
 
 @command
@@ -120,11 +114,11 @@ def make_and_show(
     execution: Callable[[], Execution],
     *,
     as_json: bool = False,
-    pool: Pool | None = None,
+    parameters: dict[str, Any] | None = None,
 ) -> None:
     """Run what the store lacks, all checked before, and print every table, also where others failed.
 
-    `execution` is asked for where something is to be made.
+    `execution` is asked for where something is to be made; `parameters` are the flow's, for models in a pool.
     """
     from tokenweight.planning.plan import check_before_running, check_inputs, schedule
     from tokenweight.reports.files import current_results
@@ -147,7 +141,7 @@ def make_and_show(
     check_before_running(graphs, store, chosen)
     written: dict[str, dict[str, Path]] = {}
     try:
-        run_flow(wanted=wanted, store=store, execution=chosen, options=options, pool=pool, written=written)
+        run_flow(wanted=wanted, store=store, execution=chosen, options=options, parameters=parameters, written=written)
     finally:
         for files in written.values():
             show(files, as_json)

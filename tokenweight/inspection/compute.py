@@ -23,7 +23,7 @@ from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span
 from tokenweight.latex import environment, printed
 from tokenweight.pipeline.store import package_versions
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
-from tokenweight.webpage import page_environment, script_json
+from tokenweight.webpage import page_environment, plain_environment, script_json
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
@@ -251,6 +251,14 @@ def page(content: dict[str, Any]) -> str:
         versions=", ".join(f"{name} {versions[name]}" for name in _NAMED if name in versions),
         **in_words(content),
     )
+
+
+def summary(content: dict[str, Any], span: range, options: Options) -> str:
+    """What the console shows of an inspection's report, with the `options` that were left to their defaults."""
+    given = {"--short-tokens": options.short_tokens, "--stride-tokens": options.stride_tokens}
+    template = plain_environment(Path(__file__).parent).get_template("summary.txt.jinja")
+    defaults = [option for option, value in given.items() if value is None]
+    return template.render(content=content, span=span, defaults=defaults, **in_words(content))
 
 
 def table(content: dict[str, Any], span: range) -> str:

@@ -17,7 +17,7 @@ from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.stage import Graph
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.inputs import as_options
-from tokenweight.recipes.recipe import Recipe, seeded
+from tokenweight.recipes.recipe import Recipe, one_line, seeded
 from tokenweight.recipes.schema import Scale
 
 FOLDER = "manifests"
@@ -154,10 +154,8 @@ def read_manifest(path: Path) -> Manifest:
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a manifest's file") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
         raise UserError(
-            f"{path}: is no manifest of this version ({where}: {first['msg']}); run the experiment again, or give another"
+            f"{path}: is no manifest of this version ({one_line(error)}); run the experiment again, or give another"
         ) from None
 
 

@@ -1,10 +1,11 @@
-"""What people see who look at a server: the progress of long stages, tables and figures, as Prefect artifacts.
+"""What Prefect has of a run: the task run of a piece, and as artifacts the progress of long stages, tables and figures.
 
-They are copies: the files and records are the truth.
+It carries no data: the store decides about reuse, and what people see on a server are copies of files and records.
 """
 
 import contextvars
 import logging
+import os
 import re
 import time
 from base64 import b64encode
@@ -12,14 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
 from prefect.logging import get_run_logger
 from prefect.settings import get_current_settings
+from prefect.states import Cancelled, Completed
 
 from tokenweight.pipeline import Identity, Store
+from tokenweight.pipeline.store import Note
 from tokenweight.progress import Progress
+from tokenweight.tasks.slots import Interrupted
+from tokenweight.tasks.worker import OutOfMemory
+from tokenweight.training.launch import VARIABLE, Stopped
 
 INTERVAL_SECONDS = 10.0
 LARGEST_PICTURE_BYTES = 500_000  # it is kept in the server's database; a larger one is only linked
@@ -116,3 +126,34 @@ def progress_of(label: str, clock: Callable[[], float] = time.monotonic) -> Iter
             wait(sent, INTERVAL_SECONDS)
     finally:
         sender.shutdown(wait=False)
+
+
+Run = Callable[[Note, Progress], int]  # makes a piece; how many artifacts were made
+
+
+def is_transient(_task: object, _run: object, state: State[Any]) -> bool:
+    """Whether a new worker may do better: it gets one try."""
+    return isinstance(state.result(raise_on_failure=False), OutOfMemory)
+
+
+@task(task_run_name="{label}", cache_policy=NO_CACHE, persist_result=False, retries=1, retry_condition_fn=is_transient)
+def make(label: str, reason: str, run: Run | None) -> State[Any]:
+    """Make a piece by `run`; without it everything is reused, for this reason."""
+    if run is None:
+        return Completed(name="Reused", message=reason, data=0)
+    note = get_run_logger().info
+    try:
+        with progress_of(label) as progress:
+            made = run(note, progress)
+    except Interrupted as interrupted:
+        return Cancelled(message=str(interrupted))
+    except Stopped as stopped:
+        stop_file = os.environ.get(VARIABLE)
+        if stop_file is None or "PREFECT__FLOW_RUN_ID" not in os.environ:  # a command of a user's own, which ends
+            raise
+        # As the job's script asked. Raised, it would make the flow run a failed one, which nothing runs again.
+        note(f"{stopped} The job goes back into Slurm's queue.")
+        logging.shutdown()
+        Path(f"{stop_file}.obeyed").touch()
+        os._exit(0)
+    return Completed(name="Completed" if made else "Reused", message=f"artifacts made: {made}", data=made)
