@@ -27,7 +27,6 @@ READ = "read_deployment_by_name"
 
 @register_hook
 def setup_environment(*, ctx: HookContext) -> SetupResult | None:
-    """Called by Prefect when it is imported."""
     if owner := os.environ.get(OWNER):
         if "PREFECT__SERVER_EPHEMERAL" in os.environ:
             threading.Thread(target=_end_with, args=(int(owner),), daemon=True).start()

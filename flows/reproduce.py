@@ -181,7 +181,6 @@ class Outcome:
             raise StageError(f"the time is over: {_listed(self.left)} left; run the same command again to resume")
 
     def failures(self) -> list[str]:
-        """A line for each failure, and one for what was skipped because of them."""
         lines = []
         for piece, error in self.failed.items():
             text = " ".join(str(error).split())
@@ -230,8 +229,6 @@ def run_graph(
 
 
 class _Run:
-    """The pieces of a run, by what has become of them."""
-
     def __init__(self, pieces: Sequence[Piece], slots: Slots, end: float) -> None:
         self.pieces, self.slots, self.end = pieces, slots, end
         self.outcome = Outcome(reused=sum(len(piece.reasons) for piece in pieces))

@@ -77,7 +77,6 @@ def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExper
 
 
 def _placed(entry: RowEntry, row: Row, recipe: str, graph: Graph) -> RowEntry:
-    """With the artifacts behind it."""
     units = [
         UnitEntry(
             unit=stage.unit.id,

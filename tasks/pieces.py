@@ -46,7 +46,6 @@ class Piece:
 
     @property
     def reused(self) -> bool:
-        """Whether nothing is to be made."""
         return not self.artifacts
 
     @property
@@ -67,7 +66,6 @@ class Piece:
 
 
 def model_key(artifact: Artifact) -> ModelKey:
-    """What an evaluation loads."""
     stage = artifact.stage
     assert isinstance(stage, Evaluate)
     checkpoint, evaluation = artifact.inputs["checkpoint"], stage.evaluation
@@ -169,7 +167,6 @@ def _evaluate_units(
     outputs, count = StoredOutputs(store), 0
 
     def publish(unit: str) -> None:
-        """Put a unit's summary into its record and its directory into the store."""
         lease, build = held.pop(unit)
         build.facts.update(json.loads((build.directory / "summary.json").read_text()))
         lease.close()

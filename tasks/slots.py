@@ -43,7 +43,6 @@ class Slot:
     worker: tuple[BaseProcess, Connection] | None = None
 
     def end(self) -> None:
-        """End the worker and what it has started."""
         worker, self.worker, self.model = self.worker, None, None
         if worker is None:
             return
@@ -117,7 +116,6 @@ class Slots:
         return [slot.piece for slot in self.slots if slot.piece is not None and slot.gpus == gpus]
 
     def release(self, piece: Piece) -> None:
-        """Free the slots of a piece."""
         for slot in self.slots:
             if slot.piece is piece:
                 slot.piece = None

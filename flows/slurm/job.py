@@ -89,8 +89,6 @@ class SlurmVariables(SlurmOptions, BaseVariables):
 
 
 class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
-    """A flow run's job, ready to be submitted."""
-
     def prepare_for_flow_run(self, *given: Any, **named: Any) -> None:
         """Take name and environment from the flow run; a command only where a user gave one (else the script has it)."""
         command = self.command
@@ -125,7 +123,6 @@ class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
         return ["apptainer", "exec", *gpus, *binds, "--pwd", str(self._working_path()), self.container]
 
     def log_path(self) -> Path:
-        """The directory of the jobs' output, absolute."""
         return self._working_path() / self.log_dir
 
     def _working_path(self) -> Path:
@@ -165,7 +162,6 @@ class Job:
 
     @property
     def waits(self) -> bool:
-        """In the queue, for the first time or again."""
         return self.state in WAITING
 
     @property
@@ -190,7 +186,6 @@ async def show(job: str) -> Job:
 
 
 async def cancel(job: str) -> None:
-    """Cancel a job, waiting or running; one that is over is left."""
     await _run("scancel", "--quiet", job)
 
 

@@ -43,7 +43,6 @@ def _not_blank(_type: Any, value: Any) -> None:
 
 
 def results_directory(out: Path) -> Path:
-    """Where results go; it need not exist yet."""
     if out.exists() and not out.is_dir():
         raise UserError(f"--out {out}: is not a directory; choose another")
     return out.expanduser().resolve()
@@ -88,11 +87,9 @@ def print_table(
 
 
 def print_json(content: Any) -> None:
-    """JSON for programs."""
     print(json.dumps(content, indent=1, ensure_ascii=False))
 
 
 def note(*lines: str) -> None:
-    """Lines beside the result, on stderr."""
     for line in lines:
         print(line, file=sys.stderr)

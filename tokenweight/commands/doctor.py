@@ -47,7 +47,6 @@ def doctor(*, store: Path = STORE, as_json: bool = False) -> None:
 
 
 def print_findings(findings: list[Finding]) -> None:
-    """Print the findings as a table."""
     from rich.text import Text
 
     rows = [(one.name, Text(one.status, _COLOURS[one.status]), one.detail) for one in findings]
@@ -111,7 +110,6 @@ def _disk(store_root: Path) -> Iterator[Finding]:
 
 
 def _data() -> Iterator[Finding]:
-    """Shipped, fetched, or from the hub."""
     from huggingface_hub import get_token, try_to_load_from_cache
 
     from tokenweight.evaluation.ruler.downloads import NAMES, source_file

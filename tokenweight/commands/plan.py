@@ -112,10 +112,9 @@ def targets(*, scale: Scale = "smoke", store: Path = STORE, as_json: bool = Fals
 
 
 def overview(scale: Scale, store: Store) -> dict[str, Any]:
-    """`targets`: one entry each, in the paper's order, then `paper`; `assumptions` of the GPU-hours.
+    """`targets`: one entry each, in the paper's order, then `paper`, which counts a recipe of several targets once.
 
-    `recipes` are the rows' models, `trained` those that are trained; `in_store` how many of these the store holds at
-    `scale`. `paper` counts a recipe of several targets once.
+    `recipes` are the rows' models, `trained` those that are trained; `in_store` how many of these the store holds.
     """
     trained = Planner(store).graph(load_all(names(), scale), ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "complete"}
@@ -188,10 +187,7 @@ def _hours(costs: Sequence[dict[str, Any]]) -> str:
 def plan_rows(
     title: str, scale: str, parts: Mapping[str, Graph], left_out: Sequence[str], store: Store, execution: Execution
 ) -> tuple[Content, list[PlanEntry]]:
-    """A plan of one or more experiments as data, every artifact once, and the entries behind it.
-
-    `parts` are the experiments' graphs by name; `left_out` those that have none, and why.
-    """
+    """A plan of experiments as data, every artifact once; `parts`: their graphs by name, `left_out`: why some have none."""
     graph = union(parts.values())
     graph.missing += left_out
     entries = schedule(graph, store)

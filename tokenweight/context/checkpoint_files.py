@@ -1,6 +1,5 @@
 """The files of a checkpoint directory: its weights, and what travels with them."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -10,7 +9,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline import canonical_json, file_sha256
+from tokenweight.pipeline import file_sha256
+from tokenweight.pipeline.stage import content_digest
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # not training_args.bin, optimizer.bin
 RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose weights are drawn where it is loaded
@@ -26,7 +26,7 @@ def checkpoint_sha256(model_dir: Path) -> str:
     read_with_weights = ("config.json", *_TOKENIZER_FILES)
     files = [file for file in _files(model_dir) if _is_weight(file) or any(map(file.match, read_with_weights))]
     digests = {file.name: file_sha256(file) for file in files}
-    return hashlib.sha256(canonical_json(digests).encode()).hexdigest()
+    return content_digest(digests)
 
 
 def check_weights(model_dir: Path, name: str) -> None:
@@ -88,7 +88,6 @@ def copy_companions(model_dir: Path, target_dir: Path) -> None:
 
 
 def copy_tokenizer(source_dir: Path, target_dir: Path) -> None:
-    """Copy the files of a directory's tokenizer, and nothing else of it."""
     for pattern in _TOKENIZER_FILES:
         for file in source_dir.glob(pattern):
             shutil.copyfile(file, target_dir / file.name)

@@ -27,11 +27,8 @@ from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Chunking, Execution, MixtureCorpus, NovelCorpus
 
-LABELLED = {
-    "tokens": np.uint32,
-    "kinds": np.uint8,
-    "distances": np.uint32,
-}  # arrays of the novel; others have tokens alone
+# Arrays of the novel; others have tokens alone.
+LABELLED = {"tokens": np.uint32, "kinds": np.uint8, "distances": np.uint32}
 
 
 class _Read(NamedTuple):
@@ -45,12 +42,11 @@ class _Read(NamedTuple):
 
 
 def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-    """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json.
+    """Write tokens.npy uint32 [sequences, long_tokens], sequences.parquet, accounting.json, which it returns.
 
     For the novel also kinds.npy (Kind codes) and distances.npy (of recalls: tokens back to the fact's last mention in
     the sequence, else 0); `short_tokens` decides which recalls are long-range. `parity` decides how documents are cut.
-    Returns the accounting. Raises UserError where the corpus cannot be read, has no sequence at all, or fewer than
-    `chunking.sequences`.
+    UserError where the corpus cannot be read, or has no sequence or fewer than `chunking.sequences`.
     """
     import pyarrow as pa  # starts a thread: not in a process that is forked later
     import pyarrow.parquet as pq

@@ -95,13 +95,11 @@ class Memory(list[Fact]):
     JUST_MENTIONED = 3
 
     def touch(self, fact: Fact) -> None:
-        """Note that a fact, known or new, is mentioned now."""
         if fact in self:
             self.remove(fact)
         self.append(fact)
 
     def draw(self, rng: Random) -> Fact:
-        """A known fact to mention now."""
         older = max(1, len(self) - self.JUST_MENTIONED)
         back = int(math.exp(rng.random() * math.log(older + 1))) - 1 if rng.random() < 0.5 else rng.randrange(older)
         fact = self[older - 1 - min(back, older - 1)]

@@ -141,7 +141,7 @@ class Fp8Scoring:
 
     def __init__(self, weighting: Weighting, precision: str, seed: int, choose: Choice, device: torch.device) -> None:
         self.choosing, self.precision = choosing_weighting(weighting), precision
-        self.overlap = partial(top_kappa_overlap, weighting=self.choosing, seed=seed, choose=choose)
+        self.overlap = partial(top_kappa_overlap, weighting=weighting, seed=seed, choose=choose)
         self.counts = torch.zeros(2, dtype=torch.int64, device=device)
         self.measuring = True
 

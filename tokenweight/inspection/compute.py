@@ -45,8 +45,7 @@ _REST_OF_A_CHARACTER = r"$\triangleleft$"
 def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, Any], range]:
     """Score the tokens of a text as a training step does: the content of inspection.json, and the tokens of the table.
 
-    Models are named by directory name and content digest, never by path. What is wrong with the input is a UserError of
-    one line.
+    Models are named by directory name and content digest, never by path. UserError for what is wrong with the input.
     """
     # 1. All that can be checked before weights are loaded.
     scorer, weighting = options.scorer, options.weighting

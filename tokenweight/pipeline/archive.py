@@ -42,7 +42,6 @@ def check_place(store: Path, file: Path) -> None:
 
 
 def _packed(file: Path) -> list[str]:
-    """Addresses of the artifacts in an archive."""
     try:
         with tarfile.open(file, "r:xz") as archive:
             names = archive.getnames()
@@ -52,12 +51,9 @@ def _packed(file: Path) -> list[str]:
 
 
 def write_records(store: Path, file: Path) -> int:
-    """Pack the small files of every artifact that is finished and sound, and the manifests; returns how many artifacts there are.
+    """Pack the small files of every finished, sound artifact, and the manifests; how many artifacts. With none it writes nothing.
 
-    Where there is none nothing is written, and an archive that is there stays.
-
-    Raises:
-        UserError: the archive cannot be written there.
+    UserError where the archive cannot be written there.
     """
     check_place(store, file)
     finished = [entry for entry in inventory(store) if entry.is_usable]

@@ -20,7 +20,6 @@ _LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, 64 hex digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -73,7 +72,6 @@ class Digests:
 
 
 def is_listing(path: Path) -> bool:
-    """Whether `path` is a list of digests rather than a directory."""
     return path.suffix == LISTING_SUFFIX and path.is_file()
 
 

@@ -38,7 +38,7 @@ class Entry:
     reason: str
     bytes: int
     changed: datetime  # when made; without a record, when last written to
-    record: dict[str, Any]  # empty where there is none
+    record: dict[str, Any]  # empty where there is none; then the properties below are too
 
     @property
     def stage(self) -> str:
@@ -46,17 +46,14 @@ class Entry:
 
     @property
     def address(self) -> str:
-        """Address of the artifact, relative to the store."""
         return f"{self.stage}/{self.name}"
 
     @property
     def fingerprint(self) -> str:
-        """All digits of the fingerprint; "" where there is no record."""
         return str(self.record.get("fingerprint", ""))
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """By name: bytes and SHA-256 of the files that its record has."""
         return dict(self.record.get("outputs", {}))
 
     @property
@@ -66,7 +63,6 @@ class Entry:
 
     @property
     def inputs(self) -> frozenset[str]:
-        """Fingerprints of what it was made from."""
         return frozenset(map(str, self.record.get("inputs", {}).values()))
 
 

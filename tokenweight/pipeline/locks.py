@@ -28,8 +28,7 @@ def lease(
 ) -> Iterator[SoftFileLease | None]:
     """Hold an artifact's lease, one for each address. Yields None where another has it and no `waiting` is there to call.
 
-    Raises:
-        UserError: the store cannot be written.
+    UserError where the store cannot be written.
     """
     held = _lease(root, stage, fingerprint)
     try:

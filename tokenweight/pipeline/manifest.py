@@ -87,7 +87,6 @@ class Manifest(Frozen):
 
     @property
     def seeds(self) -> list[int]:
-        """Ascending."""
         return sorted({entry.seed for entry in self.rows}) or [0]
 
     @property
@@ -122,17 +121,14 @@ class ResolvedExperiment:
 
     @property
     def each_recipe(self) -> list[Recipe]:
-        """Each once, in the order of seeds and rows."""
         return list({recipe.name: recipe for recipe in self.recipes.values()}.values())
 
 
 def manifest_path(store_root: Path, name: str, scale: str) -> Path:
-    """Where the manifest of an experiment at a scale lies."""
     return store_root / FOLDER / f"{name}-{scale}.json"
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """As its file has it."""
     return manifest.model_dump_json(indent=1, exclude_none=True) + "\n"
 
 
@@ -143,7 +139,6 @@ def write_manifest(manifest: Manifest, path: Path) -> Path:
 
 
 def keep_manifest(manifest: Manifest, store_root: Path) -> Path:
-    """Write it to its place in the store, where `report` finds it; see :func:`write_manifest`."""
     return write_manifest(manifest, manifest_path(store_root, manifest.name, manifest.scale))
 
 

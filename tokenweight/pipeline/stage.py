@@ -73,18 +73,12 @@ class Identity:
 
 
 class Stage(Frozen):
-    """What one stage computes. Subclasses add fields (their configuration), `label`, and `run` or `work`.
+    """What one stage computes. Subclasses add fields (their configuration), `label`, and `run` or `work`."""
 
-    `name` is the stage's directory in the store; `version` is raised when a change of code changes what it writes;
-    `folder` is the part of the artifact that stages downstream read ("model" of checkpoints). `work` names the function
-    of the library that does it ("training.run.train"), called as `run` is and with the stage before. It is imported where
-    it runs: so plans load no torch.
-    """
-
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
-    folder: ClassVar[str] = ""
-    work: ClassVar[str] = ""
+    name: ClassVar[str]  # the stage's directory in the store
+    version: ClassVar[int] = 1  # raised when a change of code changes what the stage writes
+    folder: ClassVar[str] = ""  # the part of the artifact that stages downstream read: "model" of checkpoints
+    work: ClassVar[str] = ""  # the function that does it ("training.run.train"), imported there: so plans load no torch
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         """Readable part of the artifact's address; a function of the configuration and the inputs."""
@@ -108,9 +102,7 @@ class Stage(Frozen):
 
 
 class Source(Stage):
-    """Something from outside: never made, never in the store."""
-
-    name = "source"
+    name = "source"  # of what comes from outside: never made, never in the store
 
 
 class LocalModel(Source):
@@ -164,7 +156,6 @@ class Artifact:
 
     @cached_property
     def identity(self) -> Identity:
-        """Stage, version, configuration and the fingerprints of the inputs."""
         return Identity(
             stage=self.stage.name,
             version=self.stage.version,
@@ -175,27 +166,22 @@ class Artifact:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the identity, 64 hex digits."""
         return self.identity.fingerprint
 
     @property
     def name(self) -> str:
-        """Readable part of the address."""
         return self.identity.name
 
     @property
     def short_name(self) -> str:
-        """What the names of artifacts made from this one call it."""
         return self.stage.short_label(self.inputs)
 
     @property
     def address(self) -> str:
-        """Where the artifact lies, relative to the store."""
         return self.identity.address
 
     @property
     def is_source(self) -> bool:
-        """Whether it comes from outside and is never made."""
         return isinstance(self.stage, Source)
 
     @property
@@ -245,7 +231,6 @@ class Graph:
         return {recipes[0]: recipes for recipes in alike.values()}
 
     def part(self, recipes: Iterable[str]) -> Graph:
-        """What some of the recipes need, by name."""
         names = dict.fromkeys(recipes)
         return Graph(
             [artifact for artifact in self.artifacts if not names.keys().isdisjoint(self.wanted_by(artifact))],
@@ -256,7 +241,6 @@ class Graph:
 
 
 def value_at(model: Any, dotted: str) -> Any:
-    """What a model has at a dotted field."""
     for key in dotted.split("."):
         model = model[int(key)] if isinstance(model, tuple) else getattr(model, key)
     return model

@@ -61,7 +61,6 @@ class Store:
         self.root = root
 
     def path(self, identity: Identity) -> Path:
-        """Directory of the artifact, whether it exists or not."""
         return self.root / identity.address
 
     def partial(self, identity: Identity) -> Path:
@@ -119,7 +118,6 @@ class Store:
             self._publish(work)
 
     def _publish(self, work: Build) -> None:
-        """Write the record last, then rename the directory into place."""
         identity, path = work.identity, self.path(work.identity)
         outputs = {
             str(file.relative_to(work.directory)): {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
@@ -185,7 +183,6 @@ def read_record(artifact: Path) -> dict[str, Any] | None:
 
 
 def state_of(artifact: Path, record: dict[str, Any] | None, *, digests: bool) -> State:
-    """Of an artifact's directory: whether the files fit the record."""
     if fault := files_fault(artifact, record, digests=digests):
         return State("damaged", fault)
     if removed_weights(artifact):
@@ -235,7 +232,6 @@ def locate(artifact: Artifact, store: Store, *, small: bool = False) -> Path:
 
 
 def _fetch(model: HubModel, patterns: list[str] | None) -> Path:
-    """From the local cache or the hub, at the pinned revision."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -300,7 +296,6 @@ def peak_memory_bytes() -> dict[str, int]:
 
 
 def _cuda() -> Any:
-    """torch.cuda, where torch is loaded and sees a GPU."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_available() else None
 

@@ -67,7 +67,6 @@ def summed(costs: Iterable[Cost]) -> Cost:
 
 
 def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
-    """The cost of making one artifact."""
     match artifact.stage:
         case Chunk() as stage:
             return _chunk(stage)
@@ -149,14 +148,12 @@ def _untimed(model: Artifact) -> dict[str, int]:
 
 
 def training_hours(config: Any, tokens: int, sequences: int, scorer: Scorer | None) -> float:
-    """GPU-hours of training on sequences of `tokens`, with an unfrozen scorer's windows."""
     flops = train_flops(config, tokens) or 0.0
     flops += _windows_flops(config, tokens, scorer) if scorer and scorer.kind == "unfrozen" else 0.0
     return flops * sequences / (PEAK_FLOPS[GPU] * _MFU["training"][config.model_type]) / 3600
 
 
 def scoring_hours(config: Any, tokens: int, sequences: int, scorer: Scorer) -> float:
-    """GPU-hours of a frozen scorer's windows over sequences of `tokens`."""
     flops = _windows_flops(config, tokens, scorer) * sequences
     return flops / (PEAK_FLOPS[GPU] * _MFU["scoring"][config.model_type]) / 3600
 
@@ -252,7 +249,6 @@ def _of_values(values: dict[str, Any]) -> Any | None:
 
 @cache
 def _vocabulary(tokenizer_dir: str | None) -> int | None:
-    """Entries of a tokenizer.json, added ones included."""
     try:
         content = json.loads((Path(tokenizer_dir or "") / "tokenizer.json").read_text(encoding="utf-8"))
         ids = [*content["model"]["vocab"].values(), *(token["id"] for token in content["added_tokens"])]

@@ -41,7 +41,6 @@ _TOKENIZER_FILES = {
 
 
 def union(graphs: Iterable[Graph]) -> Graph:
-    """All artifacts of some graphs, each once."""
     joint = Graph()
     for graph in graphs:
         joint.artifacts += graph.artifacts
@@ -58,8 +57,6 @@ def _in_order(artifacts: Iterable[Artifact]) -> list[Artifact]:
 
 
 class Planner:
-    """Builds the graph of artifacts of recipes."""
-
     def __init__(self, store: Store) -> None:
         self._digests = Digests(store.root)
         self._artifacts: dict[str, Artifact] = {}
@@ -127,7 +124,6 @@ class Planner:
         return self._made(train, inputs)
 
     def _new_base(self, base: Base) -> tuple[Artifact, Artifact]:
-        """The base model and its tokenizer (whose fingerprint outlives training)."""
         match base:
             case schema.HubBase():
                 model = Artifact(HubModel(repo_id=base.repo_id, revision=base.revision))

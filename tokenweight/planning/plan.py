@@ -25,8 +25,6 @@ SHARED = "what members share"  # a run that is no recipe's
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """One artifact in a plan."""
-
     artifact: Artifact
     action: Literal["run", "reuse", "wait"]
     reason: str
@@ -78,7 +76,6 @@ def graph_of(graph: Graph, run: str, store: Store) -> Graph:
 
 
 def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:
-    """What would be made."""
     return [entry.artifact for entry in entries if entry.action == "run"]
 
 
@@ -113,10 +110,7 @@ def shortened(missing: Iterable[str]) -> list[str]:
 
 
 def check_execution(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:
-    """Raise UserError where what would run cannot: training as the execution says, or what an absent room would do.
-
-    Nor may an interrupted run's last complete checkpoint be one that cannot be resumed so.
-    """
+    """Raise UserError where what would run, or resume, cannot: by the execution, or for want of an optional room."""
     for artifact in to_run(entries):
         stage = artifact.stage
         if getattr(stage, "parity", "paper") == "authors":

@@ -26,11 +26,10 @@ def default_execution(scale: Scale) -> Execution:
 
 
 def execution_for(scale: Scale, settings: Iterable[str] = (), *, here: bool = True, **given: Any) -> Execution:
-    """The scale's execution with what the user gave in place.
+    """The scale's execution with what the user gave in place; `settings`: key=value of any field.
 
-    `settings`: key=value of any field, values as JSON where they are JSON. `here` False: for a plan, which does not ask what
-    is installed and for GPUs. Raises UserError for an unknown field, for values that do not fit each other, and for packages
-    and GPUs that are not there.
+    Raises UserError for an unknown field, for values that do not fit each other, and, unless `here` is False as for a
+    plan, for packages and GPUs that are not there.
     """
     assigned = {key: parse(value) for key, value in assignments("--execution", settings).items()}
     changes = {**assigned, **{key: value for key, value in given.items() if value is not None}}
@@ -52,10 +51,7 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), *, here: bool = Tr
 
 
 def check_launch(execution: Execution, *, here: bool = True) -> None:
-    """Raise UserError where launcher, nodes, processes and DeepSpeed stage do not go together.
-
-    `here`: or where something that the execution needs is missing on this machine, or too old.
-    """
+    """Raise UserError where fields do not go together, or with `here` where this machine lacks what they need."""
     for field in ("nodes", "sequence_parallel"):
         count = getattr(execution, field)
         if execution.processes % count:

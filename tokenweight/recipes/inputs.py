@@ -81,7 +81,6 @@ class Inputs(Explained):
         return None if value == "" else value
 
     def assignments(self) -> dict[str, str]:
-        """The `settings` as a dictionary; raises UserError for one without `=`."""
         return assignments("--set", self.settings)
 
 

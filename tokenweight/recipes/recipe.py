@@ -58,7 +58,6 @@ class Recipe(Frozen):
 
     @property
     def context_tokens(self) -> int:
-        """Longest input of the finished model, in tokens."""
         return self.extension.long_tokens if self.extension else self.base.context_tokens
 
     def __eq__(self, other: object) -> bool:
@@ -74,7 +73,6 @@ class Recipe(Frozen):
             yield key, value, self.origins.get(place, "default of the schema")
 
     def has_given(self, setting: str) -> bool:
-        """Whether a setting of the user's is one of this recipe."""
         return any(
             origin == GIVEN and (key == setting or key.startswith(f"{setting}."))
             for key, origin in self.origins.items()
@@ -105,10 +103,8 @@ class Recipe(Frozen):
 
 @dataclass(frozen=True)
 class Cited:
-    """A value and its origin."""
-
     value: Any
-    origin: str
+    origin: str  # its place in the paper, or the reason for it
 
 
 Settings = dict[str, Cited]

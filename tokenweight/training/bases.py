@@ -32,8 +32,7 @@ def write_random_base(
 ) -> int:
     """Write configuration, tokenizer and a seed: the weights are drawn where the base is loaded, or here, `with_weights`.
 
-    `values` are those of a config.json. Returns the number of parameters. Raises UserError for a configuration that
-    transformers cannot build and for a tokenizer that it has no room for.
+    `values` are those of a config.json. Returns the number of parameters. Raises UserError where they do not fit.
     """
     tokenizer = load_tokenizer(tokenizer_dir)
     try:
@@ -65,10 +64,9 @@ def write_random_base(
 def pretrain(
     stage: Pretrain, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress
 ) -> dict[str, Any]:
-    """Train `stage.architecture` on the sequences of a chunk artifact (stage.context_tokens long); leaves out_dir/model.
+    """Train `stage.architecture` on the sequences of a chunk artifact as :func:`tokenweight.training.run.train` does.
 
-    The corpus is read again from its beginning where stage.training asks for more sequences than it has. Resumes
-    as :func:`tokenweight.training.run.train` does. Returns its summary with the number of parameters.
+    The corpus is read again from its beginning where stage.training asks for more sequences than it has.
     """
     chunk_dir, tokenizer_dir = inputs["chunks"].path, inputs["tokenizer"].path
     tokens = open_tokens(chunk_dir)

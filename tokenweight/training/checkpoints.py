@@ -46,10 +46,7 @@ def mark_complete(checkpoint: Path, execution: Execution) -> None:
 
 
 def last_complete(folder: Path) -> tuple[Path | None, list[Path]]:
-    """The newest complete checkpoint (None without one) and broken newer ones. Changes nothing.
-
-    In a complete one every file is there with the size that it had when the checkpoint was finished.
-    """
+    """The newest complete checkpoint, each file of the size that it was finished with, or None; and broken newer ones."""
     broken: list[Path] = []
     for checkpoint in sorted(folder.glob("checkpoint-*"), key=checkpoint_step, reverse=True):
         try:
@@ -78,7 +75,6 @@ def split_of(execution: Execution) -> Split:
 
 
 def made_with(checkpoint: Path) -> Split:
-    """How the run was split that made a complete checkpoint."""
     split: Split = json.loads((checkpoint / MARKER).read_text())["made_with"]
     return split
 
@@ -91,9 +87,8 @@ def needs_resharding(checkpoint: Path, execution: Execution) -> bool:
 def check_resume(checkpoint: Path, execution: Execution) -> None:
     """Raise UserError where a run cannot resume from a complete checkpoint as it was made, or was not asked to convert it.
 
-    Bit for bit it resumes only when split as before. With execution.convert_checkpoints it resumes up to rounding:
-    without DeepSpeed every process reads the whole checkpoint, with ZeRO its parts are joined and cut anew. Another
-    DeepSpeed stage keeps other parts, which nothing converts.
+    Bit for bit it resumes only when split as before, with execution.convert_checkpoints up to rounding: every process
+    reads the whole checkpoint, with ZeRO its parts joined and cut anew. Nothing converts those of another ZeRO stage.
     """
     made, present = made_with(checkpoint), split_of(execution)
     convertible = made["deepspeed_stage"] == present["deepspeed_stage"]

@@ -21,10 +21,7 @@ class ForwardFlops(NamedTuple):
 
 
 def forward_flops(config: Any, tokens: int) -> ForwardFlops | None:
-    """FLOPs of a forward pass on `tokens` tokens; `config` is a transformers configuration, or has its fields.
-
-    None for a model family that is not known here.
-    """
+    """FLOPs of a forward pass; `config` has the fields of a transformers configuration. None for an unknown family."""
     if config.model_type not in MLP_MATRICES:
         return None
     width, layers = config.hidden_size, config.num_hidden_layers
@@ -36,7 +33,6 @@ def forward_flops(config: Any, tokens: int) -> ForwardFlops | None:
 
 
 def attention_widths(config: Any) -> tuple[int, int]:
-    """Elements of a token's queries, and of its keys."""
     head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return config.num_attention_heads * head_width, config.num_key_value_heads * head_width
 

@@ -115,10 +115,7 @@ def fast_kernels(model: nn.Module, execution: Execution) -> Iterator[None]:
 
 @contextmanager
 def fused_elementwise(model: nn.Module) -> Iterator[None]:
-    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled.
-
-    Everything is as it was afterwards. Values change by the rounding that fused kernels leave out.
-    """
+    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled: other values, by rounding."""
     room: Any = sys.modules[type(model).__module__]
     rotary = getattr(room, "apply_rotary_pos_emb", None)
     changed = [(module, forward) for module in model.modules() if (forward := _fused_forward(module)) is not None]

@@ -59,8 +59,7 @@ class Stopped(StageError):
 def launch(call: partial[Any], out_dir: Path, execution: Execution, progress: Progress) -> None:
     """Make `call` here (launcher `inline`), or in execution.processes processes, each with its `progress`, and wait.
 
-    The call and the first error lie in a folder of `out_dir`, which all nodes see as they see the model; it is
-    removed at the end. The call looks at :func:`asked_to_stop` and ends by itself soon after it is asked to.
+    The call and the first error lie in a folder of `out_dir`, which all nodes see. The call looks at :func:`asked_to_stop`.
     Errors of a worker, on whatever node, are raised here as what they were there (UserError, StageError, Stopped);
     another failure is a StageError with the last lines of its output.
     """
@@ -176,10 +175,7 @@ def run_guarded(
 
 
 def launch_command(execution: Execution, folder: Path) -> list[str]:
-    """The command that starts a launch folder's processes, on one node or several.
-
-    A Slurm step or job is named by the artifact's address.
-    """
+    """The command that starts a launch folder's processes; a Slurm step or job is named by the artifact's address."""
     node = [sys.executable, "-m", "tokenweight.training.launch", str(folder), execution.launcher]
     node += [str(execution.nodes), str(execution.processes_per_node)]
     if execution.launcher == "torchrun":

@@ -29,17 +29,12 @@ Row = dict[str, float | None]
 
 @dataclass
 class StepMetrics:
-    """Sums over the predictions of one optimizer step; :meth:`finish` reduces them over processes.
-
-    `sequence_flops` are the model FLOPs of training on one sequence, `peak_flops` what one device can do in a second
-    (tokenweight.training.flops); without either there is no MFU. `sequence_parallel` processes share each sequence, and
-    each counts it.
-    """
+    """Sums over the predictions of one optimizer step; :meth:`finish` reduces them over processes."""
 
     device: torch.device
-    sequence_flops: float | None = None
-    peak_flops: float | None = None
-    sequence_parallel: int = 1
+    sequence_flops: float | None = None  # of training on one sequence; without it there is no MFU
+    peak_flops: float | None = None  # of one device in a second; without it there is none either
+    sequence_parallel: int = 1  # processes that share each sequence, and each count it
 
     def __post_init__(self) -> None:
         self.sums = torch.zeros(7, dtype=torch.float64, device=self.device)
@@ -113,22 +108,14 @@ def same_on_all_ranks(reason: str | None) -> str | None:
 
 
 def describe(row: dict[str, Any]) -> str:
-    parts = [
-        f"NLL {row['nll']:.4f}",
-        f"weighted {row['weighted_nll']:.4f}",
-        f"weight std {row['weight_std']:.2f}",
-        f"zero weights {row['zero_weight_share']:.0%}",
-        f"grad norm {row['grad_norm']:.3f}",
-        f"lr {row['learning_rate']:.2e}",
-        f"{row['tokens_per_second']:,.0f} tokens/s",
-        "MFU absent" if row["mfu"] is None else f"MFU {row['mfu']:.3f}",
-        f"{row['peak_memory_bytes'] / 2**30:.1f} GiB",
-    ]
-    if "fp8_overlap" in row:
-        parts.append(f"fp8 overlap {row['fp8_overlap']:.4f}")
-    if row["eta_seconds"] is not None:
-        parts.append(f"about {row['eta_seconds']:.0f} s left")
-    return ", ".join(parts)
+    line = (
+        "NLL {nll:.4f}, weighted {weighted_nll:.4f}, weight std {weight_std:.2f}, zero weights {zero_weight_share:.0%}, "
+        "grad norm {grad_norm:.3f}, lr {learning_rate:.2e}, {tokens_per_second:,.0f} tokens/s, MFU "
+    ).format(**row)
+    line += "absent" if row["mfu"] is None else f"{row['mfu']:.3f}"
+    line += f", {row['peak_memory_bytes'] / 2**30:.1f} GiB"
+    line += f", fp8 overlap {row['fp8_overlap']:.4f}" if "fp8_overlap" in row else ""
+    return line + ("" if row["eta_seconds"] is None else f", about {row['eta_seconds']:.0f} s left")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -143,10 +130,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 class StepReports:
-    """All reports of a run of `steps`, opened in its first process.
+    """All reports of a run, opened in its first process.
 
-    After `done_steps` steps of an earlier attempt: metrics.jsonl is cut back to them and the trackers are written anew
-    from it, so that no step appears twice (their wall times are then those of the new attempt).
+    After `done_steps` of an earlier attempt metrics.jsonl is cut back to them and the trackers are written anew from it, so
+    that no step appears twice (their wall times are then those of the new attempt).
     """
 
     def __init__(

@@ -51,10 +51,8 @@ def load_model(
 def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
     """The transformers model of a checkpoint directory; where it has a seed in place of weights, they are drawn now.
 
-    The same weights with or without ZeRO-3, for any number of processes (on one kind of device). The seed leaves the
-    model's configuration: what is saved later has weights.
-
-    UserError: the files do not hold each of the model's tensors, and nothing else, all finite.
+    The same with or without ZeRO-3, for any number of processes (on one kind of device). The seed leaves the model's
+    configuration. UserError: the files do not hold each of the model's tensors, and nothing else, all finite.
     """
     with quiet_transformers():
         if config is None:
@@ -74,10 +72,8 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
 
 
 def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
-    """transformers draws what is missing at random, leaves out what it does not know, and warns.
-
-    Under ZeRO-3 it reports nothing reliable of the tensors: only a size that does not fit is an error there.
-    """
+    # transformers draws what is missing at random, leaves out what it does not know, and warns. Under ZeRO-3 it reports
+    # nothing reliable of the tensors: only a size that does not fit is an error there.
     sharded = is_deepspeed_zero3_enabled()
     check_weights(model_dir, str(model_dir))
     try:
@@ -170,10 +166,7 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
 
 
 def validate_checkpoint(checkpoint: Path, dtype: torch.dtype, probe: Tensor, expected_logits: Tensor) -> None:
-    """Raise StageError unless a checkpoint is complete, finite, has its RoPE and gives `expected_logits` [T, V].
-
-    Read as anyone would read it: on the CPU, in this process alone.
-    """
+    """StageError unless it is complete, finite, with its RoPE and gives `expected_logits` [T, V], on the CPU as for anyone."""
     unset_hf_deepspeed_config()  # or ZeRO-3 would wait for the other processes to load their share
     try:
         model = causal_lm(checkpoint, dtype)

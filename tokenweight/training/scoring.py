@@ -37,12 +37,10 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-    """Score the first sequences of a chunk artifact with a frozen model on short windows.
+    """Score the first sequences of a chunk artifact with a frozen model, un-extended, on short windows.
 
-    The model runs with its own, un-extended configuration. Writes shards of float32 NLL (training.sequences) and skips
-    those that an earlier attempt left complete. `parity` decides about its RoPE and the rounding of its logits. Returns
-    counts and seconds. Raises UserError for bad input before the model is loaded, a scorer of another vocabulary than the
-    tokenizer's included.
+    Writes shards of float32 NLL (training.sequences) and skips those that an earlier attempt left complete. `parity`
+    decides about the model's RoPE and the rounding of its logits. Raises UserError for bad input before the model is loaded.
     """
     started = time.perf_counter()
     check_launch(execution)

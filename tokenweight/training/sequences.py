@@ -39,11 +39,9 @@ def open_tokens(chunk_dir: Path, sequences: int = 0) -> TokenRows:
 
 
 def open_scores(score_dir: Path, sequences: int, predictions: int) -> Scores:
-    """Short-context NLL of the first `sequences` sequences, mapped from the shards of a score artifact.
+    """Short-context NLL of the first `sequences` sequences, float32 [M] each, mapped from the shards of a score artifact.
 
-    A row is float32 [M]. Whose and of which tokens they are, the artifact's
-    identity says. StageError names a shard that is missing, damaged, or has not the `predictions` M that the plan of windows
-    scores in a sequence.
+    StageError names a shard that is missing, damaged, or has not the `predictions` M that the windows score in a sequence.
     """
     scores: Scores = []
     number = 0

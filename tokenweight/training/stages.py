@@ -92,7 +92,6 @@ class Train(Stage):
 
     @property
     def sequences(self) -> int:
-        """How many the run reads."""
         return self.training.steps * self.training.sequences_per_step
 
     @property
