@@ -3,9 +3,7 @@
 Values that change only how a result is computed (devices, launchers, micro-batches) are in :class:`Execution`.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -81,7 +79,7 @@ class MixtureCorpus(Frozen):
     parts: tuple[MixturePart, ...] = Field(min_length=2)
 
     @model_validator(mode="after")
-    def _whole(self) -> MixtureCorpus:
+    def _whole(self) -> Self:
         total = sum(part.share for part in self.parts)
         if abs(total - 1) > 1e-9:
             raise ValueError(f"parts: their shares add up to {total:g}, not to 1")
@@ -115,7 +113,7 @@ class Architecture(Frozen):
     tie_embeddings: bool = True
 
     @model_validator(mode="after")
-    def _rotated(self) -> Architecture:
+    def _rotated(self) -> Self:
         if self.family == "phi" and int(PHI_ROTATED_SHARE * self.hidden_size / self.heads) % 2:
             raise ValueError(
                 f"hidden_size {self.hidden_size} with {self.heads} heads: a Phi rotates {PHI_ROTATED_SHARE} of a head, "
@@ -211,7 +209,7 @@ class Scorer(Frozen):
     precision: Literal["training", "fp8"] = "training"  # "training": the training's own
 
     @model_validator(mode="after")
-    def _windows(self) -> Scorer:
+    def _windows(self) -> Self:
         check_stride(self.short_tokens, self.stride_tokens)
         if self.kind == "unfrozen" and self.model is not None:
             raise ValueError("an unfrozen scorer is the model itself: leave `model` out")
@@ -291,7 +289,7 @@ class Pmi(Frozen):
     documents: PositiveInt | None = None  # None: all
 
     @model_validator(mode="after")
-    def _windows(self) -> Pmi:
+    def _windows(self) -> Self:
         check_stride(self.short_tokens, self.stride_tokens)
         if self.scorer == "unfrozen" and self.scorer_model is not None:
             raise ValueError("an unfrozen scorer is the model itself: leave `scorer_model` out")

@@ -1,7 +1,6 @@
 """Continued pre-training with token weights: the stage `train`, inline or launched, and one process's work in it."""
 
-from __future__ import annotations
-
+import json
 import os
 import shutil
 from contextlib import closing, nullcontext
@@ -38,11 +37,10 @@ from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_scores, open_tokens, scorer_windows
 from tokenweight.training.stages import Train
+from tokenweight.webpage import plain_environment
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
-# Elements that travel together: a layer of an 8B model has 2.2e8. The defaults (5e7 to fetch ahead) leave links idle.
-_LARGE_BUCKETS = {"reduce_bucket_size": 5e8, "stage3_prefetch_bucket_size": 5e8}
 
 
 def train(
@@ -56,11 +54,10 @@ def train(
 ) -> dict[str, Any]:
     """Train as `stage` says and leave out_dir/model (checkpoint) and out_dir/metrics.jsonl (one line per step).
 
-    Whatever an earlier, killed attempt left in out_dir is used: training resumes from its last complete checkpoint,
-    bit for bit as if it had not been interrupted; from one that was split otherwise only with execution.convert_checkpoints,
-    and up to rounding (the summary's converted_from says from which). `repeat_sequences`: the corpus may be read more than
-    once. Returns a summary for the record. Raises UserError for bad input before the model is loaded, StageError where the
-    run cannot end well (the last complete checkpoint stays).
+    Whatever an earlier, killed attempt left in out_dir is used: training resumes from its last complete checkpoint, bit
+    for bit, or up to rounding where that was split otherwise (:func:`checkpoints.check_resume`). `repeat_sequences`: the
+    corpus may be read more than once. Raises UserError for bad input before the model is loaded, StageError where the run
+    cannot end well (the last complete checkpoint stays).
     """
     # 1. What would fail later fails now.
     check(stage, inputs, execution, repeat_sequences)
@@ -125,8 +122,7 @@ def fit(
 
     Precision bf16 means bf16 arithmetic on fp32 parameters, as in the paper's DeepSpeed setup: by DeepSpeed's
     master weights, or without DeepSpeed by autocast (AdamW on bf16 parameters would lose steps of 2e-5). The
-    finished checkpoint is saved in bf16 then. Called in every process of a run. Raises Stopped where it was asked to
-    stop (tokenweight.training.launch).
+    finished checkpoint is saved in bf16 then. Called in every process of a run. Raises Stopped where it was asked to.
     """
     from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer, which takes a second
 
@@ -242,35 +238,9 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
     bf16 parameters with fp32 master weights, gradients accumulated in fp32 (the default would be bf16), and
     DeepSpeed's AdamW over all parameters, so that weight decay also acts on norms, as in the paper's setup.
     """
-    on_gpu = execution.device != "cpu"
-    return {
-        # DeepSpeed counts a sequence once for each process that holds a part of it.
-        "train_batch_size": training.sequences_per_step * execution.sequence_parallel,
-        "train_micro_batch_size_per_gpu": execution.micro_batch_sequences,
-        "gradient_accumulation_steps": training.sequences_per_step // execution.sequences_per_pass,
-        "gradient_clipping": training.gradient_clip,
-        "bf16": {"enabled": training.precision == "bf16"},
-        "data_types": {"grad_accum_dtype": "fp32"},
-        "optimizer": {
-            "type": "AdamW",
-            "params": {
-                "lr": training.learning_rate,
-                "betas": [training.beta1, training.beta2],
-                "eps": training.epsilon,
-                "weight_decay": training.weight_decay,
-                "torch_adam": True,
-            },
-        },
-        "zero_optimization": {
-            "stage": execution.deepspeed_stage,
-            "overlap_comm": on_gpu,
-            "contiguous_gradients": True,
-            "stage3_gather_16bit_weights_on_model_save": True,
-            **(_LARGE_BUCKETS if on_gpu else {}),
-        },
-        "zero_allow_untested_optimizer": True,
-        "steps_per_print": 10**9,
-    }
+    template = plain_environment(Path(__file__).parent).get_template("deepspeed.json.jinja")
+    config: dict[str, Any] = json.loads(template.render(training=training, execution=execution))
+    return config
 
 
 def check_deepspeed(training: Training, execution: Execution) -> None:
