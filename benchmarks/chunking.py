@@ -51,13 +51,12 @@ def chunked(corpus: Any, tokenizer_dir: Path, long_tokens: int, out_dir: Path, c
     """The project's chunking; returns how many tokens the corpus has."""
     from tokenweight.corpus.encoding import Encoder
     from tokenweight.corpus.stages import Chunk
-    from tokenweight.pipeline.stage import Input
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Chunking, Execution
 
     Encoder._call = clock.timed(Encoder._call)  # type: ignore[method-assign]
     stage = Chunk(corpus=corpus, chunking=Chunking(long_tokens=long_tokens))
-    accounting = stage.run({"tokenizer": Input(tokenizer_dir, "")}, out_dir, Execution(), no_progress)
+    accounting = stage.run({"tokenizer": tokenizer_dir}, out_dir, Execution(), no_progress)
     return int(accounting["tokens"])
 
 

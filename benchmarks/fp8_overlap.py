@@ -28,7 +28,6 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
 from tokenweight.corpus.stages import Chunk
 from tokenweight.fp8 import MINIMUM_OVERLAP, check_fp8, fp8_linears, top_kappa_overlap
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Execution, Extension, NovelCorpus, Weighting
 from tokenweight.training.kernels import attention_kernels
@@ -104,7 +103,7 @@ def unseen_tokens(tokenizer_dir: Path, long_tokens: int, sequences: int, folder:
     corpus = NovelCorpus(seed=UNSEEN_SEED, documents=sequences, document_tokens=2 * long_tokens)
     chunks = folder / "chunks"
     stage = Chunk(corpus=corpus, chunking=Chunking(long_tokens=long_tokens, sequences=sequences))
-    stage.run({"tokenizer": Input(tokenizer_dir, "")}, chunks, Execution(), no_progress)
+    stage.run({"tokenizer": tokenizer_dir}, chunks, Execution(), no_progress)
     return torch.from_numpy(np.load(chunks / "tokens.npy").astype(np.int64))
 
 

@@ -53,7 +53,6 @@ def chunk(folder: Path, sequences: int) -> None:
     """From the novel's text to token rows on disk."""
     from tokenweight.assets import smoke_base_dir
     from tokenweight.corpus.stages import Chunk
-    from tokenweight.pipeline.stage import Input
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Chunking, Execution, NovelCorpus
 
@@ -61,19 +60,18 @@ def chunk(folder: Path, sequences: int) -> None:
     corpus = NovelCorpus(seed=7, documents=documents, document_tokens=DOCUMENT_TOKENS, validation_documents=1)
     chunking = Chunking(long_tokens=LONG_TOKENS, sequences=sequences)
     stage = Chunk(corpus=corpus, chunking=chunking, short_tokens=SHORT_TOKENS)
-    stage.run({"tokenizer": Input(smoke_base_dir(), "")}, folder / "chunks", Execution(), no_progress)
+    stage.run({"tokenizer": smoke_base_dir()}, folder / "chunks", Execution(), no_progress)
 
 
 def score(folder: Path, sequences: int) -> None:
     """Short-context NLL of every sequence by the frozen shipped base."""
     from tokenweight.assets import smoke_base_dir
-    from tokenweight.pipeline.stage import Input
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Execution
     from tokenweight.training.stages import Score
 
     stage = Score(short_tokens=SHORT_TOKENS, stride_tokens=STRIDE_TOKENS, sequences=sequences, precision="fp32")
-    base, chunks = (Input(path, "benchmark") for path in (smoke_base_dir(), folder / "chunks"))
+    base, chunks = smoke_base_dir(), folder / "chunks"
     inputs = {"model": base, "tokenizer": base, "chunks": chunks}
     stage.run(inputs, folder / "scores", Execution(device="cpu", micro_batch_sequences=4), no_progress)
 

@@ -18,7 +18,6 @@ import tokenweight.authors_compat as authors
 from tokenweight.assets import smoke_base_dir
 from tokenweight.context.extend import extend
 from tokenweight.corpus.stages import Chunk
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
 from tokenweight.recipes.schema import Execution
@@ -45,7 +44,7 @@ def main() -> None:
         work = Path(folder)
         chunking = recipe.chunking.model_copy(update={"sequences": sequences})
         stage = Chunk(corpus=recipe.corpus, chunking=chunking, short_tokens=1024)
-        stage.run({"tokenizer": Input(smoke_base_dir(), "")}, work, Execution(), no_progress)
+        stage.run({"tokenizer": smoke_base_dir()}, work, Execution(), no_progress)
         ids = torch.from_numpy(np.load(work / "tokens.npy").astype(np.int64))
         extend(smoke_base_dir(), recipe.extension, work)
         nlls = {

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from tokenweight.errors import StageError
 from tokenweight.evaluation.units import Evaluate, Prepare, benchmark_of
 from tokenweight.pipeline import Build, Store
-from tokenweight.pipeline.stage import Artifact, Graph, Input
+from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.pipeline.store import Note, locate
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress, no_progress
@@ -143,10 +143,7 @@ def make_piece(
     for done, artifact in enumerate(artifacts, start=1):
         with store.building(artifact.identity, note=note) as work:
             if work is not None:
-                inputs = {
-                    role: Input(locate(one, store, small=role == "tokenizer"), one.fingerprint)
-                    for role, one in artifact.inputs.items()
-                }
+                inputs = {role: locate(one, store, small=role == "tokenizer") for role, one in artifact.inputs.items()}
                 stage = artifact.stage.placed(artifact.sources)
                 work.facts.update(stage.run(inputs, work.directory, execution, progress))
                 count += 1

@@ -1,8 +1,11 @@
 """Files for people to read: each is there complete or not at all, and a disk that refuses is one line."""
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tokenweight.errors import UserError
 
@@ -16,17 +19,29 @@ def check_writable(option: str, directory: Path) -> None:
         raise UserError(f"{option} {directory}: {place} is not a directory that can be written; choose another")
 
 
-def write_files(contents: Mapping[Path, str | bytes], where: str, instead: str = "another --out") -> None:
-    """Write each file, in directories that are made where they are not there.
-
-    UserError where the disk refuses: `where` names what was asked for, `instead` what to choose.
-    """
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; None where it is not there or cannot be read."""
     try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+@contextmanager
+def writing(where: str, instead: str) -> Iterator[None]:
+    """UserError where the disk refuses: `where` names what was asked for, `instead` what to choose."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{where}: cannot be written ({error.strerror}); choose {instead}") from None
+
+
+def write_files(contents: Mapping[Path, str | bytes], where: str, instead: str = "another --out") -> None:
+    """Write each file, in directories that are made where they are not there; see :func:`writing`."""
+    with writing(where, instead):
         for path, content in contents.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, content)
-    except OSError as error:
-        raise UserError(f"{where}: cannot be written ({error.strerror}); choose {instead}") from None
 
 
 def replace_file(path: Path, content: str | bytes) -> None:

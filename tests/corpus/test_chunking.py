@@ -20,7 +20,6 @@ from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.sources import documents
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Corpus, Execution, FilesCorpus, NovelCorpus, Parity
 
@@ -31,7 +30,7 @@ def run(
     corpus: Corpus, out_dir: Path, tokenizer_dir: Path | None = None, parity: Parity = "paper", **chunking: Any
 ) -> tuple[dict[str, Any], np.ndarray[Any, Any]]:
     stage = Chunk(corpus=corpus, chunking=Chunking(**chunking), short_tokens=256, parity=parity)
-    inputs = {"tokenizer": Input(tokenizer_dir or smoke_base_dir(), "f")}
+    inputs = {"tokenizer": tokenizer_dir or smoke_base_dir()}
     accounting = stage.run(inputs, out_dir, Execution(), no_progress)
     assert accounting["kept"] + sum(accounting["dropped"].values()) == accounting["tokens"]
     assert json.loads((out_dir / "accounting.json").read_text()) == accounting
@@ -175,7 +174,7 @@ def test_what_a_killed_run_left_is_overwritten(tmp_path: Path) -> None:
 def test_progress_is_told(tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
     stage = Chunk(corpus=NOVEL, chunking=Chunking(long_tokens=1024), short_tokens=256)
-    stage.run({"tokenizer": Input(smoke_base_dir(), "f")}, tmp_path, Execution(), lambda *args: told.append(args))
+    stage.run({"tokenizer": smoke_base_dir()}, tmp_path, Execution(), lambda *args: told.append(args))
     assert told[0] == (1, 21, "documents")
     assert (21, 21, "documents") in told
     assert told[-1][0] == told[-1][1]

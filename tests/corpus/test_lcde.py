@@ -14,7 +14,6 @@ from tokenweight.corpus.packing import lcde
 from tokenweight.corpus.sources import documents
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus, NovelCorpus
 
@@ -56,7 +55,7 @@ def test_the_novel_as_a_mixture(tmp_path: Path, shipped: Encoder, sequences: int
     corpus = NovelCorpus(documents=3, document_tokens=6000)
     chunking = Chunking(long_tokens=1024, mixture="lcde", long_document_tokens=1024, sequences=sequences)
     stage = Chunk(corpus=corpus, chunking=chunking, short_tokens=256)
-    accounting = stage.run({"tokenizer": Input(smoke_base_dir(), "f")}, tmp_path, Execution(), no_progress)
+    accounting = stage.run({"tokenizer": smoke_base_dir()}, tmp_path, Execution(), no_progress)
     tokens, kinds = np.load(tmp_path / "tokens.npy"), np.load(tmp_path / "kinds.npy")
     index = pq.read_table(tmp_path / "sequences.parquet").to_pylist()
     encoded = {document.id: shipped.encode(document) for document in documents(corpus, "train")}
@@ -84,7 +83,7 @@ def test_a_directory_with_one_domain(tmp_path: Path) -> None:
         (tmp_path / f"{i}.txt").write_text(f"A quiet river runs deep, said {i}. " * (5 + 60 * (i % 2)))
     corpus = FilesCorpus(path=str(tmp_path), validation_documents=1)
     stage = Chunk(corpus=corpus, chunking=CHUNKING, short_tokens=50)
-    accounting = stage.run({"tokenizer": Input(smoke_base_dir(), "f")}, tmp_path / "out", Execution(), no_progress)
+    accounting = stage.run({"tokenizer": smoke_base_dir()}, tmp_path / "out", Execution(), no_progress)
     assert accounting["sequences"] > 5
     assert list(accounting["domains"]) == [""]
     assert not (tmp_path / "out" / "kinds.npy").exists()

@@ -22,14 +22,13 @@ from tokenweight.corpus.novel import books, short_pieces
 from tokenweight.corpus.sources import document_count, documents
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Chunking, Corpus, EchoCorpus, Execution, FilesCorpus, MixtureCorpus, MixturePart
 
 
 def run(corpus: Corpus, out_dir: Path, tokenizer_dir: Path, **chunking: Any) -> tuple[dict[str, Any], NDArray[Any]]:
     stage = Chunk(corpus=corpus, chunking=Chunking(**chunking), short_tokens=4)
-    accounting = stage.run({"tokenizer": Input(tokenizer_dir, "f")}, out_dir, Execution(), no_progress)
+    accounting = stage.run({"tokenizer": tokenizer_dir}, out_dir, Execution(), no_progress)
     return accounting, np.load(out_dir / "tokens.npy")
 
 

@@ -18,7 +18,6 @@ from tokenweight.evaluation.planted import measures, roc_auc
 from tokenweight.evaluation.rows import Journal, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes import load
 from tokenweight.recipes.schema import Chunking, Evaluation, Execution, NovelCorpus, Planted
@@ -81,11 +80,11 @@ def test_auc_counts_pairs_and_halves_ties() -> None:
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("judge")
     chunking = Chunking(long_tokens=1024, sequences=PLANTED.sequences)
-    base = Input(smoke_base_dir(), "base")
+    base = smoke_base_dir()
     stage = Chunk(corpus=PLANTED.corpus, chunking=chunking, short_tokens=256)
     stage.run({"tokenizer": base}, root / "chunks", CPU, no_progress)
     Score(short_tokens=256, stride_tokens=192, sequences=PLANTED.sequences, precision="fp32").run(
-        {"model": base, "tokenizer": base, "chunks": Input(root / "chunks", "chunks")},
+        {"model": base, "tokenizer": base, "chunks": root / "chunks"},
         root / "scores",
         CPU,
         no_progress,

@@ -11,14 +11,13 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_calls import score, train
+from training_calls import TIMING_FIELDS, score, train
 
 from tokenweight.context.extend import extend
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Weighting
 from tokenweight.training.launch import run_guarded
-from tokenweight.training.metrics import TIMING_FIELDS
 
 TWO = Execution(device="cpu", launcher="torchrun", processes=2)
 
@@ -174,7 +173,6 @@ def test_two_processes_give_the_numbers_of_one(make_request, unfrozen, frozen, b
             scored[name],
             scorer=frozen,
             sequences=40,
-            scorer_fingerprint="f",
             execution=execution,
             progress=no_progress,
         )

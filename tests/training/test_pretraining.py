@@ -8,7 +8,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Architecture, Execution, NovelCorpus, PretrainBase, Training
 from tokenweight.training.bases import pretrain
@@ -33,7 +32,7 @@ def base():
 
 
 def inputs(tokenizer_dir, chunk_dir):
-    return {"tokenizer": Input(tokenizer_dir, "f"), "chunks": Input(chunk_dir, "f")}
+    return {"tokenizer": tokenizer_dir, "chunks": chunk_dir}
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tokenweight.assets import SHIPPED_CONFIGS, smoke_base_dir
 from tokenweight.context.extend import extend, load_config
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, RandomBase, Scorer, Training, Weighting
 from tokenweight.training.models import causal_lm, load_model
@@ -36,7 +35,7 @@ TINY = {
 def made(base: RandomBase, tokenizer_dir: Path, out_dir: Path) -> dict[str, Any]:
     """The base as the stage makes it."""
     stage = Initialize(config=config_values(base), seed=base.seed)
-    return stage.run({"tokenizer": Input(tokenizer_dir, "f")}, out_dir, Execution(), no_progress)
+    return stage.run({"tokenizer": tokenizer_dir}, out_dir, Execution(), no_progress)
 
 
 def base(**fields):

@@ -9,13 +9,12 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
-from training_calls import score, train
+from training_calls import TIMING_FIELDS, score, train
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.checkpoints import check_resume, delete_broken, last_complete, mark_complete, needs_resharding
-from tokenweight.training.metrics import TIMING_FIELDS
 
 EXECUTION = Execution(device="cpu", save_every_steps=2)
 SPARSE = Weighting(postprocessing="sparse", kappa=0.3)
@@ -59,7 +58,6 @@ def test_a_cut_run_goes_on_bit_for_bit(make_request, unfrozen, frozen, base_dir,
             scores,
             scorer=frozen,
             sequences=28,
-            scorer_fingerprint="f",
             execution=inline,
             progress=no_progress,
         )

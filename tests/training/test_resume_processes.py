@@ -61,7 +61,7 @@ def test_a_process_killed_while_a_checkpoint_is_written(
     scores = tmp_path / "scores" if kind == "frozen" else None
     if scores is not None:
         score(
-            base_dir, chunk_dir, scores, scorer=frozen, sequences=20, scorer_fingerprint="f", execution=inline,
+            base_dir, chunk_dir, scores, scorer=frozen, sequences=20, execution=inline,
             progress=no_progress,
         )  # fmt: skip
     scorer = frozen if scores else unfrozen

@@ -32,14 +32,13 @@ def small_shards(monkeypatch):
 
 @pytest.fixture
 def score(base_dir, chunk_dir, frozen, inline, tmp_path):
-    def run(sequences=10, fingerprint="scorer-a", progress=no_progress, **more):
+    def run(sequences=10, progress=no_progress, **more):
         return training_calls.score(
             more.pop("model_dir", base_dir),
             more.pop("chunk_dir", chunk_dir),
             tmp_path / "scores",
             scorer=more.pop("scorer", frozen),
             sequences=sequences,
-            scorer_fingerprint=fingerprint,
             execution=more.pop("execution", inline),
             progress=progress,
             **more,
@@ -116,7 +115,7 @@ def kill_in_the_third_shard(done, total, what):
 model, chunks, out, scorer = sys.argv[1:]
 score(
     Path(model), Path(chunks), Path(out), scorer=Scorer.model_validate_json(scorer), sequences=18,
-    scorer_fingerprint="scorer-a", execution=Execution(device="cpu"), progress=kill_in_the_third_shard,
+    execution=Execution(device="cpu"), progress=kill_in_the_third_shard,
 )
 """
 

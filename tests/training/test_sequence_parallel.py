@@ -183,7 +183,7 @@ def test_training_is_the_same(
     if kind == "frozen":
         scorer, score_dir = frozen, tmp_path / "scores"
         score(
-            base_dir, chunk_dir, score_dir, scorer=frozen, sequences=12, scorer_fingerprint="f", execution=inline,
+            base_dir, chunk_dir, score_dir, scorer=frozen, sequences=12, execution=inline,
             progress=no_progress,
         )  # fmt: skip
     request = make_request(weighting=SPARSE, scorer=scorer, score_dir=score_dir, learning_rate=1e-3, gradient_clip=1e9)

@@ -80,7 +80,6 @@ def test_frozen_scores_give_the_loss_that_scoring_in_place_would(
         tmp_path / "scores",
         scorer=frozen,
         sequences=8,
-        scorer_fingerprint="f",
         execution=inline,
         progress=no_progress,
     )

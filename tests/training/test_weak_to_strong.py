@@ -32,7 +32,6 @@ def score_with(scorer_dir, chunk_dir, out_dir, scorer, **more):
         out_dir,
         scorer=scorer,
         sequences=12,
-        scorer_fingerprint="weak",
         execution=Execution(device="cpu"),
         progress=no_progress,
         **more,

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from tokenweight.pipeline.stage import Input
 from tokenweight.progress import Progress
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training import run, scoring
 from tokenweight.training.stages import Score, Train
+
+TIMING_FIELDS = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "eta_seconds")  # differ from run to run
 
 
 class TrainRequest(Frozen):
@@ -21,9 +22,9 @@ class TrainRequest(Frozen):
     repeat_rows: bool = False
 
     @property
-    def inputs(self) -> dict[str, Input]:
+    def inputs(self) -> dict[str, Path]:
         found = {"model": self.model_dir, "chunks": self.chunk_dir, "scores": self.score_dir}
-        return {role: Input(path, "f") for role, path in found.items() if path is not None}
+        return {role: path for role, path in found.items() if path is not None}
 
 
 def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
@@ -38,15 +39,14 @@ def score(
     scorer: Scorer,
     execution: Execution,
     progress: Progress,
-    scorer_fingerprint: str = "f",
     tokenizer_dir: Path | None = None,
     precision: str = "fp32",
     **fields: Any,
 ) -> dict[str, Any]:
     stage = Score(short_tokens=scorer.short_tokens, stride_tokens=scorer.stride_tokens, precision=precision, **fields)
     inputs = {
-        "model": Input(model_dir, scorer_fingerprint),
-        "chunks": Input(chunk_dir, "f"),
-        "tokenizer": Input(tokenizer_dir or model_dir, "f"),
+        "model": model_dir,
+        "chunks": chunk_dir,
+        "tokenizer": tokenizer_dir or model_dir,
     }
     return scoring.score(stage, inputs, out_dir, execution, progress)

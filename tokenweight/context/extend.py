@@ -23,7 +23,7 @@ class Extend(Stage):
         return f"{inputs['model'].short_name}-{self.extension.method}-{self.extension.long_tokens}"
 
     def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        extend(inputs["model"].path, self.extension, out_dir)
+        extend(inputs["model"], self.extension, out_dir)
         return {}
 
 

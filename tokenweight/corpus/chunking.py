@@ -56,7 +56,7 @@ def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, pro
         raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)
     not_read = left_out(corpus)
-    encoder = Encoder(inputs["tokenizer"].path, stage.parity)
+    encoder = Encoder(inputs["tokenizer"], stage.parity)
     streams = out_dir / "streams"
     streams.mkdir(parents=True, exist_ok=True)
     try:

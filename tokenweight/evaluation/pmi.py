@@ -98,11 +98,11 @@ def document_chunks(batches: Iterable[Ids], long_tokens: int, bos: int | None) -
 def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Sequence[int] | Ids], ChunkValues]:
     """What gives both NLLs of token ids; short windows are read by the prepared scorer, or the model itself.
     UserError: the head changes the model's logits, or the scorer has another vocabulary or a shorter context."""
-    from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, vocabulary_sha256
+    from tokenweight.training.models import bos_token_id, load_model, load_tokenizer
 
     nll_model, scorer = model.with_nll_head(run.unit.benchmark), None
     for directory in run.prepared_dirs:
-        if vocabulary_sha256(load_tokenizer(directory)) != vocabulary_sha256(model.lm.tokenizer):
+        if load_tokenizer(directory).get_vocab() != model.lm.tokenizer.get_vocab():
             raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
         scorer = load_model(directory, nll_model.dtype).to(nll_model.device).eval()
         if pmi.short_tokens > scorer.config.max_position_embeddings:

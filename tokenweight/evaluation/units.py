@@ -20,7 +20,7 @@ from tokenweight.evaluation.phrase import Phrase
 from tokenweight.evaluation.planted import Planted
 from tokenweight.evaluation.pmi import Pmi
 from tokenweight.evaluation.ruler.benchmark import Ruler
-from tokenweight.pipeline.stage import Artifact, Input, Stage
+from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Evaluation, Execution
 
@@ -100,11 +100,9 @@ class Prepare(UnitStage):
         name = self.unit.id.replace("/", "-")
         return name if self.context_tokens is None else f"{name}-{self.context_tokens}"
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         return benchmark_of(self.unit).prepare(
-            self.unit, self.evaluation, inputs["tokenizer"].path, self.context_tokens or 0, out_dir
+            self.unit, self.evaluation, inputs["tokenizer"], self.context_tokens or 0, out_dir
         )
 
 

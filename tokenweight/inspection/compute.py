@@ -22,7 +22,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span
 from tokenweight.latex import environment, printed
 from tokenweight.pipeline.store import package_versions
-from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device, vocabulary_sha256
+from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device
 from tokenweight.webpage import page_environment, plain_environment, script_json
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
@@ -54,7 +54,7 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
     config = load_config(checkpoint)
     scorer_config = load_config(scorer) if scorer else config
     tokenizer = load_tokenizer(checkpoint)
-    if scorer and vocabulary_sha256(load_tokenizer(scorer)) != vocabulary_sha256(tokenizer):
+    if scorer and load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
         raise UserError(f"--scorer {scorer}: has another vocabulary than CHECKPOINT; take one that shares it")
     tokens = _tokens(text, words, tokenizer, options.long_tokens, config.max_position_embeddings)
     for name, model_config in (("CHECKPOINT", config), ("--scorer", scorer_config)):

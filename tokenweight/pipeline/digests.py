@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 
 from tokenweight.errors import UserError
-from tokenweight.files import LISTING_SUFFIX, replace_file
+from tokenweight.files import LISTING_SUFFIX, read_json, replace_file, writing
 
 _LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
@@ -29,7 +29,7 @@ class Digests:
 
     def __init__(self, store_root: Path) -> None:
         self._path = store_root / "digests.json"
-        self._known = self._kept()
+        self._known: dict[str, list[object]] = read_json(self._path) or {}
         self._new: dict[str, list[object]] = {}
 
     def digest(self, path: Path) -> str:
@@ -53,22 +53,12 @@ class Digests:
         """Keep what was read; safe beside other processes. UserError where the store cannot be written."""
         if not self._new:
             return
-        try:
+        with writing(f"store {self._path.parent}", "another --store"):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock"):
-                self._known = self._kept() | self._new
+                self._known = (read_json(self._path) or {}) | self._new
                 replace_file(self._path, json.dumps(self._known))
-        except OSError as error:
-            raise UserError(
-                f"store {self._path.parent}: cannot be written ({error.strerror}); choose another"
-            ) from None
         self._new = {}
-
-    def _kept(self) -> dict[str, list[object]]:
-        try:
-            return dict(json.loads(self._path.read_text()))
-        except (OSError, ValueError):
-            return {}
 
 
 def is_listing(path: Path) -> bool:

@@ -14,6 +14,7 @@ from typing import IO
 from filelock import SoftFileLease, Timeout
 
 from tokenweight.errors import UserError
+from tokenweight.files import writing
 
 LEASES = "leases"
 LEASE_SECONDS = 60.0  # a holder on another host that was silent so long is taken for dead
@@ -31,10 +32,8 @@ def lease(
     UserError where the store cannot be written.
     """
     held = _lease(root, stage, fingerprint)
-    try:
+    with writing(f"store {root}", "another --store"):
         (root / LEASES).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"store {root}: cannot be written ({error.strerror}); choose another --store") from None
     try:
         held.acquire(timeout=0)
     except Timeout:

@@ -25,6 +25,7 @@ from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.schema import Execution
 
 Model = TypeVar("Model", bound=BaseModel)
+Inputs = Mapping[str, Path]  # of a stage, by role, where they lie on this machine
 _CANONICAL = TypeAdapter[JsonValue](JsonValue, config=ConfigDict(allow_inf_nan=False))
 
 
@@ -88,9 +89,7 @@ class Stage(Frozen):
         """What the labels of artifacts made from this one call it."""
         return self.label(inputs)
 
-    def run(
-        self, inputs: Mapping[str, Input], out_dir: Path, execution: Execution, progress: Progress
-    ) -> dict[str, Any]:
+    def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
         """Write the artifact's files into `out_dir`, which may hold what an interrupted run left; facts for the record."""
         module, _, name = self.work.rpartition(".")
         work: Callable[..., dict[str, Any]] = getattr(import_module(f"tokenweight.{module}"), name)
@@ -129,17 +128,6 @@ class HubModel(Source):
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return self.repo_id.rpartition("/")[2]
-
-
-@dataclass(frozen=True)
-class Input:
-    """An input of a stage where it lies on this machine."""
-
-    path: Path
-    fingerprint: str
-
-
-Inputs = Mapping[str, Input]  # by role
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.files import check_writable, replace_file
+from tokenweight.files import check_writable, read_json, replace_file
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.locks import is_held, lease
 from tokenweight.pipeline.stage import Artifact, HubModel, Identity
@@ -175,10 +175,7 @@ def existing_store(path: Path) -> Store:
 
 def read_record(artifact: Path) -> dict[str, Any] | None:
     """The record of an artifact directory, or None where it is absent or unreadable."""
-    try:
-        record = json.loads((artifact / RECORD).read_text())
-    except (OSError, ValueError):
-        return None
+    record = read_json(artifact / RECORD)
     return record if isinstance(record, dict) and "outputs" in record else None
 
 
@@ -214,11 +211,7 @@ def files_fault(artifact: Path, record: dict[str, Any] | None, *, digests: bool)
 
 def removed_weights(artifact: Path) -> list[str]:
     """Files that `store gc --weights` took and that nobody put back."""
-    try:
-        names = json.loads((artifact / WEIGHTS_REMOVED).read_text())
-    except (OSError, ValueError):
-        return []
-    return [name for name in names if not (artifact / name).is_file()]
+    return [name for name in read_json(artifact / WEIGHTS_REMOVED) or () if not (artifact / name).is_file()]
 
 
 def locate(artifact: Artifact, store: Store, *, small: bool = False) -> Path:

@@ -18,10 +18,11 @@ from tokenweight.assets import shipped_config
 from tokenweight.context.extend import Extend
 from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.units import Evaluate
+from tokenweight.files import read_json
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
 from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training.flops import MLP_MATRICES, PEAK_FLOPS, attention_widths, forward_flops, train_flops
-from tokenweight.training.stages import Initialize, Pretrain, Score, Train
+from tokenweight.training.stages import Initialize, Pretrain, Score, Train, architecture_values
 
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _MFU: dict[str, dict[str, float]] = _TABLES["mfu"]  # of training and scoring, by family
@@ -208,9 +209,8 @@ def config_of(artifact: Artifact) -> Any | None:
         case Initialize() as stage:
             return _of_values(stage.config)
         case Pretrain() as stage:
-            called = _TABLES["config"]["architecture"]
-            values = {called.get(name, name): value for name, value in stage.architecture.model_dump().items()}
-            return _of_values({**values, "vocab_size": _vocabulary(artifact.inputs["tokenizer"].sources["sha256"])})
+            vocabulary = _vocabulary(artifact.inputs["tokenizer"].sources["sha256"])
+            return _of_values(architecture_values(stage, vocabulary))
     return None
 
 
@@ -233,10 +233,7 @@ def published_config(repo_id: str) -> Any:
 
 @cache
 def _of_file(path: Path) -> Any | None:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    values = read_json(path)
     return _of_values(values) if isinstance(values, dict) else None
 
 

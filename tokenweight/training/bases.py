@@ -10,21 +10,21 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_tokenizer, save_config
 from tokenweight.errors import UserError
-from tokenweight.pipeline.stage import Input, Inputs
+from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import PHI_ROTATED_SHARE, Execution
+from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import load_tokenizer
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.run import train
 from tokenweight.training.sequences import open_tokens
-from tokenweight.training.stages import Initialize, Pretrain, Train
+from tokenweight.training.stages import Initialize, Pretrain, Train, architecture_values
 
 
 def initialize(
     stage: Initialize, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress
 ) -> dict[str, Any]:
     """Write out_dir/model by :func:`write_random_base`; returns the number of parameters."""
-    return {"parameters": write_random_base(stage.config, stage.seed, inputs["tokenizer"].path, out_dir / "model")}
+    return {"parameters": write_random_base(stage.config, stage.seed, inputs["tokenizer"], out_dir / "model")}
 
 
 def write_random_base(
@@ -68,30 +68,18 @@ def pretrain(
 
     The corpus is read again from its beginning where stage.training asks for more sequences than it has.
     """
-    chunk_dir, tokenizer_dir = inputs["chunks"].path, inputs["tokenizer"].path
+    chunk_dir, tokenizer_dir = inputs["chunks"], inputs["tokenizer"]
     tokens = open_tokens(chunk_dir)
     if tokens.shape[1] != stage.context_tokens:
         raise UserError(
             f"{chunk_dir}: sequences of {tokens.shape[1]} tokens, base.context_tokens is {stage.context_tokens}; "
             "make them equal"
         )
-    initial, shape = out_dir / "initial", stage.architecture
-    rotated = {"partial_rotary_factor": PHI_ROTATED_SHARE} if shape.family == "phi" else {}  # as Phi-2 does
-    values = {
-        "model_type": shape.family,
-        "vocab_size": len(load_tokenizer(tokenizer_dir)),
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": shape.layers,
-        "num_attention_heads": shape.heads,
-        "num_key_value_heads": shape.kv_heads,
-        "max_position_embeddings": stage.context_tokens,
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta, **rotated},
-        "tie_word_embeddings": shape.tie_embeddings,
-    }
+    initial = out_dir / "initial"
+    values = architecture_values(stage, len(load_tokenizer(tokenizer_dir)))
     parameters = write_random_base(values, stage.seed, tokenizer_dir, initial, with_weights=True)
     as_train = Train(training=stage.training, seed=stage.seed)
-    read = {"model": Input(initial, "initial"), "chunks": inputs["chunks"]}
+    read = {"model": initial, "chunks": inputs["chunks"]}
     summary = train(as_train, read, out_dir, execution, progress, repeat_sequences=True)
     shutil.rmtree(initial)
     return {**summary, "parameters": parameters, "passes": as_train.sequences / len(tokens)}

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.files import replace_file
+from tokenweight.files import read_json, replace_file
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.launch import run_guarded
@@ -119,8 +119,7 @@ def prepare_resume(checkpoint: Path, execution: Execution) -> None:
 
 def conversions(folder: Path) -> list[Split]:
     """Step and split of each checkpoint from which a run resumed under another split: not bit for bit from there."""
-    path = folder / CONVERSIONS
-    return json.loads(path.read_text()) if path.is_file() else []
+    return read_json(folder / CONVERSIONS) or []
 
 
 def _join(checkpoint: Path) -> None:

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.files import replace_file
+from tokenweight.files import read_json, replace_file
 from tokenweight.processes import LEAVE_SIGNAL, call_at_signals, end_with_parent, stop_tree
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Execution
@@ -228,10 +228,9 @@ def cancel_left_over(folder: Path) -> None:
 
     An srun that is killed (by the kernel, for memory) does not end its tasks on other nodes.
     """
-    try:
-        slurm = json.loads((folder / MEETING).read_text())["slurm"]
-    except (OSError, ValueError):  # no task had begun: srun itself takes its job out of the queue when it is ended
-        return
+    if (meeting := read_json(folder / MEETING)) is None:
+        return  # no task had begun: srun itself takes its job out of the queue when it is ended
+    slurm = meeting["slurm"]
     inside = os.environ.get("SLURM_JOB_ID") == slurm["job"]
     name = f"{slurm['job']}.{slurm['step']}" if inside else slurm["job"]
     with suppress(OSError, subprocess.TimeoutExpired):

@@ -21,7 +21,6 @@ from torch import Tensor, distributed
 from tokenweight.files import replace_file
 from tokenweight.progress import Progress
 
-TIMING_FIELDS = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "eta_seconds")  # differ from run to run
 RECENT_STEPS = 20
 
 Row = dict[str, float | None]

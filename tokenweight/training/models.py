@@ -3,8 +3,6 @@
 And the trained one: written, read back, and compared with the trainer before anyone may use it.
 """
 
-import hashlib
-import json
 import os
 import shutil
 from contextlib import nullcontext
@@ -124,12 +122,6 @@ def load_tokenizer(directory: Path) -> Any:
         if "StrictDataclass" in reason:  # the configuration beside it, which transformers reads first
             raise UserError(f"{directory}: config.json does not fit its model ({error}); mend it") from error
         raise UserError(f"{directory}: no tokenizer can be loaded ({reason}); give a directory with one") from error
-
-
-def vocabulary_sha256(tokenizer: Any) -> str:
-    """SHA-256 of the token-to-id map: equal for tokenizers whose ids mean the same tokens."""
-    entries = sorted(tokenizer.get_vocab().items(), key=lambda item: (item[1], item[0]))
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 def bos_token_id(tokenizer: Any, config: Any) -> int | None:

@@ -91,7 +91,7 @@ def train(
 def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> None:
     """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
-    model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
+    model_dir, chunk_dir = inputs["model"], inputs["chunks"]
     tokens = open_tokens(chunk_dir, 0 if repeat_sequences else stage.sequences)
     config = load_config(model_dir)
     context_tokens = config.max_position_embeddings
@@ -126,7 +126,7 @@ def fit(
     """
     from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer, which takes a second
 
-    model_dir = inputs["model"].path
+    model_dir = inputs["model"]
     dtype = torch.bfloat16 if stage.training.precision == "bf16" else torch.float32
     with quiet_transformers():
         # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
@@ -144,11 +144,9 @@ def fit(
         tokenizer = load_tokenizer(model_dir)
 
         # 3. The data, with frozen scores if there are any.
-        tokens = open_tokens(inputs["chunks"].path)
+        tokens = open_tokens(inputs["chunks"])
         plan = window_plan(stage, tokens)
-        scores = (
-            open_scores(inputs["scores"].path, stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
-        )
+        scores = open_scores(inputs["scores"], stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
         rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores)
 
         # 4. Train.

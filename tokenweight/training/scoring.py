@@ -26,7 +26,6 @@ from tokenweight.training.models import (
     load_tokenizer,
     resolve_device,
     scorer_config,
-    vocabulary_sha256,
 )
 from tokenweight.training.sequences import open_shard, open_tokens, scorer_windows, shard_path, write_shard
 from tokenweight.training.stages import Score
@@ -44,7 +43,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     """
     started = time.perf_counter()
     check_launch(execution)
-    model_dir, chunk_dir = inputs["model"].path, inputs["chunks"].path
+    model_dir, chunk_dir = inputs["model"], inputs["chunks"]
     tokens = open_tokens(chunk_dir, stage.sequences)
     context_tokens = load_config(model_dir).max_position_embeddings
     if stage.short_tokens > context_tokens:
@@ -52,8 +51,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
             f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it"
         )
     plan = scorer_windows(tokens.shape[1], stage)
-    of_model, of_tokenizer = (vocabulary_sha256(load_tokenizer(inputs[role].path)) for role in ("model", "tokenizer"))
-    if of_model != of_tokenizer:
+    if load_tokenizer(model_dir).get_vocab() != load_tokenizer(inputs["tokenizer"]).get_vocab():
         raise UserError(
             f"scorer.model: {model_dir.name} has another vocabulary than the model; take one that shares it"
         )

@@ -1,14 +1,15 @@
 """The stages `initialize`, `pretrain`, `score` and `train`. Loads torch where they run."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
+from tokenweight.files import read_json
 from tokenweight.pipeline.stage import Artifact, Stage
 from tokenweight.recipes.schema import (
+    PHI_ROTATED_SHARE,
     Architecture,
     Parity,
     Precision,
@@ -117,13 +118,28 @@ def config_values(base: RandomBase) -> dict[str, Any]:
     Raises UserError where there is no such configuration.
     """
     path = shipped_config(base.config) if base.config in SHIPPED_CONFIGS else Path(base.config)
-    try:
-        values = json.loads(path.read_text())
-    except (OSError, ValueError):
-        values = None
+    values = read_json(path)
     if not isinstance(values, dict) or "model_type" not in values:
         raise UserError(
             f"base.config {base.config}: neither one of {', '.join(SHIPPED_CONFIGS)} nor a config.json of transformers"
         )
     layers = {} if base.layers is None else {"num_hidden_layers": base.layers}
     return {**values, **layers, "max_position_embeddings": base.context_tokens}
+
+
+def architecture_values(stage: Pretrain, vocabulary: int | None) -> dict[str, Any]:
+    """The configuration of a base to be trained on a `vocabulary` of so many tokens, as config.json has it."""
+    shape = stage.architecture
+    rotated = {"partial_rotary_factor": PHI_ROTATED_SHARE} if shape.family == "phi" else {}  # as Phi-2 does
+    return {
+        "model_type": shape.family,
+        "vocab_size": vocabulary,
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "max_position_embeddings": stage.context_tokens,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta, **rotated},
+        "tie_word_embeddings": shape.tie_embeddings,
+    }
