@@ -139,10 +139,7 @@ def _is_over(state: State[Any] | None) -> bool:
 
 
 def cancel_runs(flow: Any, flow_run: FlowRun, state: Any) -> None:
-    """A hook: a run that is cancelled takes those in its pool with it at once, those that wait too.
-
-    Prefect calls it with these names.
-    """
+    """A hook, called by these names: a run that is cancelled takes those in its pool with it, those that wait too."""
     with get_client(sync_client=True) as client:
         for run in _open_runs(client, flow_run.id):
             in_our_process = run.deployment_id is None  # which has ended

@@ -123,10 +123,7 @@ def _alone(owner: str, url: str) -> Iterator[None]:
 
 
 def _deployment(client: SyncPrefectClient, entry: Entry, owner: str, take_over: bool) -> RunnerDeployment:
-    """A deployment as Prefect's `serve` takes it. What people set on the server is part of it, so that it stays.
-
-    UserError where it belongs to somebody else and is not to be taken over.
-    """
+    """As Prefect's `serve` takes it, with what people set on the server. UserError where it belongs to somebody else."""
     deployment = RunnerDeployment.from_entrypoint(
         entry.entrypoint.replace(":", "."),  # a module's, which no file of the directory can shadow
         name=entry.name,
@@ -200,9 +197,8 @@ def settle(client: SyncPrefectClient, deployments: set[UUID], say: Say) -> None:
 async def paused_at_first(deployment: str) -> dict[str, bool]:
     """A build step of prefect.yaml for `prefect deploy`: schedules that cost compute start paused, and stay as people set them.
 
-    A schedule without `active` would be active at once; `active: false` would pause again, at each deploy, what somebody has
-    resumed. So `active: "{{ schedule.active }}"` is filled in by this step: false where the server has no such
-    FLOW/DEPLOYMENT yet, left out afterwards.
+    `active: false` would pause again, at each deploy, what somebody has resumed. So this step fills in
+    `active: "{{ schedule.active }}"`: false where the server has no such FLOW/DEPLOYMENT yet, left out afterwards.
     """
     async with get_client() as client:
         with suppress(ObjectNotFound):

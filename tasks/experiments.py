@@ -36,11 +36,7 @@ OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")  # of model
 def plan_texts(
     texts: Sequence[str], scale: str, inputs: Inputs, store: Store, seeds: int | None = None
 ) -> tuple[list[ResolvedExperiment], list[str]]:
-    """Every experiment that the texts name, planned; and what is left out, a line each.
-
-    Raises:
-        UserError: a text is no experiment, or an input does not fit it.
-    """
+    """Every experiment that the texts name, planned; what is left out, a line each. UserError for what is no experiment."""
     found, left_out = find_experiments(texts, scale, inputs, seeds)
     planned, without_text = plan_experiments(found, store, skip_without_text=ALL in texts)
     return planned, [*left_out, *without_text]
@@ -105,9 +101,7 @@ def plan_models(
 ) -> tuple[ResolvedExperiment, bool]:
     """The evaluation of models by name, planned, and whether anything of it is to be made.
 
-    Raises:
-        UserError: a model cannot be evaluated or is given twice, it cannot read the lengths, or the backend or data are
-        missing; all data that is missing is named.
+    UserError: a model is given twice or cannot be evaluated so, or the backend or data, of which all is named, is missing.
     """
     chosen, lengths_tokens = tuple(name for name in OFFERED if name in benchmarks), tuple(sorted(set(lengths)))
     if how.revision and len(names) > 1:

@@ -32,10 +32,7 @@ def held_gpus(
     """Hold as many GPUs as the stages need, waiting for them if need be until `end` (time.monotonic); yields their names.
 
     No names where no stage needs one or none is there; None where there were not enough until `end`; where several nodes
-    take part all that are visible, unlocked: their allocation is the run's alone.
-
-    Raises:
-        UserError: more are asked for than there are.
+    take part all that are visible, unlocked: their allocation is the run's alone. UserError for more than there are.
     """
     if execution.device == "cpu" or not set(ON_GPUS).intersection(stages) or not (names := _visible()):
         yield []

@@ -123,10 +123,7 @@ class Slots:
     def run(self, piece: Piece, note: Note, progress: Progress) -> int:
         """Make a piece in the slots that it has and wait for it; how many artifacts were made, not reused.
 
-        Raises:
-            UserError, StageError: what the stage raised, or that the worker died.
-            OutOfMemory: the GPU's memory was full.
-            Interrupted: the run stops.
+        Raises what the stage raised, StageError where the worker died, OutOfMemory, or Interrupted where the run stops.
         """
         slot, *others = (slot for slot in self.slots if slot.piece is piece)
         sees = tuple(dict.fromkeys(name for one in (slot, *others) for name in one.gpus))

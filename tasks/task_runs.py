@@ -79,9 +79,8 @@ def _picture(path: Path) -> list[str]:
 def progress_of(label: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
     """A Progress for the current task run: at most a line and an update every 10 s, nothing of what ends before.
 
-    The embedded server of a run without one gets no artifact: it ends with the run, and nobody looks at it. Another gets
-    it by a thread of its own: a server that is away neither stops nor ends a stage. What comes while an update is on its
-    way is dropped; the next one tells more.
+    A server that outlives the run gets an artifact, by a thread of its own: one that is away neither stops nor ends a
+    stage. What comes while an update is on its way is dropped; the next one tells more.
     """
     shown, logger, last = has_server(), get_run_logger(), clock()
     began: dict[str, tuple[float, float]] = {}  # when each count first came, and what it was: not 0 in a resumed stage

@@ -84,11 +84,10 @@ def work(
     environment: dict[str, str],
     threads: int,
 ) -> None:
-    """Make what comes over the connection until nobody sends any more.
+    """Make what comes over the connection until nobody sends any more, in the run's `directory` and `environment`.
 
     Answers: ("note", text), ("progress", done, total, what), and for each piece at last ("made", how many) or
-    ("failed", a UserError or StageError). The process that this one is forked from has the environment of its own start:
-    `directory` and `environment` are the run's.
+    ("failed", a UserError or StageError).
     """
     end_with_parent(os.getppid(), signal.SIGKILL)
     threading.Thread(target=_end_with_owner, name="owner", daemon=True).start()

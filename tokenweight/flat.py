@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from tokenweight.errors import UserError
@@ -29,15 +29,18 @@ class Part:
         self.model, self.names, self.given_only = model, names or tuple(model.model_fields), given_only
 
     def parameters(self) -> Iterator[inspect.Parameter]:
-        """A keyword for each field, with its bounds and its description."""
+        """A keyword for each field, with its bounds."""
         for name in self.names:
             field = self.model.model_fields[name]
             kind: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
-            default, description = field.default, field.description
-            if self.given_only:
-                kind, default, description = Optional[kind], None, f"{description}. Default: the scale's own"  # noqa: UP045
-            annotation = Annotated[kind, Field(description=description)]
-            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            kind, default = (Optional[kind], None) if self.given_only else (kind, field.default)  # noqa: UP045
+            yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+    def texts(self) -> dict[str, str]:
+        """What people read of each field."""
+        more = ". Default: the scale's own" if self.given_only else ""
+        texts = ((name, self.model.model_fields[name].description) for name in self.names)
+        return {name: text + more for name, text in texts if text}
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """The function's own parameter, from flat values."""
@@ -52,15 +55,21 @@ class Part:
 
 
 def flat(function: Callable[..., T]) -> Callable[..., T]:
-    """Replace each parameter that is a model, or a `Part` of one, by its fields, keywords with their descriptions.
+    """Replace each parameter that is a model, or a `Part` of one, by its fields as keywords.
 
-    The docstring gets `Args:`, where Prefect's forms and the command line find descriptions. TypeError where a parameter
-    has none.
+    The docstring gets `Args:`, where Prefect's forms and the command line find descriptions: those of the models, of the
+    parameters themselves, or of options.toml. TypeError where a parameter has none.
     """
     own = inspect.signature(function, eval_str=True).parameters
     parts = {name: part for name, parameter in own.items() if (part := _part(parameter.annotation))}
-    every = [_described(function, parameter) for name, parameter in own.items() if name not in parts]
-    every += [parameter for part in parts.values() for parameter in part.parameters()]
+    every = [parameter for name, parameter in own.items() if name not in parts]
+    texts = {**TEXTS["shared"], **TEXTS.get(function.__name__, {})}
+    texts |= {parameter.name: text for parameter in every if (text := _description(parameter))}
+    for part in parts.values():
+        every += part.parameters()
+        texts |= part.texts()
+    if undescribed := [parameter.name for parameter in every if parameter.name not in texts]:
+        raise TypeError(f"{function.__name__}: parameter {undescribed[0]} has no description")
 
     @wraps(function)
     def run(*arguments: Any, **given: Any) -> T:
@@ -69,8 +78,8 @@ def flat(function: Callable[..., T]) -> Callable[..., T]:
         return function(*arguments, **given)
 
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    lines = [f"    {parameter.name}: {_description(parameter)}" for parameter in every]
-    run.__doc__ = f"{inspect.getdoc(function)}\n\nArgs:\n" + "\n".join(lines) + "\n"
+    lines = [f"    {parameter.name}: {texts[parameter.name]}" for parameter in every]
+    run.__doc__ = f"{inspect.getdoc(function) or ''}\n\nArgs:\n" + "\n".join(lines) + "\n"
     return run
 
 
@@ -78,16 +87,6 @@ def _part(annotation: Any) -> Part | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return Part(annotation)
     return next((item for item in get_args(annotation) if isinstance(item, Part)), None)
-
-
-def _described(function: Callable[..., Any], parameter: inspect.Parameter) -> inspect.Parameter:
-    """With its description as part of its annotation: its own, or that of options.toml."""
-    if _description(parameter):
-        return parameter
-    text = {**TEXTS["shared"], **TEXTS.get(function.__name__, {})}.get(parameter.name)
-    if text is None:
-        raise TypeError(f"{function.__name__}: parameter {parameter.name} has no description")
-    return parameter.replace(annotation=Annotated[parameter.annotation, Field(description=text)])
 
 
 def _description(parameter: inspect.Parameter) -> str | None:

@@ -128,8 +128,8 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
 def restart() -> None:
     """In a job that Slurm started again: make its flow run pending, so that `prefect flow-run execute` takes it up.
 
-    The attempt before was interrupted wherever it was: by TERM it called itself crashed, by the loss of its node it still
-    calls itself running. What people asked for stays: a cancelled run is not begun again, nor one that has ended.
+    The attempt before called itself crashed (TERM) or still calls itself running (its node was lost). A cancelled run is not
+    begun again, nor one that has ended.
     """
     flow_run_id = UUID(os.environ["PREFECT__FLOW_RUN_ID"])
     with get_client(sync_client=True) as client:

@@ -38,7 +38,6 @@ class Finding(NamedTuple):
 
 @command
 def doctor(*, store: Path = STORE, as_json: bool = False) -> None:
-    """What is here and what is missing."""
     findings = list(examine(store.expanduser().resolve()))
     if as_json:
         print_json([finding._asdict() for finding in findings])

@@ -31,7 +31,6 @@ def evaluate(
     options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
     as_json: bool = False,
 ) -> None:
-    """The paper's evaluation of any models as they are."""
     from tokenweight.evaluation.run import evaluation_execution
     from tokenweight.tasks.experiments import OFFERED, plan_models
 
@@ -58,7 +57,6 @@ def ruler_generate(
     squad: Path | None = None,
     hotpotqa: Path | None = None,
 ) -> None:
-    """Samples of one task."""
     from tokenweight.evaluation.ruler.generator import generate
     from tokenweight.evaluation.ruler.tasks import Sources
 
@@ -83,7 +81,6 @@ def ruler_generate(
 
 @command
 def data_fetch(name: Literal["all", "squad", "hotpotqa", "essays"] = "all", /, *, to: Path = DIRECTORY) -> None:
-    """RULER's sources."""
     check_packages()
     failures = []
     for one in NAMES if name == "all" else (name,):
@@ -100,7 +97,6 @@ def data_fetch(name: Literal["all", "squad", "hotpotqa", "essays"] = "all", /, *
 def rescore_longbench(
     directory: Path, /, *, first_line: Literal["lceg", "thudm"] = "lceg", as_json: bool = False
 ) -> None:
-    """Predictions of LongBench, scored again."""
     from tokenweight.evaluation.data import as_text
     from tokenweight.evaluation.longbench import summary
 
@@ -110,7 +106,6 @@ def rescore_longbench(
 
 @command
 def rescore_bbh(directory: Path, /, *, as_json: bool = False) -> None:
-    """Outputs of BIG-Bench-Hard, scored again."""
     from tokenweight.evaluation.bbh import summary
     from tokenweight.evaluation.data import as_text
 

@@ -17,7 +17,6 @@ def inspect_text(
     options: Options,
     as_json: bool = False,
 ) -> None:
-    """Every token's losses and weight."""
     from tokenweight.files import check_writable, write_files
     from tokenweight.inspection.compute import inspect, page, summary, table
 

@@ -59,7 +59,6 @@ def plan(
     execution: tuple[str, ...] = (),
     everything: bool = False,
 ) -> None:
-    """What a run would do and cost; nothing is run."""
     place = open_store(store)
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     parts = {each.name: each.graph for each in wanted}
@@ -82,7 +81,6 @@ def show_config(
     inputs: Annotated[Inputs, Part(Inputs, "settings")],
     as_json: bool = False,
 ) -> None:
-    """A recipe with the origin of each value."""
     rows = list(load(recipe, scale, inputs).settings())
     if as_json:
         print_json({key: {"value": value, "origin": origin} for key, value, origin in rows})

@@ -30,7 +30,6 @@ def report(
     as_json: bool = False,
     figures: bool = True,
 ) -> None:
-    """Tables and figures from the records in the store."""
     from tokenweight.reports.files import FORMATS, chosen_formats
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.writing import text_of, write_results
@@ -111,7 +110,6 @@ def runtimes(
     style: Style = "both",
     as_json: bool = False,
 ) -> None:
-    """Table 6 from measurements."""
     from tokenweight.reports.files import chosen_formats
     from tokenweight.reports.runtimes import read_runtimes, runtime_report
     from tokenweight.reports.writing import text_of, write_report
@@ -124,7 +122,6 @@ def runtimes(
 
 @command
 def audit(*, as_json: bool = False) -> None:
-    """The paper's own numbers, recomputed."""
     from tokenweight.reports.audit import audit as audit_cells
     from tokenweight.reports.audit import render
     from tokenweight.reports.paper.numbers import paper_cells

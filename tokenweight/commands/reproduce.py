@@ -38,7 +38,6 @@ def reproduce(
     choices: Choices,
     execution: tuple[str, ...] = (),
 ) -> None:
-    """Run what is missing and write the tables."""
     from tokenweight.tasks.experiments import plan_texts
 
     place = open_store(options.store)

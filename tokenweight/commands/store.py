@@ -33,7 +33,6 @@ def ls(
     scale: str = "smoke",
     as_json: bool = False,
 ) -> None:
-    """What the store holds."""
     place = existing_store(store)
     entries = inventory(place.root)
     chosen, users = _filtered(entries, stage, state), used_by(entries)
@@ -68,7 +67,6 @@ def verify(
     digests: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Records and sizes against the files."""
     entries = _filtered(inventory(existing_store(store).root, digests=digests), stage, None)
     damaged = [entry for entry in entries if entry.kind == "damaged"]
     if as_json:
@@ -94,7 +92,6 @@ def pack(
     *,
     store: Path = STORE,
 ) -> None:
-    """Records, samples and metrics in one archive."""
     root, place = existing_store(store).root, file.expanduser()
     count = write_records(root, place)
     if not count:
@@ -115,7 +112,6 @@ def gc(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """What could be removed; `--yes` removes it."""
     place = existing_store(store)
     takes_artifacts = keep_targets is not None or weights
     done: list[dict[str, Any]] = []

@@ -135,8 +135,7 @@ def _rounding_once() -> Callable[[Tensor], Rounded]:
 class Fp8Scoring:
     """What the trainer asks of float8 scoring: its products, and whether they choose the right tokens.
 
-    `measuring` until the first step is finished: the trainer then scores in `precision` too, and :meth:`add` counts,
-    over micro-batches and processes, how many of the top-kappa tokens float8 scores choose rightly.
+    `measuring` until the first step is finished: the trainer then scores in `precision` too, and :meth:`add` compares.
     """
 
     def __init__(self, weighting: Weighting, precision: str, seed: int, choose: Choice, device: torch.device) -> None:
@@ -180,9 +179,9 @@ def top_kappa_overlap(
 ) -> tuple[int, int]:
     """Tokens among the top kappa by both of two short-context NLLs, and tokens among the top kappa by either one.
 
-    All NLLs fp32 [B, M] of the same tokens; counts over all B sequences, so that those of batches and processes add
-    up: the overlap is their ratio, from kappa (by chance) to 1. The scores are the weighting's, and the sets are those
-    that sparse postprocessing keeps (Section 3.2), by its kappa or by :data:`KAPPA_WITHOUT_ONE`. Ties fall alike.
+    All NLLs fp32 [B, M] of the same tokens; the counts add up over batches and processes, their ratio is from kappa (by
+    chance) to 1. The sets are those that sparse postprocessing keeps (Section 3.2), by the weighting's kappa or by
+    :data:`KAPPA_WITHOUT_ONE`. Ties fall alike.
     """
     weighting = choosing_weighting(weighting)
     chosen, also = (

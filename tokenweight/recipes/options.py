@@ -28,10 +28,8 @@ RESULTS = Path("results")
 class RunOptions(Explained):
     """Where a run of experiments works, and how far it goes."""
 
-    store: Path = STORE
-    """Directory of the artifacts; finished stages are reused"""
+    store: Path = STORE  # what is not described here is in options.toml, as for commands that have it alone
     out: Path = RESULTS
-    """Directory of the results: <out>/<scale>/<name>.md and so on"""
     pool: str | None = None
     """Work pool of a Prefect server in which each model is a flow run. Default: all run in this run"""
     at_once: int = Field(default=4, ge=1, le=200)  # more queued runs starve a queue of Prefect's
@@ -41,7 +39,6 @@ class RunOptions(Explained):
     records: Annotated[Path | None, BeforeValidator(lambda value: value or None)] = None  # a form sends empty text
     """Archive, .tar.xz, that the store's records are packed into every minute and at the end"""
     figures: bool = True
-    """Draw the figures beside the table, which takes some seconds"""
 
 
 class ModelOptions(Explained):

@@ -1,6 +1,5 @@
 """What training reads: the rows of a chunk artifact, in their order, each with its frozen scores if there are any; windows."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.files import replace_file
 from tokenweight.recipes.schema import Scorer
 from tokenweight.training.stages import Score
 from tokenweight.weighting.windows import WindowPlan, plan_windows
@@ -75,9 +75,7 @@ def shard_path(score_dir: Path, index: int) -> Path:
 
 def write_shard(path: Path, nll: npt.NDArray[np.float32]) -> None:
     """Write scores, float32 [sequences, M], so that the shard exists complete or not at all."""
-    partial = path.with_suffix(".partial")
-    save_file({NLL: nll}, partial)
-    os.replace(partial, path)
+    replace_file(path, save({NLL: nll}))
 
 
 def open_shard(path: Path) -> Any:

@@ -38,10 +38,7 @@ class SequenceShard:
 
     @property
     def loss_scale(self) -> float:
-        """What makes a mean over our predictions this sequence's part of a mean over all processes.
-
-        Engines average gradients over processes, P of which hold one sequence: (sum over ours) * P / M.
-        """
+        """Of our predictions' mean: engines average gradients over processes, P of which hold one sequence, (sum) * P / M."""
         ours: int = self.own_predictions.stop - self.own_predictions.start
         return ours * self.processes / (self.tokens - 1)
 

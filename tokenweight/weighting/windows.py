@@ -30,10 +30,7 @@ class WindowPlan:
         return self.long_tokens - 1
 
     def with_own_context(self, short_nll: Tensor, long_nll: Tensor) -> Tensor:
-        """`short_nll` [B, M] with the first window's positions taken from `long_nll`.
-
-        There both contexts are the same tokens: an unfrozen scorer's NLL is the long pass's own, and D = 0.
-        """
+        """`short_nll` [B, M] with the first window's positions from `long_nll`: there both contexts are the same, D = 0."""
         first = self.scored_ranges[0][1]
         return torch.cat([long_nll[:, :first], short_nll[:, first:]], dim=1)
 
