@@ -15,7 +15,7 @@ from tokenweight.flows.evaluate import evaluate
 from tokenweight.flows.reproduce import Outcome
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline import Identity, Store
-from tokenweight.tasks import publish
+from tokenweight.tasks import task_runs
 from tokenweight.tasks.task_runs import make
 
 ROOT = Path(__file__).parents[2]
@@ -60,24 +60,24 @@ def test_a_table_is_published_with_its_files_checkpoints_and_figures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: dict[str, str] = {}
-    monkeypatch.setattr(publish, "create_markdown_artifact", lambda text, key, description: made.update({key: text}))
+    monkeypatch.setattr(task_runs, "create_markdown_artifact", lambda text, key, description: made.update({key: text}))
     files = {name: tmp_path / f"table-3{end}" for name, end in (("md", ".md"), ("training.png", "-training.png"))}
     files["md"].write_text("| a |\n| --- |\n| 1 |\n")
     files["training.png"].write_bytes(b"PNG")
     store, identity = Store(tmp_path / "store"), Identity("train", 1, "uniform", {"seed": 1}, {})
     store.path(identity).mkdir(parents=True)
-    monkeypatch.setattr(publish, "has_server", lambda: False)
-    publish.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
+    monkeypatch.setattr(task_runs, "has_server", lambda: False)
+    task_runs.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
     assert made == {}  # an embedded server ends with its run
-    monkeypatch.setattr(publish, "has_server", lambda: True)
-    publish.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
+    monkeypatch.setattr(task_runs, "has_server", lambda: True)
+    task_runs.publish("table-3-smoke", "Table 3", files, store, {"uniform": identity})
     assert "| 1 |" in made["table-3-smoke"]
     assert f"[{identity.address}]({store.path(identity).as_uri()})" in made["table-3-smoke"]
     assert "data:image/png;base64,UE5H" in made["table-3-smoke-figures"]
-    publish.publish("table-3-My_scale", "Table 3", files)
+    task_runs.publish("table-3-My_scale", "Table 3", files)
     assert set(made) == {f"table-3-{scale}{end}" for scale in ("smoke", "my-scale") for end in ("", "-figures")}
-    monkeypatch.setattr(publish, "LARGEST_PICTURE_BYTES", 2)
-    publish.publish("table-3-smoke", "Table 3", files)
+    monkeypatch.setattr(task_runs, "LARGEST_PICTURE_BYTES", 2)
+    task_runs.publish("table-3-smoke", "Table 3", files)
     assert "base64" not in made["table-3-smoke-figures"]
 
 
