@@ -1,7 +1,7 @@
 """The flow `evaluate`: the paper's evaluation of any models as they are, as `tokenweight evaluate` runs it."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from prefect import flow
 from prefect.runtime import flow_run
@@ -12,10 +12,9 @@ from tokenweight.flat import Part, flat
 from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import default_execution
-from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
+from tokenweight.recipes.options import EvaluationInputs, ModelOptions, Offered, RunOptions
 from tokenweight.tasks.experiments import plan_models
 
-Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi"]
 Length = Annotated[int, Field(gt=1)]
 
 
@@ -30,7 +29,7 @@ def _run_name() -> str:
 def evaluate(
     models: Annotated[list[str], Field(min_length=1, description="Checkpoint directories or hub ids, a row each")],
     *,
-    benchmarks: Annotated[list[Benchmark] | None, Field(description="Benchmarks. Default: all but pmi")] = None,
+    benchmarks: Annotated[list[Offered] | None, Field(description="Benchmarks. Default: all but pmi")] = None,
     lengths_tokens: Annotated[
         list[Length] | None, Field(description="Lengths of RULER and perplexity. Default: what fits the model")
     ] = None,

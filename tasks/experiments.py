@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import ModelSpec, find
@@ -25,12 +26,12 @@ from tokenweight.pipeline.stage import Graph
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.options import ModelOptions
+from tokenweight.recipes.options import ModelOptions, Offered
 from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 PACKED_EVERY_SECONDS = 60.0
-OFFERED = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi")  # of models as they are
+OFFERED: tuple[Offered, ...] = get_args(Offered)
 
 
 def plan_texts(

@@ -5,7 +5,6 @@ are taken: those in CUDA_VISIBLE_DEVICES, which is how Slurm and others hand out
 nothing: its workers see the GPUs of their slots alone.
 """
 
-import fcntl
 import os
 import re
 import time
@@ -13,7 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
@@ -81,11 +81,11 @@ def _send_count(connection: Connection, visible: str | None) -> None:
     connection.send(torch.cuda.device_count())
 
 
-def _take(names: list[str], least: int, most: int, note: Callable[[str], None], end: float) -> dict[str, IO[str]]:
+def _take(names: list[str], least: int, most: int, note: Callable[[str], None], end: float) -> dict[str, FileLock]:
     """Lock GPUs; nothing is held while we wait, so that two runs that want several never block each other."""
     reported = False
     while True:
-        locks: dict[str, IO[str]] = {}
+        locks: dict[str, FileLock] = {}
         for name in names:
             if len(locks) < most and (lock := _lock(_file(name))):
                 locks[name] = lock
@@ -102,27 +102,21 @@ def _take(names: list[str], least: int, most: int, note: Callable[[str], None], 
         time.sleep(_POLL_SECONDS)
 
 
-def _free(locks: dict[str, IO[str]]) -> None:
+def _free(locks: dict[str, FileLock]) -> None:
     for lock in locks.values():
-        lock.close()
+        lock.release()
 
 
-def _lock(path: Path) -> IO[str] | None:
-    if not path.exists():  # Linux refuses to open with O_CREAT, where anybody may write, a file that is another user's
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        path.chmod(0o666)  # for all users, whatever the umask
-        with suppress(PermissionError):  # another user's, who has done it
-            path.parent.chmod(0o1777)
-    lock = path.open("r+")
+def _lock(path: Path) -> FileLock | None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(PermissionError):  # another user's, who has done it
+        path.parent.chmod(0o1777)
+    lock = FileLock(path, timeout=0, mode=0o666, thread_local=False)  # for all users, whatever the umask
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
+        lock.acquire()
+    except Timeout:
         return None
-    lock.truncate(0)
-    lock.write(f"process {os.getpid()}")
-    lock.flush()
+    path.write_text(f"process {os.getpid()}")
     return lock
 
 

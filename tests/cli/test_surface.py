@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from cyclopts import App
@@ -20,7 +20,7 @@ def arguments(name: str) -> list[Any]:
     found: App = app
     for part in name.split():
         found = found[part]
-    return list(found.assemble_argument_collection())
+    return list(found.assemble_argument_collection(parse_docstring=True))
 
 
 def surface() -> str:
@@ -38,7 +38,7 @@ def test_help_names_no_option_twice_and_describes_each(name: str) -> None:
     options = [option for one in every for option in one.names]
     assert len(options) == len(set(options))
     for one in every:
-        assert any(getattr(item, "description", None) for item in get_args(one.field_info.annotation)), one.name
+        assert one.parameter.help, one.name
     assert not [option for option in options if option.startswith("--empty-")]
     assert [option for option in options if option.startswith("--no-")] in ([], ["--no-figures"])
 

@@ -3,11 +3,12 @@
 import os
 import shutil
 import sys
+import tomllib
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.commands.command import command, print_json, print_table
@@ -16,16 +17,7 @@ from tokenweight.recipes.options import STORE
 
 Status = Literal["ok", "absent", "missing"]
 _COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "missing": "red"}
-# (distribution, what needs it, what to be without it is)
-_PACKAGES: tuple[tuple[str, str, Status], ...] = (
-    ("torch", "all models", "missing"),
-    ("transformers", "all models", "missing"),
-    ("datasets", "corpora and lm-eval", "missing"),
-    ("lm-eval", "evaluation", "missing"),
-    ("prefect", "reproduce and deployments", "missing"),
-    ("deepspeed", "training on several GPUs (scale paper)", "absent"),
-)
-_LEAST_FREE_GIB: tuple[tuple[str, int, Status], ...] = (("smoke", 1, "missing"), ("paper", 500, "absent"))
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 class Finding(NamedTuple):
@@ -56,8 +48,8 @@ def examine(store_root: Path) -> Iterator[Finding]:
     """Look at Python, packages, GPUs, disk, shipped assets, data, credentials, what killed runs left, and the server."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield _found("python", sys.version_info >= (3, 11), version, f"{version}; 3.11 or later is needed", "missing")
-    for package in _PACKAGES:
-        yield _package(*package)
+    for name, (purpose, otherwise) in _TABLE["packages"].items():
+        yield _package(name, purpose, otherwise)
     yield _gpus()
     yield from _disk(store_root)
     yield from _data()
@@ -101,7 +93,7 @@ def _gpus() -> Finding:
 def _disk(store_root: Path) -> Iterator[Finding]:
     place = next(parent for parent in (store_root, *store_root.parents) if parent.exists())
     free = shutil.disk_usage(place).free / 2**30
-    for scale, least, otherwise in _LEAST_FREE_GIB:
+    for scale, (least, otherwise) in _TABLE["disk_gib"].items():
         detail = f"{free:.0f} GiB free at {place}; about {least} GiB needed"
         yield _found(f"disk for {scale}", free >= least, detail, detail, otherwise)
     if not os.access(place, os.W_OK):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from tokenweight import embedded
 from tokenweight.commands.command import command, note, results_directory, show
@@ -15,7 +15,7 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import Choices, RunOptions, Seeds
+from tokenweight.recipes.options import Choices, Offered, RunOptions, Seeds
 from tokenweight.recipes.schema import AtLeastOne
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenweight.pipeline.manifest import ResolvedExperiment
     from tokenweight.recipes.schema import Execution
 
-MEASURES = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted")
+MEASURES = (*get_args(Offered), "planted")
 
 
 @command

@@ -71,14 +71,14 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
     plan = window_plan(options, len(tokens.ids), scorer_config.max_position_embeddings if scorer else len(tokens.ids))
     # 2. Short context: the scorer's, or the model's own.
     token_ids = torch.tensor([tokens.ids], device=device)
-    model = _load(scorer or checkpoint, precision, device)
+    model = load_model(scorer or checkpoint, precision).to(device).eval()
     own_first_window = not scorer or weighting.score == "long_ce"
     bos = bos_token_id(tokenizer, scorer_config)
     short_nll = score_windows(model, token_ids, plan, bos_token_id=bos, first_window=not own_first_window)
     # 3. Long context, and weights.
     if scorer:
         del model
-        model = _load(checkpoint, precision, device)
+        model = load_model(checkpoint, precision).to(device).eval()
     try:
         with torch.no_grad():
             step = weighted_step(
@@ -202,14 +202,6 @@ def window_plan(options: Options, long_tokens: int, scorer_context_tokens: int) 
         return plan_windows(long_tokens, short_tokens, options.stride_tokens or max(1, 3 * short_tokens // 4))
     except ValueError as error:
         raise UserError(f"--short-tokens, --stride-tokens: {error}; change one of them") from None
-
-
-def _load(model_dir: Path, precision: torch.dtype, device: torch.device) -> Any:
-    try:
-        return load_model(model_dir, precision).to(device).eval()
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{model_dir}: the model cannot be loaded ({reason}); give a whole checkpoint") from error
 
 
 # --- What is written ---

@@ -29,18 +29,7 @@ _MFU: dict[str, dict[str, float]] = _TABLES["mfu"]  # of training and scoring, b
 GPU = "H200"
 LEAST_PARAMETERS = 1e9  # smaller models were not timed, and do not fill a GPU
 
-_TOKEN_BYTES = 4  # uint32
-_SCORE_BYTES = 4
-_WEIGHT_BYTES = {"bf16": 2, "fp32": 4}
-# A checkpoint to resume from, bytes a parameter: fp32 weights and two moments, and with ZeRO the bf16 weights.
-_CHECKPOINT_BYTES = {0: 12, 2: 14, 3: 14}
-_CHECKPOINTS = 3  # two are kept, and the next is written before the oldest goes
-# ZeRO-3, bytes a parameter, shared by all processes: bf16 weights, fp32 master weights, gradients and two moments.
-_STATE_BYTES = 2 + 4 + 4 + 8
-# Fitted to the peaks of Llama-3 8B on two H200: gathered parameters and buffers, and the working set of one layer and
-# the head in bytes for each token and each element of the model's and the MLP's width.
-_FIXED_BYTES = 5.8 * 2**30
-_WORKING_BYTES = 12.2
+_BYTES: dict[str, Any] = _TABLES["bytes"]
 
 
 @dataclass(frozen=True)
@@ -74,13 +63,13 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Extend():
             model = artifact.inputs["model"]  # extended, a local one takes nothing: its weights are hard links
             size = parameters(config_of(model)) if isinstance(model.stage, HubModel) else 0
-            return Cost(disk_bytes=float(_WEIGHT_BYTES["bf16"] * size))
+            return Cost(disk_bytes=float(_BYTES["weight"]["bf16"] * size))
         case Score() as stage:
             model, tokens = artifact.inputs["model"], _long_tokens(artifact)
             scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
             unknown = _untimed(model)
             hours = None if unknown else scoring_hours(config_of(model), tokens, stage.sequences, scorer)
-            return Cost(hours, float(stage.sequences * (tokens - 1) * _SCORE_BYTES), unknown=unknown)
+            return Cost(hours, float(stage.sequences * (tokens - 1) * _BYTES["score"]), unknown=unknown)
         case Train() as stage:
             return _train(stage, artifact.inputs["model"], _long_tokens(artifact), stage.scorer, execution)
         case Pretrain() as stage:
@@ -97,7 +86,7 @@ def _chunk(stage: Chunk) -> Cost:
         sequences = known["count"]
     if sequences is None:
         return Cost(unknown={"disk of a corpus that is chunked whole": 1})
-    return Cost(disk_bytes=float(sequences * tokens * _TOKEN_BYTES))
+    return Cost(disk_bytes=float(sequences * tokens * _BYTES["token"]))
 
 
 def _long_tokens(artifact: Artifact) -> int:
@@ -113,8 +102,8 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
         unknown = {"GPU-hours of training in fp32": 1}
     return Cost(
         None if unknown else training_hours(config, tokens, sequences, scorer),
-        disk_bytes=float(_WEIGHT_BYTES[training.precision] * size),
-        passing_bytes=float(_CHECKPOINTS * _CHECKPOINT_BYTES[execution.deepspeed_stage] * size),
+        disk_bytes=float(_BYTES["weight"][training.precision] * size),
+        passing_bytes=float(_BYTES["checkpoints"] * _BYTES["checkpoint"][str(execution.deepspeed_stage)] * size),
         memory_bytes=training_memory(config, size, tokens, execution),
         unknown=unknown,
     )
@@ -185,8 +174,9 @@ def training_memory(config: Any, size: int, tokens: int, execution: Execution) -
         "keep_projections": width + query + (query + 2 * key + width),
     }[execution.checkpointing]
     activations = 2 * kept * config.num_hidden_layers * here
-    working_set = _WORKING_BYTES * (width + config.intermediate_size) * here
-    return float(_STATE_BYTES * size / execution.processes + activations + working_set + _FIXED_BYTES)
+    working_set = _BYTES["working"] * (width + config.intermediate_size) * here
+    states = _BYTES["state"] * size / execution.processes
+    return float(states + activations + working_set + _BYTES["fixed_gib"] * 2**30)
 
 
 # --- the configuration of a model, before any of it is fetched or made ---

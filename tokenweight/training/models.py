@@ -40,7 +40,10 @@ def load_model(
         if isinstance(value, float) and name.endswith(("dropout", "pdrop")):
             setattr(config, name, 0.0)
     model = causal_lm(model_dir, dtype, config)
-    install_head(model, rounding)
+    try:
+        install_head(model, rounding)
+    except ValueError as error:
+        raise UserError(f"{model_dir}: {error}") from error
     if check_rope:
         assert_rope(model, config)
     return model
