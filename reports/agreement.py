@@ -5,8 +5,6 @@ is part of every fingerprint. Commits are not compared, since most of them chang
 several, or from uncommitted changes, a note says so (`origins`).
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,8 @@
 """`build_report`: read the records, compute every cell, judge the columns, number the notes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -11,12 +10,13 @@ import numpy as np
 import pandas as pd
 
 from tokenweight.pipeline.experiment import Column, Emphasis, Experiment, Row
-from tokenweight.pipeline.manifest import Manifest
+from tokenweight.pipeline.manifest import Manifest, StageEntry
 from tokenweight.pipeline.measures import PhraseToken
+from tokenweight.pipeline.store import read_record
 from tokenweight.reports.agreement import origins
 from tokenweight.reports.comparisons import Results, compare, infer, judge
 from tokenweight.reports.display import emphasise, words
-from tokenweight.reports.estimates import Estimate
+from tokenweight.reports.estimates import Estimate, Reason
 from tokenweight.reports.measuring import is_filled, measure_all
 from tokenweight.reports.model import Cell, Mark, Report, ReportColumn, ReportRow, Statistic, notes
 from tokenweight.reports.paper.numbers import paper_number
@@ -37,8 +37,8 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     A pure function of its arguments and of those records: no clock, no randomness that is not seeded, no data, no model.
     """
     samples = read_samples(manifest, store_root)
-    manifest = _with_tokens(manifest, samples)
-    experiment, seeds = manifest.experiment, manifest.seeds
+    experiment = _as_it_ran(manifest, samples, store_root)
+    manifest, seeds = manifest.model_copy(update={"experiment": experiment}), manifest.seeds
     results = Results(experiment, measure_all(samples, manifest), seeds)
     rows = [row for row in experiment.rows if row.shown]
     columns = [column for column in experiment.columns if column.shown]
@@ -50,7 +50,10 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         if baseline not in (None, row.key):
             pairs[key] = (row.key, str(baseline), column.difference_of or column.key)
     differences = compare(results, pairs)
-    emphasis, withheld = _emphasis(experiment.emphasis, columns, rows, filled)
+    filled |= {
+        place: _of_zeros(row, filled[place]) for place, (row, column) in places.items() if results.is_share(column)
+    }
+    emphasis, withheld = _emphasis(experiment.emphasis, columns, rows, filled, results.at_floor)
     reasons = dict[str, dict[str, None]]()  # text -> rows that it is said of, in the order in which cells have them
     for reason in (reason for cell in filled.values() for reason in cell.reasons):
         reasons.setdefault(reason.text, {})[reason.row] = None
@@ -80,7 +83,6 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     general = [
         *_on_the_run(manifest),
         *origins({unit.entry.address: unit for held in samples.units.values() for unit in held}.values()),
-        *([words("several_seeds", len(seeds))] if len(seeds) > 1 else ()),
         *(remark for c in columns for r in rows if (r.key, c.key) in filled for remark in filled[r.key, c.key].remarks),
         *_flags(manifest, samples),
         *([words("repair", manifest.command)] if any(c.status != "complete" for c in filled.values()) else ()),
@@ -122,24 +124,57 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     )
 
 
-def _with_tokens(manifest: Manifest, samples: Samples) -> Manifest:
-    """Table 1 has a column for each token of its phrase, which only a record knows: those of the first."""
-    experiment = manifest.experiment
-    if not any(isinstance(column.measure, PhraseToken) for column in experiment.columns):
-        return manifest
-    texts = (unit.summary.get("tokens") for units in samples.units.values() for unit in units)
-    columns = phrase_columns(tuple(map(str, next(filter(None, texts), ()))))
-    return manifest.model_copy(update={"experiment": experiment.model_copy(update={"columns": columns})})
+def _as_it_ran(manifest: Manifest, samples: Samples, store_root: Path) -> Experiment:
+    """With what only records know: the tokens of Table 1's phrase, a column each, and scorers that stand for the paper's.
+
+    A row that is called by such a scorer is called by the scorer's own number of parameters.
+    """
+    experiment, trained = manifest.experiment, {entry.row: entry.train for entry in manifest.rows}
+    if any(isinstance(column.measure, PhraseToken) for column in experiment.columns):
+        texts = (unit.summary.get("tokens") for units in samples.units.values() for unit in units)
+        columns = phrase_columns(tuple(map(str, next(filter(None, texts), ()))))
+        return experiment.model_copy(update={"columns": columns})
+    rows = list(experiment.rows)
+    for number, row in enumerate(rows):
+        if any(setting[:2] == ("scorer.model.kind", "pretrain") for setting in manifest.recipes.get(row.recipe, ())):
+            own = _scorer_parameters(trained.get(row.key), store_root)
+            label = f"in place of {row.label}" if own is None else f"{own / 1e6:.1f} M"
+            rows[number] = row.model_copy(update={"label": label})
+    return experiment.model_copy(update={"rows": tuple(rows)})
+
+
+def _scorer_parameters(train: StageEntry | None, store_root: Path) -> int | None:
+    """Parameters of the model whose scores a training read, by its record; None where the store does not have it."""
+    record = read_record(store_root / train.address) if train else None
+    for name in ("scores", "model"):
+        fingerprint = str((record or {}).get("inputs", {}).get(name))
+        found = map(read_record, store_root.glob(f"*/*-{fingerprint[:8]}"))
+        record = next((one for one in found if one and one.get("fingerprint") == fingerprint), None)
+    known: int | None = (record or {}).get("facts", {}).get("parameters")
+    return known
+
+
+def _of_zeros(row: Row, cell: Estimate) -> Estimate:
+    """The cell of a share, which says so where every sample scores 0: the row is at the floor."""
+    return replace(cell, reasons=(Reason(row.name, words("all_zero")),)) if cell.value == 0 else cell
 
 
 def _emphasis(
-    rule: Emphasis, columns: Sequence[Column], rows: Sequence[Row], filled: Mapping[tuple[str, str], Estimate]
+    rule: Emphasis,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    filled: Mapping[tuple[str, str], Estimate],
+    at_floor: Collection[str],
 ) -> tuple[dict[tuple[str, str], tuple[Mark, ...]], dict[str, list[str]]]:
-    """Marks of cells, and by the rows that lack a value the columns that are not judged for want of it."""
+    """Marks of cells, and by the rows that lack a value the columns that are not judged for want of it.
+
+    Where all rows are at the floor nothing stands out.
+    """
     marks, withheld = dict[tuple[str, str], tuple[Mark, ...]](), dict[str, list[str]]()
     for column in columns:
         values = {row.key: filled[row.key, column.key].value for row in rows if (row.key, column.key) in filled}
-        found, lacking = emphasise(rule, column.paper, values, column.decimals)
+        of_column = Emphasis(set_apart=rule.set_apart) if column.key in at_floor else rule
+        found, lacking = emphasise(of_column, column.paper, values, column.decimals)
         marks |= {(row, column.key): held for row, held in found.items()}
         if lacking:
             withheld.setdefault(", ".join(row.name for row in rows if row.key in lacking), []).append(column.name)

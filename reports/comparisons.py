@@ -3,8 +3,6 @@
 So are the paper's findings judged: claims about the order of two rows, tested, and counted over the seeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenweight.pipeline.experiment import Experiment
+from tokenweight.pipeline.experiment import Column, Experiment
 from tokenweight.pipeline.manifest import Run
 from tokenweight.pipeline.measures import ColumnMean, Perplexity, SampleMean, TaskMean
 from tokenweight.reports.estimates import Estimate, Measured, mean_of_seeds
 from tokenweight.reports.model import CellDifference, FindingResult
 from tokenweight.reports.statistics import Key, holm, over_seeds_and_samples
 
-_SHARES = ("positive", "near_zero", "zero")  # of the PMI's statistics
+PMI_SHARES = ("positive", "near_zero", "zero")  # of the PMI's statistics
 Comparison = tuple[str, str, str]  # row, its baseline's row, column
 
 
@@ -46,18 +44,23 @@ class Results:
         """A cell with each seed."""
         return [self.runs[column].cells[row, seed] for seed in self.seeds]
 
+    @staticmethod
+    def is_share(column: Column) -> bool:
+        """Whether it shows shares of 0 to 1 in percent, of which 0 is the floor."""
+        return isinstance(column.measure, SampleMean | TaskMean | ColumnMean)
+
     @cached_property
     def at_floor(self) -> set[str]:
         """Columns that cannot be measured here: no row is above chance (of questions with four answers) or zero.
 
-        So is a mean of columns most of which are.
+        So is a mean of columns most of which are. They are neither tested nor judged, and nothing in them stands out.
         """
         found = set[str]()
         for column in sorted(self.experiment.columns, key=lambda column: isinstance(column.measure, ColumnMean)):
             measure, is_at_floor = column.measure, False
             if isinstance(measure, ColumnMean):
                 is_at_floor = 2 * len(found.intersection(measure.columns)) > len(measure.columns)
-            elif isinstance(measure, SampleMean | TaskMean):
+            elif self.is_share(column):
                 cells = self.means[column.key].cells.items()
                 lows = ((infer(self, row, column.key).ci_low, cell.value) for row, cell in cells)
                 least = [value if low is None else low for low, value in lows if value is not None]
@@ -87,7 +90,7 @@ def infer(
     although values differ, or a task has one sample.
     """
     runs, means = results.runs[column], results.means[column]
-    measure = next(one.measure for one in results.experiment.columns if one.key == column)
+    shown = next(one for one in results.experiment.columns if one.key == column)
     if baseline is not None and not means.same_samples(row, baseline):
         return Inference(reason="not tested: it rests on other samples than the baseline")
     found = {}
@@ -102,7 +105,7 @@ def infer(
         return Inference(n=n)
     if len(draws) < len(found):
         return Inference(n=n, reason="not tested: a task has a single sample")
-    of_log = baseline is None and isinstance(measure, Perplexity)  # which is far from normal with few texts
+    of_log = baseline is None and isinstance(shown.measure, Perplexity)  # which is far from normal with few texts
     scale = np.log if of_log else np.asarray
     mean = over_seeds_and_samples(scale(values), scale(draws), means.cells[row].df)
     if mean.is_exact:
@@ -111,9 +114,7 @@ def infer(
         return Inference(0.0, 0.0, 1.0 if margin is None else 0.0, "equal scores", n)
     low, high = mean.interval_95()
     if baseline is None:
-        is_share = (
-            isinstance(measure, SampleMean | TaskMean | ColumnMean) or getattr(measure, "statistic", "") in _SHARES
-        )
+        is_share = results.is_share(shown) or getattr(shown.measure, "statistic", "") in PMI_SHARES
         ends = (max(low, 0.0), min(high, 100.0)) if is_share else (low, high)
         return Inference(math.exp(low), math.exp(high)) if of_log else Inference(*ends)
     if column in results.at_floor:

@@ -1,7 +1,5 @@
 """A report as CSV in long form: one line a cell, with all that is known of it; over several seeds one more for each."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

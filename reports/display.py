@@ -1,12 +1,9 @@
 """What all renderers print alike: numbers as text, the two dashes, n of a column, emphasis, the sentences of words.jinja."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,11 @@ def value_text(cell: Cell, column: ReportColumn) -> str:
     if cell.value is None:
         return _dash(cell)
     return number_text(cell.value, column) + ("" if cell.spread is None else f" ± {cell.spread:.{column.decimals}f}")
+
+
+def seed_texts(cell: Cell, column: ReportColumn) -> list[str]:
+    """The value of each seed, of several."""
+    return [NO_NUMBER if value is None else number_text(value, column) for value in cell.by_seed]
 
 
 def paper_beside(cell: Cell) -> str:
@@ -103,9 +105,9 @@ def column_n_text(report: Report, index: int) -> str:
     return "–".join(map(str, dict.fromkeys((min(sizes), max(sizes))))) if sizes else ""
 
 
-def groups_of(columns: Iterable[ReportColumn]) -> list[tuple[str, int]]:
-    """(name, columns) of the headings above the headings."""
-    return [(name, len(list(members))) for name, members in groupby(columns, key=attrgetter("group"))]
+def groups_of(names: Iterable[str]) -> list[tuple[str, int]]:
+    """(name, columns) of the headings above the headings, whose names are those of each column."""
+    return [(name, len(list(members))) for name, members in groupby(names)]
 
 
 def emphasise(

@@ -1,7 +1,5 @@
 """Cells in the making: the value of each row and seed in a column, the samples behind it, means and differences."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The files of a table and its figures: their names, and whether those that are there are current."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A report as Markdown (GitHub's tables; also the artifact that Prefect shows): table.md.jinja."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tokenweight.pipeline.experiment import Labelled
 from tokenweight.recipes.frozen import Frozen
@@ -56,7 +56,19 @@ class Cell(Frozen):
     addresses: tuple[str, ...] = ()  # artifacts below the store that the value was computed from
 
 
-class ReportColumn(Frozen, Labelled):
+class Headed(Labelled):
+    """What the paper may call otherwise than we do."""
+
+    if TYPE_CHECKING:
+        paper_label: str | None
+
+    @property
+    def has_paper_label(self) -> bool:
+        """Whether the paper has another label for it."""
+        return self.paper_label not in (None, "", self.label)
+
+
+class ReportColumn(Frozen, Headed):
     key: str
     label: str
     group: str = ""
@@ -66,13 +78,8 @@ class ReportColumn(Frozen, Labelled):
     paper_column: str | None = None
     paper_label: str | None = None  # its heading in the paper, such as 8k where ours is 1k
 
-    @property
-    def has_paper_label(self) -> bool:
-        """Whether the paper heads it otherwise."""
-        return self.paper_label not in (None, self.label)
 
-
-class ReportRow(Frozen, Labelled):
+class ReportRow(Frozen, Headed):
     key: str
     group: str = ""
     label: str

@@ -4,8 +4,6 @@ Two kinds of tokens are kept apart: those of a chunk's first window, whose short
 far context. In the former the PMI says nothing of far context: it is 0 where the model itself is the scorer.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass, replace

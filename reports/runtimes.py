@@ -4,8 +4,6 @@ No recipe of the store has these numbers: a step's time does not depend on what 
 measured with random weights on whatever GPUs there are.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence

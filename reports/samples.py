@@ -1,7 +1,5 @@
 """The samples of all rows and seeds as one table, read from the store once; of each unit its record, or why it has none."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

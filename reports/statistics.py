@@ -1,7 +1,5 @@
 """How uncertain a mean over seeds and samples is: one variance for interval and test; correlations; many comparisons."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Hashable, Mapping

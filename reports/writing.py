@@ -1,9 +1,8 @@
 """From a manifest to all its files, in a style: ours, the paper's numbers as it prints them, or both with their difference."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from pathlib import Path
 
 from tokenweight.errors import StageError, UserError
@@ -19,6 +18,7 @@ _RENDERERS: dict[str, Callable[[Report], str]] = {
     "md": markdown.render,
     "tex": latex.render,
     "macros": latex.render_macros,
+    "notes": latex.render_notes,
     "csv": delimited.render,
     "json": lambda report: report.model_dump_json(indent=2) + "\n",
 }
@@ -31,6 +31,7 @@ def write_results(
     formats: Iterable[str] = FORMATS,
     style: Style = "both",
     figures: bool = True,
+    layout: Collection[str] = (),
 ) -> tuple[Report, dict[str, Path]]:
     """The report and its files by kind, below `<out>/<scale>`: see :func:`write_report`; figures, and the manifest itself.
 
@@ -47,7 +48,7 @@ def write_results(
             f"{manifest.name} ({manifest.scale}): {store_root} has no record of it{why}; run {manifest.full_command}"
         )
     place = out_dir / manifest.scale
-    files = write_report(report, place, formats, style)
+    files = write_report(report, place, formats, style, layout)
     if style == "paper":
         return report, files
     files["manifest"] = write_manifest(manifest, result_paths(manifest, out_dir, figures)["manifest"])
@@ -57,15 +58,23 @@ def write_results(
 
 
 def write_report(
-    report: Report, out_dir: Path, formats: Iterable[str] = FORMATS, style: Style = "both"
+    report: Report,
+    out_dir: Path,
+    formats: Iterable[str] = FORMATS,
+    style: Style = "both",
+    layout: Collection[str] = (),
 ) -> dict[str, Path]:
     """`<out>/<target>.md`, `.tex`, `-macros.tex`, `.csv` and `.json`, each there complete or not at all.
 
-    Returns the paths by format, those of macros as `macros`. UserError where it cannot write.
+    And `-notes.tex` where a LaTeX table of our numbers has no notes below it; `layout`: latex.LAYOUTS. Returns the paths by
+    format, the further ones as `macros` and `notes`. UserError where it cannot write.
     """
     shown = styled(report, style)
     paths = table_paths(report.target, out_dir, formats)
-    write_files({path: _RENDERERS[kind](shown) for kind, path in paths.items()}, str(out_dir))
+    if "tex" in paths and style == "ours" and "notes-below" not in layout:
+        paths["notes"] = out_dir / f"{report.target}-notes.tex"
+    renderers = _RENDERERS | {"tex": partial(latex.render, layout=layout)}
+    write_files({path: renderers[kind](shown) for kind, path in paths.items()}, str(out_dir))
     return paths
 
 

@@ -4,8 +4,6 @@ A printed number may be any value that rounds to it. A derived value follows if 
 give some such value of it; that a value follows does not say that it is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

@@ -7,10 +7,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from tokenweight.pipeline.manifest import Manifest
+from tokenweight.pipeline.measures import ColumnMean, Difference, Perplexity, SampleMean, TaskMean
 from tokenweight.recipes.recipe import shown
+from tokenweight.reports.comparisons import PMI_SHARES
 from tokenweight.reports.figures import style
 from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
@@ -25,6 +28,8 @@ _COLUMNS, _SWEEP_COLUMNS = 4, 3  # panels side by side
 _LINEAR, _SWEEP_LINEAR = 8, 20  # what is farther apart than this factor is on a logarithmic axis
 _BESIDE = 40  # characters of all categories that have room side by side
 _BARS = 0.8  # of the room between two categories
+_LEAST_RANGE = 1e-6  # points
+_SHARES = {"κ": " (share of tokens)", "λ": " (share of uniform weight)"}  # units of what is swept
 
 
 def points(report: Report, columns: Collection[str], rows: Collection[str]) -> pd.DataFrame:
@@ -70,13 +75,20 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
     for axes, key in zip(panels, keys, strict=False):
         if is_ablation:
             axes.axhline(0, label="uniform baseline", **style.BASELINE)
-            paper = _along(plotted, "row", "paper", key)
-            _curve(axes, paper, places, style.PAPER, f"the paper, {report.paper_place}")
         (_lines if numeric else _bars)(axes, _along(plotted, "row", "this run", key), series, places)
         axes.set_title(style.plain(columns[key].label if is_ablation else columns[key].name))
-        axes.set_xlabel(style.plain(axis))
+        axes.set_xlabel(style.plain(axis) + _SHARES.get(axis, ""))
+        axes.set_ylabel("" if is_ablation else _unit(manifest, key))
     if is_ablation:
         panels[0].set_ylabel("difference to uniform (points)")
+        twins = _of_paper(
+            panels[: len(keys)], plotted, "row", keys, places, f"the paper, {report.paper_place}", "points"
+        )
+        ours, theirs = (plotted.loc[plotted["source"] == one, "value"].abs().max() for one in ("this run", "paper"))
+        for twin in twins:  # zero is at one height
+            low, high = panels[0].get_ylim()
+            factor = theirs / ours if ours > 0 else theirs / max(-low, high)
+            twin.set_ylim(low * factor, high * factor)
     if len(handles := style.by_name(figure)) > 1:
         style.legend_above(figure, handles, is_reversed=is_ablation)
     return _drawing(figure, report, keys, plotted, f"{report.title}.")
@@ -95,8 +107,8 @@ def draw_lengths(
     columns = [column for column in report.columns if column.key in lengths_tokens]
     ticks = [f"{c.label}\n({c.paper_label})" if c.has_paper_label else c.label for c in columns]
     far = max(lengths_tokens.values()) > _LINEAR * min(lengths_tokens.values())
+    rows = [row.key for row in report.rows]
     for axes, row in zip(panels, report.rows, strict=False):
-        _curve(axes, _along(plotted, "column", "paper", row.key), lengths_tokens, style.PAPER, "the paper")
         if baseline is not None and baseline != row.key:
             found = _along(plotted, "column", "this run", baseline)
             _curve(axes, found, lengths_tokens, style.BASELINE, f"{names[baseline]}, this run")
@@ -109,10 +121,12 @@ def draw_lengths(
         axes.margins(x=0.1)
         if number + _COLUMNS >= len(report.rows):  # a panel above an empty place keeps its tick labels
             axes.tick_params(labelbottom=True)
-    figure.supylabel("RULER, mean recall of 13 tasks", fontsize=7)
+            axes.set_xlabel("length (tokens)")
+    _of_paper(panels[: len(rows)], plotted, "column", rows, lengths_tokens, "the paper", "%")
+    figure.supylabel("RULER, mean recall of 13 tasks (%)", fontsize=7)
     style.legend_above(figure, style.by_name(figure))
     scaled = any(column.has_paper_label for column in columns)
-    about = f"Lengths in tokens{', in brackets those of the paper beside them' if scaled else ''}."
+    about = f"RULER by length{', in brackets those of the paper beside them' if scaled else ''}."
     return _drawing(figure, report, lengths_tokens, plotted, about)
 
 
@@ -124,27 +138,76 @@ def draw_categories(
     `columns`: keys of LongBench's columns, a panel each; `baseline`: key of the row whose value is a dotted line.
     """
     names = {row.key: row.name for row in report.rows}
-    plotted, height = points(report, columns, names), 0.55 + 0.15 * len(names)
+    plotted, height = points(report, columns, names), 0.75 + 0.15 * len(names)
     # One place more than columns: the legend's.
     figure, panels = style.grid(len(columns) + 1, _COLUMNS, lambda rows: 0.4 + rows * height, sharey=True)
     places = {row: float(number) for number, row in enumerate(names)}
     labels = {column.key: column.label for column in report.columns}
     dots = {"linestyle": "none"}
     for axes, key in zip(panels, columns, strict=False):
-        paper, ours = (_along(plotted, "row", source, key) for source in ("paper", "this run"))
-        _curve(axes, paper, places, style.PAPER | dots, "the paper", upright=False)
+        ours = _along(plotted, "row", "this run", key)
         _curve(axes, ours, places, style.OURS | dots, "this run", upright=False)
         if baseline is not None and baseline in ours.index:
             label = style.wrapped(f"{names[baseline]}, this run")
             axes.axvline(float(ours["value"][baseline]), label=label, **style.BASELINE)
         axes.set_title(style.plain(labels[key]), loc="left")
         axes.margins(x=0.08)
+        axes.set_xlabel("score (%)")
+        if np.ptp(axes.get_xlim()) < _LEAST_RANGE:  # all samples score 0
+            axes.set_xlim(-1, 1)
+    _of_paper(panels[: len(columns)], plotted, "row", columns, places, "the paper", "%", upright=False)
     panels[0].set_yticks(range(len(names)), [style.wrapped(name, 40) for name in names.values()])
     panels[0].set_ylim(len(names) - 0.4, -0.6)
     panels[len(columns)].set_axis_off()
     handles = style.by_name(figure)
     panels[len(columns)].legend(list(handles.values())[::-1], list(handles)[::-1], loc="center left")
     return _drawing(figure, report, columns, plotted, "LongBench, mean over the tasks of each category.")
+
+
+def _unit(manifest: Manifest, key: str) -> str:
+    """What the values of a column are."""
+    measure = next(column.measure for column in manifest.experiment.columns if column.key == key)
+    if isinstance(measure, SampleMean | TaskMean | ColumnMean) or getattr(measure, "statistic", "") in PMI_SHARES:
+        return "%"
+    if isinstance(measure, Perplexity) or getattr(measure, "task", "") == "auc":
+        return "no unit"
+    return "points" if isinstance(measure, Difference) else "nats"
+
+
+def _of_paper(
+    panels: Sequence[Axes],
+    plotted: pd.DataFrame,
+    along: Literal["row", "column"],
+    keys: Iterable[str],
+    places: Mapping[str, float],
+    name: str,
+    unit: str,
+    *,
+    upright: bool = True,
+) -> list[Axes]:
+    """The paper's values in each panel, on an axis of their own, at the right or above: its model has 8B parameters."""
+    side, looks = ("right", style.PAPER) if upright else ("top", style.PAPER | {"linestyle": "none"})
+    found = plotted.loc[plotted["source"] == "paper", "value"]
+    twins = []
+    for number, (axes, key) in enumerate(zip(panels, keys, strict=False)):
+        paper = _along(plotted, along, "paper", key)
+        if paper.empty:
+            continue
+        twin = axes.twinx() if upright else axes.twiny()
+        axes.set(zorder=1, facecolor="none")  # ours above it
+        _curve(twin, paper, places, looks, name, upright=upright)
+        twin.spines[side].set(visible=True, color=looks["color"])
+        twin.tick_params(colors=looks["color"])
+        if upright:
+            margin = 0.1 * max(1.0, float(found.max() - found.min()))
+            twin.set_ylim(float(found.min()) - margin, float(found.max()) + margin)
+            is_last = number + 1 == len(panels) or (number + 1) % min(len(panels), _COLUMNS) == 0
+            twin.tick_params(labelright=is_last)
+            twin.set_ylabel(f"the paper, 8B ({unit})" if is_last else "", color=looks["color"])
+        else:
+            twin.set_xlabel(f"the paper, 8B ({unit})", color=looks["color"])
+        twins.append(twin)
+    return twins
 
 
 def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> None:
@@ -225,4 +288,4 @@ def _drawing(
     about += f" Scale {report.scale}. Bars: 95 % intervals over {'seeds and ' if report.seeds > 1 else ''}samples."
     nothing = "" if (plotted["source"] == "this run").any() else "Nothing of this run is complete."
     style.footnote(figure, [about, nothing, style.left_out(lacking, len(report.rows))])
-    return Drawing(figure, plotted)
+    return Drawing(figure, plotted, about)

@@ -55,7 +55,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     below.set_xlabel("PMI (nats)")
     if not found:
         style.say_nothing_to_draw(axes, absent)
-        return Drawing(figure, pd.DataFrame(columns=_HEADER))
+        return Drawing(figure, pd.DataFrame(columns=_HEADER), "Nothing to draw.")
     curves = _curves(axes, found)
     for each in figure.axes:
         each.axvline(0, color="0.6", linewidth=0.6, linestyle=":", zorder=0)
@@ -67,7 +67,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     )
     if absent:
         style.footnote(figure, [f"Left out: {'; '.join(absent)}."])
-    return Drawing(figure, curves)
+    return Drawing(figure, curves, f"Density of the PMI of {', '.join(found)}.")
 
 
 def _curves(axes: Axes, found: dict[str, Distribution]) -> pd.DataFrame:

@@ -38,10 +38,11 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, and what is plotted: a table without lines where nothing is."""
+    """A figure, what is plotted (a table without lines where nothing is), and what it is for those who do not see it."""
 
     figure: Figure
     table: pd.DataFrame
+    about: str
 
     @property
     def data_csv(self) -> str:

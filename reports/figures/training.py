@@ -1,7 +1,5 @@
 """Training curves of all recipes of a target, from the numbers that each training left of its steps."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,8 +16,8 @@ _TITLES = {  # of the panels; the sixth place is the legend's
     "nll": "NLL (nats)",
     "weighted_nll": "weighted NLL, the loss (nats)",
     DIFFERENCE: "NLL less the baseline's (nats)",
-    "learning_rate": "learning rate",
-    "grad_norm": "gradient norm before clipping",
+    "learning_rate": "learning rate (no unit)",
+    "grad_norm": "gradient norm, unclipped (no unit)",
 }
 QUANTITIES = [name for name in _TITLES if name != DIFFERENCE]
 _MARKS = 6  # markers on a line, to tell it from others in grey
@@ -49,7 +47,7 @@ def read_steps(entry: StageEntry, store_root: Path) -> pd.DataFrame | str:
 
 
 def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | None) -> Drawing:
-    """A panel for each quantity, a line for each training; several seeds of a row are lines of the same style.look.
+    """A panel for each quantity, a line for each row: of several seeds their mean, in a band from the lowest to the highest.
 
     `baseline`: key of the row that the NLL of the others is compared with, step by step, where both read the same batches.
     """
@@ -57,9 +55,8 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     read = {run: read_steps(entry.train, store_root) for run, entry in trainings.items() if entry.train}
     names = {row.key: style.plain(row.name) for row in report.rows}
     rows, seeds = list(dict.fromkeys(row for row, _ in read)), {seed for _, seed in read}
-    figure, panels = style.grid(len(_TITLES) + 1, 3, lambda _: 3.5, sharex=True)
-    axes_of = dict(zip(_TITLES, panels, strict=False))
-    tables, problems = [], []
+    header = ["row", "row_label", "recipe", "seed", "step", *QUANTITIES, DIFFERENCE]
+    tables, problems = list[pd.DataFrame](), []
     for (row, seed), steps in read.items():
         if isinstance(steps, str):
             problems.append((f"seed {seed} of " if len(seeds) > 1 else "", names[row], steps))
@@ -67,37 +64,44 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
         reference = read.get((baseline or "", seed))
         table = steps.assign(row=row, row_label=names[row], recipe=trainings[row, seed].recipe, seed=seed)
         table[DIFFERENCE] = float("nan")
-        if is_compared := isinstance(reference, pd.DataFrame) and row != baseline and steps.attrs == reference.attrs:
+        if isinstance(reference, pd.DataFrame) and row != baseline and steps.attrs == reference.attrs:
             table[DIFFERENCE] = table["nll"] - reference["nll"]
-        tables.append(table)
-        every = max(1, len(table) // _MARKS)
-        for name in _TITLES:
-            if name != DIFFERENCE or is_compared:
-                axes_of[name].plot(
-                    table["step"].to_numpy(),
-                    table[name].to_numpy(),
-                    **style.look(rows.index(row)),
-                    label=style.wrapped(names[row]),
-                    linewidth=0.6 if len(seeds) > 1 else 0.9,
-                    markersize=2.8,
-                    markevery=(rows.index(row) * every // len(rows), every),  # those of the lines are beside each other
-                )
-    panels[2].tick_params(labelbottom=True)  # nothing is below it but the legend
-    for name, axes in axes_of.items():
-        axes.set_title(_TITLES[name], loc="left")
-        axes.set_xlabel("step" if axes in panels[3:] else "")
+        tables.append(table[header])
+    plotted = pd.concat(tables) if tables else pd.DataFrame(columns=header, dtype=float)
+    figure, panels = style.grid(len(_TITLES) + 1, 3, lambda _: 3.5, sharex=True)
+    for (name, title), axes in zip(_TITLES.items(), panels, strict=False):
+        axes.set_title(title, loc="left")
+        axes.set_xlabel("training step" if axes in panels[3:] else "")
+        for number, row in enumerate(rows):
+            over = plotted[plotted["row"] == row].groupby("step")[name].agg(["mean", "min", "max"]).dropna()
+            if over.empty:
+                continue
+            looks, every = style.look(number), max(1, len(over) // _MARKS)
+            axes.plot(
+                over.index.to_numpy(),
+                over["mean"].to_numpy(),
+                **looks,
+                label=style.wrapped(names[row]),
+                linewidth=0.9,
+                markersize=2.8,
+                markevery=(number * every // len(rows), every),  # those of the lines are beside each other
+            )
+            if len(seeds) > 1:
+                ends = over["min"].to_numpy(), over["max"].to_numpy()
+                axes.fill_between(over.index.to_numpy(), *ends, color=looks["color"], alpha=0.2, linewidth=0)
         if not axes.lines:
             style.say_nothing_to_draw(axes, ["nothing to draw"])
-    axes_of["learning_rate"].yaxis.set_major_formatter("{x:g}")
+    panels[2].tick_params(labelbottom=True)  # nothing is below it but the legend
+    panels[3].yaxis.set_major_formatter("{x:g}")
     handles = style.by_name(figure)
     panels[5].set_axis_off()
     panels[5].legend(handles.values(), handles.keys(), loc="center left", handlelength=3.4, fontsize=style.SMALLEST)
-    what = f"Every training step of {report.target}, scale {report.scale}{', a line for each seed' if len(seeds) > 1 else ''}."
+    over_seeds = f", mean of {len(seeds)} seeds; bands: from the lowest to the highest" if len(seeds) > 1 else ""
+    about = f"Every training step of {report.target}, scale {report.scale}{over_seeds}."
     if baseline in names:
-        what += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
-    style.footnote(figure, [what, style.left_out(problems, len(rows))])
-    header = ["row", "row_label", "recipe", "seed", "step", *QUANTITIES, DIFFERENCE]
-    return Drawing(figure, pd.concat(tables)[header] if tables else pd.DataFrame(columns=header))
+        about += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
+    style.footnote(figure, [about, style.left_out(problems, len(rows))])
+    return Drawing(figure, plotted, about)
 
 
 def _trainings(report: Report, manifest: Manifest) -> dict[Run, RowEntry]:

@@ -1,7 +1,5 @@
 """Which figures belong to an experiment, and their files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -55,13 +53,12 @@ def figure_paths(manifest: Manifest, out_dir: Path) -> dict[str, Path]:
     return {end[1:]: out_dir / f"{manifest.name}{end}" for end in ends}
 
 
-def drawn(report: Report, manifest: Manifest, store_root: Path) -> Iterator[tuple[str, dict[str, bytes], str]]:
-    """Each figure: what its name adds to the experiment's, its content by format, what it plots as CSV."""
+def drawn(report: Report, manifest: Manifest, store_root: Path) -> Iterator[tuple[str, Drawing, dict[str, bytes]]]:
+    """Each figure: what its name adds to the experiment's, itself, its content by format."""
     for name, draw in figures_of(manifest).items():
         with style():
             drawing = draw(report, manifest, store_root)
-            files = render(drawing.figure)
-        yield name, files, drawing.data_csv
+            yield name, drawing, render(drawing.figure)
 
 
 def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir: Path) -> dict[str, Path]:
@@ -72,9 +69,9 @@ def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir:
     cannot write.
     """
     contents: dict[str, str | bytes] = {}
-    for name, files, data_csv in drawn(report, manifest, store_root):
+    for name, drawing, files in drawn(report, manifest, store_root):
         contents |= {f"{name}.{suffix}"[1:]: content for suffix, content in files.items()}
-        contents[f"{name or '-curve'}.csv"[1:]] = data_csv
+        contents[f"{name or '-curve'}.csv"[1:]] = drawing.data_csv
     paths = figure_paths(manifest, out_dir)
     write_files({paths[name]: content for name, content in contents.items()}, str(out_dir))
     return paths

@@ -42,7 +42,7 @@ class Section:
     report: Report
     command: str  # that makes what the report shows
     recipes: Mapping[str, Recipe] = field(default_factory=dict)  # by name
-    figures: Sequence[str] = ()  # SVG
+    figures: Mapping[str, str] = field(default_factory=dict)  # SVG, by what it is in words
 
 
 def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
@@ -62,14 +62,17 @@ def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
     def artifact(address: str, record: Mapping[str, Any]) -> dict[str, Any]:
         inputs = {name: (records.address_of(value), value) for name, value in record["inputs"].items()}
         outputs = record["outputs"].items()
-        config = {key: value for key, value in record["config"].items() if key != "unit"}
+        config = dict(record["config"])
+        unit = config.pop("unit", None)  # benchmark, task and length
+        trained = records.known.get(records.address_of(record["inputs"].get("checkpoint")) or address, {})
         shared = {"config": config, **{name: record.get(name) for name in ("versions", "git", "devices")}}
         shared["memory"] = record.get("peak_memory_bytes")
         return {
             "address": address,
             "stage": record.get("stage"),
             "version": record.get("stage_version"),
-            "unit": record["config"].get("unit"),
+            "unit": "/".join(str(part) for part in unit.values() if part) if isinstance(unit, dict) else None,
+            "seed": trained["config"].get("seed") if trained.get("stage") == "train" else None,
             "fingerprint": record.get("fingerprint"),
             "inputs": {name: numbers[found] if found else str(value) for name, (found, value) in inputs.items()},
             "outputs": {name: held.get("sha256") if isinstance(held, dict) else None for name, held in outputs},
@@ -109,9 +112,7 @@ def _cell(
     nothing = ("", display.NO_NUMBER, display.NOT_IN_PAPER)
     facts = {
         "95 % interval": display.interval_text(cell, column),
-        "Each seed": ", ".join(
-            display.NO_NUMBER if v is None else display.number_text(v, column) for v in cell.by_seed
-        ),
+        **{f"Seed {n}": text for n, text in enumerate(display.seed_texts(cell, column))},
         "Samples": display.n_text(cell).removeprefix("n "),
         "Status": cell.status,
         "The paper": cell.paper.printed + where if cell.paper else "",

@@ -103,6 +103,9 @@ function lazily(summary, content, attributes = {}) {
   return element;
 }
 
+// Seed and task of an evaluation, as in "seed 2, ruler/vt/4096"; of other artifacts the address.
+const nameOf = ({ seed, unit, address }) => [seed === null ? "" : `seed ${seed}`, unit ?? address].filter(Boolean).join(", ");
+
 // --- Samples ---
 
 function samplesOf(units) {
@@ -113,7 +116,7 @@ function samplesOf(units) {
     const names = unit.samples.length > 1 ? ["Lowest", "Highest"] : ["First"];
     shown.replaceChildren(...unit.samples.map((sample, i) => sampleView(sample, names[i])));
   };
-  const choice = make("select", { "aria-label": "Unit" }, ...having.map((unit, i) => make("option", { value: i }, unit.unit ?? unit.address)));
+  const choice = make("select", { "aria-label": "Unit" }, ...having.map((unit, i) => make("option", { value: i }, nameOf(unit))));
   // Where some unit has a sample that failed and one that did not, that one is shown first.
   const first = Math.max(0, having.findIndex((unit) => unit.samples.length > 1));
   choice.value = first;
@@ -161,7 +164,7 @@ function unitsOf(units, cell) {
       const known = unit.facts ?? {};
       const flags = Array.isArray(known.flags) && known.flags.length ? make("span", { class: "flag" }, known.flags.join(", ")) : null;
       return lazily([
-        make("span", {}, unit.unit ?? unit.address),
+        make("span", {}, nameOf(unit)),
         make("span", { class: "hint" }, `n ${known.n ?? "–"}, mean ${rounded(known.mean_score)}`),
         ...(flags ? [flags] : []),
       ], () => [recordView(unit)]);
@@ -237,7 +240,7 @@ function modelOf(units) {
     heading("Model and what it was made from"),
     make("div", { class: "list" }, ...[...found].map((number) => {
       const artifact = data.artifacts[number];
-      return lazily([make("span", {}, artifact.address), make("span", { class: "hint" }, seconds(artifact.seconds))], () => [recordView(artifact)]);
+      return lazily([make("span", {}, nameOf(artifact)), make("span", { class: "hint" }, seconds(artifact.seconds))], () => [recordView(artifact)]);
     })),
     ...[...unknown].map((text) => make("p", { class: "hint" }, `Given, known by its content: ${text}`)),
   ];

@@ -1,8 +1,6 @@
 """The page, from manifests: tables, notes, findings, the audit of the paper's own numbers, what was not run; its script
 opens what is behind a number."""
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -55,7 +53,8 @@ def write_html(
     for manifest in manifests:
         report = styled(build_report(manifest, store_root), "both")
         if len(manifests) == 1 or holds_anything(report):
-            svg = [files["svg"].decode() for _, files, _ in drawn(report, manifest, store_root)] if figures else []
+            pictures = drawn(report, manifest, store_root) if figures else ()
+            svg = {f"{report.heading}. {drawing.about}": files["svg"].decode() for _, drawing, files in pictures}
             recipes = {name: (show_config_command(manifest, name), held) for name, held in manifest.recipes.items()}
             sections.append(Section(report, manifest.full_command, recipes, svg))
         else:
@@ -131,6 +130,7 @@ def choices(report: Report) -> dict[str, str]:
     cells = report.cells
     return {
         **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
+        **({"seeds": "Each seed"} if any(cell.by_seed for cell in cells) else {}),
         **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if report.compared else {}),
         **({"paper": "The paper"} if any(display.paper_beside(cell) for cell in cells) else {}),
     }

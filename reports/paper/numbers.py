@@ -7,8 +7,6 @@ independent transcription by column against it. Two entries are of sentences, no
 arrows and words alone; the row `uniform` of a figure is its dotted baseline.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

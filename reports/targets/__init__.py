@@ -1,7 +1,5 @@
 """Each table and figure of the paper as data: a YAML file here, of the form that a user's own has."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 column at the same multiple of the base's context, 3k of a 1k base beside 24k of the paper's 8k base.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """From a command line or deployment to resolved experiments: targets, recipes on benchmarks, YAML files, sweeps, models."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

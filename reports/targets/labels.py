@@ -1,7 +1,5 @@
 """An experiment at a scale in words: labels by what is set or swept, columns at its lengths, notes of what departs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenweight.errors import UserError

@@ -1,7 +1,5 @@
 """The rows of an experiment with their recipes, each built, so checked, before any runs; a row without one is a model as it is."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

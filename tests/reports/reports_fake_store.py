@@ -176,7 +176,7 @@ def _record(fingerprint: str, unit: str) -> dict[str, Any]:
         "stage_version": 1,
         "fingerprint": fingerprint,
         "config": {
-            "unit": unit,
+            "unit": dict(zip(("benchmark", "task", "length_tokens"), unit.split("/"), strict=False)),
             "protocol": {"metric": "recall", "first_line": "lceg"},
             "evaluation": {"mmlu": {"data": "sha256:abc"}},
         },

@@ -85,8 +85,8 @@ def test_ablation_curves_are_the_cells_and_gaps(ablation: tuple[Report, Manifest
     drawing = drawn(report, manifest, root, "")
     assert_equal_to_cells(drawing, report, {column.key for column in report.columns}, but=("uniform",))
     lines = {
-        (axes.get_title(), line.get_label()): [float(y) for y in line.get_ydata()]
-        for axes in drawing.figure.axes
+        (axes.get_title() or f"the paper's {number % 3}", line.get_label()): [float(y) for y in line.get_ydata()]
+        for number, axes in enumerate(drawing.figure.axes)
         for line in axes.lines
     }
     gaps = {key: [math.isnan(y) for y in ys] for key, ys in lines.items() if key[1] == "this run"}
@@ -95,7 +95,7 @@ def test_ablation_curves_are_the_cells_and_gaps(ablation: tuple[Report, Manifest
         ("RULER", "this run"): [False, True, False, False],
         ("LongBench", "this run"): [False, True, False, False],
     }
-    assert lines["MMLU", "the paper, Figure 1"] == [-2.71, -2.07, -1.08, -0.52]
+    assert lines["the paper's 0", "the paper, Figure 1"] == [-2.71, -2.07, -1.08, -0.52]
     assert lines["RULER", "this run"][3] == report.cell("lambda-0.75", "ruler-difference").value
     assert "Left out: λ = 0.25 (missing); Difference MMLU of λ = 0.50 (partial)." in said(drawing)
 
@@ -112,6 +112,23 @@ def test_lengths_and_categories_are_the_cells(full_store: FakeStore) -> None:
     report = build_report(manifest, full_store.root)
     drawing = drawn(report, manifest, full_store.root, "-categories")
     assert_equal_to_cells(drawing, report, {column.key for column in report.columns})
+
+
+def test_the_papers_values_have_an_axis_of_their_own_and_every_axis_a_unit(
+    ablation: tuple[Report, Manifest, Path], full_store: FakeStore
+) -> None:
+    report, manifest, root = ablation
+    ours, paper = (drawn(report, manifest, root, "").figure.axes[i] for i in (2, 5))
+    (low, high), (paper_low, paper_high) = ours.get_ylim(), paper.get_ylim()
+    assert paper_low / low == pytest.approx(paper_high / high)  # zero is at one height
+    assert (paper.get_ylabel(), ours.get_xlabel()) == ("the paper, 8B (points)", "λ (share of uniform weight)")
+    manifest = full_store.manifest("table-3")
+    lengths = drawn(build_report(manifest, full_store.root), manifest, full_store.root, "-lengths").figure
+    twins = lengths.axes[8:]
+    assert len({twin.get_ylim() for twin in twins}) == 1
+    assert twins[0].get_ylim() != lengths.axes[0].get_ylim()
+    assert [axes.get_xlabel() for axes in lengths.axes[4:8]] == ["length (tokens)"] * 4
+    assert {twin.get_ylabel() for twin in twins} == {"", "the paper, 8B (%)"}
 
 
 def train(root: Path, row: str, *, steps: int = STEPS, fingerprint: str = "f", chunks: str = "novel") -> StageEntry:
@@ -159,6 +176,7 @@ def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifes
     differences = [p["nll_less_baseline"] for p in plotted]
     assert differences[: 2 * STEPS] == [""] * (2 * STEPS)
     assert [float(x) for x in differences[2 * STEPS :]] == pytest.approx([8 / n for n in range(1, STEPS + 1)])
+    assert drawing.about.startswith("Every training step of table-8, scale smoke.")
     drawn_lines = {axes.get_title("left"): len(axes.lines) for axes in drawing.figure.axes}
     assert drawn_lines["NLL (nats)"] == 3
     assert drawn_lines["NLL less the baseline's (nats)"] == 1
@@ -167,6 +185,23 @@ def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifes
         "Frozen Sparse (refused, 4 steps written where 5 were trained); Frozen Dense (not trained yet)."
         in said(drawing)
     )
+
+
+def test_seeds_are_a_mean_and_a_band(trained: tuple[Manifest, Path]) -> None:
+    manifest, root = trained
+    longer = train(root, "uniform-seed1")
+    uniform = next(row for row in manifest.rows if row.row == "uniform")
+    again = uniform.model_copy(update={"seed": 1, "train": longer})
+    manifest = manifest.model_copy(update={"rows": (uniform, again)})
+    drawing = drawn(build_report(manifest, root), manifest, root, "-training")
+    axes = drawing.figure.axes[0]
+    (line,), (band,) = axes.lines, axes.collections
+    means = [2 + (len("uniform") + len("uniform-seed1")) / 2 / n for n in range(1, STEPS + 1)]
+    assert [float(y) for y in line.get_ydata()] == pytest.approx(means)
+    ends = [float(y) for _, y in band.get_paths()[0].vertices]
+    assert (min(ends), max(ends)) == pytest.approx((2 + 7 / STEPS, 2 + 13))
+    assert "mean of 2 seeds" in said(drawing)
+    assert {p["seed"] for p in rows_of(drawing)} == {"0", "1"}
 
 
 @pytest.mark.parametrize(("file", "content"), [("metrics.jsonl", "[]\n"), ("record.json", '{"outputs": {}}')])

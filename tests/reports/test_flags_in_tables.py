@@ -7,13 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from reports_fake_store import FakeStore, seal
+from reports_fake_store import FakeStore, manifest_of, seal
 
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.rows import Row, write_rows
 from tokenweight.evaluation.units import benchmark_of
+from tokenweight.pipeline.manifest import RowEntry, StageEntry
 from tokenweight.reports import latex, markdown
 from tokenweight.reports.build import FLAG_MEANINGS, build_report
+from tokenweight.reports.writing import styled
 
 ROW = Row(
     doc_id=0, prompt_sha256="a" * 64, n_prompt_tokens=10, untruncated_tokens=None, truncated=False, length_words=None,
@@ -68,3 +70,41 @@ def test_what_several_seeds_share_counts_once(store: FakeStore) -> None:
     again = tuple(row.model_copy(update={"seed": seed}) for seed in (0, 1, 2) for row in manifest.rows)
     notes = [note.text for note in build_report(manifest.model_copy(update={"rows": again}), store.root).notes]
     assert any("1 unit, mmlu/anatomy (Uniform)." in note for note in notes)
+
+
+def test_a_row_of_zeros_says_so_and_a_column_of_them_has_nothing_bold(store: FakeStore) -> None:
+    for row, bbh in (("uniform", [0.0, 0.0]), ("lcde", [0.0, 1.0])):
+        store.add(row, "mmlu/anatomy", [0.0, 0.0])
+        store.add(row, "bbh/navigate", bbh)
+    report = build_report(store.manifest("table-10"), store.root)
+    assert report.cell("uniform", "mmlu").value == report.cell("lcde", "mmlu").value == 0
+    texts = {note.mark: note.text for note in report.notes}
+    (mark,) = report.cell("uniform", "bbh").marks
+    assert texts[mark] == "LCDE, Uniform: every sample scores 0"
+    assert report.cell("lcde", "mmlu").marks == (mark,)
+    assert report.cell("lcde", "bbh").marks == ()
+    assert not any(report.cell(row, "mmlu").emphasis for row in ("uniform", "lcde"))
+
+
+def test_a_row_is_called_by_the_scorer_that_ran(store: FakeStore) -> None:
+    """Of its own parameters; the one that has not run, as standing for the paper's."""
+    records = {
+        "train/sparse-aaaaaaaa": ("a", {"scores": "b" * 64}, {}),
+        "score/mine-bbbbbbbb": ("b", {"model": "c" * 64}, {}),
+        "pretrain/small-cccccccc": ("c", {}, {"parameters": 5_507_328}),
+    }
+    for address, (letter, inputs, facts) in records.items():
+        (store.root / address).mkdir(parents=True)
+        record = {"fingerprint": letter * 64, "inputs": inputs, "facts": facts, "config": {}, "outputs": {}}
+        (store.root / address / "record.json").write_text(json.dumps(record))
+    train = StageEntry(address="train/sparse-aaaaaaaa", fingerprint="a" * 64)
+    recipes = ("table-5/sparse-1b", "table-5/sparse-3b")
+    rows = [
+        RowEntry(row="sparse-1b", recipe=recipes[0], train=train),
+        RowEntry(row="sparse-3b", recipe=recipes[1]),
+        RowEntry(row="frozen-sparse", recipe="table-3/frozen-sparse", train=train),
+    ]
+    settings = dict.fromkeys(recipes, (("scorer.model.kind", "pretrain", "smoke"),))
+    report = build_report(manifest_of("table-5", rows, recipes=settings), store.root)
+    assert [row.label for row in report.rows[:4]] == ["-", "5.5 M", "in place of 3.2 3B", "3.1 8B"]
+    assert "Our 5.5 M, in place of 3.2 3B stand beside its 3.2 1B, 3.2 3B." in markdown.render(styled(report, "both"))

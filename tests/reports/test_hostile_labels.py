@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from tokenweight.latex import escape
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.model import Note, Report
-from tokenweight.reports.writing import styled
+from tokenweight.reports.writing import styled, write_report
 
 HOSTILE = 'a_b %c &d #e $f$ ~g ^h \\i {j} κ ≤ 1 > 0 < 2 | [k] *l* `m` "n" — ’o’ é Ħ 中😀\n=1+1 __p__ <q> \\\\ --r #'
 FORMULA = "=1+1"
@@ -155,6 +155,47 @@ def test_all_tables_fit_a_paper_of_two_columns(every_target: list[Report], event
     log = (tmp_path / "table.log").read_text(encoding="latin-1")
     assert "Float too large" not in log
     assert "Overfull" not in log
+
+
+WIDTHS = r"""\renewcommand{\resizebox}[3]{\sbox0{#3}\typeout{WIDTH \the\wd0 AT \csname f@size\endcsname}\usebox0}
+"""
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="NOT CHECKED: pdflatex is missing, LaTeX was not compiled")
+@pytest.mark.parametrize("layout", [("split",), ("split", "transpose"), ("no-spreads",), ("no-spreads", "transpose")])
+def test_wide_tables_fit_two_columns_at_8_points(layout: tuple[str, ...], eventful: Report, tmp_path: Path) -> None:
+    """A table of eight rows and eleven columns, each cell with a spread, and a mark; the width is LaTeX's own."""
+    cell = eventful.cell("uniform", "mmlu").model_copy(update={"value": 46.71, "spread": 10.25, "marks": (1,)})
+    rows = tuple(row.model_copy(update={"cells": (cell,) * len(row.cells)}) for row in eventful.rows)
+    report = styled(eventful.model_copy(update={"rows": rows, "seeds": 5}), "ours")
+    table = latex.render(report, layout)
+    compiled(TWO_COLUMNS % (WIDTHS, table), tmp_path, "-draftmode")
+    log = (tmp_path / "table.log").read_text(encoding="latin-1")
+    found = [(float(width), float(size)) for width, size in re.findall(r"WIDTH ([\d.]+)pt ?AT ([\d.]+)", log)]
+    assert len(found) > 1 if "split" in layout else len(found) == 1
+    assert all(width <= 455 and size >= 8 for width, size in found), found
+    assert sum(float(width) for width, _ in found) > 0.6 * 455 * (len(found) - 1)  # parts are not smaller than need be
+    assert table.count("46.71") == len(report.cells)
+    assert ("10.25" in table) == ("no-spreads" not in layout)
+
+
+def test_notes_on_the_run_are_no_part_of_our_float(eventful: Report, tmp_path: Path) -> None:
+    repair, numbered = "is made by running tokenweight reproduce", "units partial"
+    paths = write_report(eventful, tmp_path, ("tex",), "ours")
+    float_, notes = (paths[name].read_text(encoding="utf-8") for name in ("tex", "notes"))
+    assert (repair in float_, numbered in float_, repair in notes, numbered in notes) == (False, True, True, False)
+    below = write_report(eventful, tmp_path / "below", ("tex",), "ours", ("notes-below",))
+    assert repair in below["tex"].read_text(encoding="utf-8")
+    assert set(below) == {"tex", "macros"}
+    if shutil.which("pdflatex"):
+        compiled(TWO_COLUMNS % ("", notes), tmp_path)
+
+
+def test_negative_numbers_have_a_minus_and_no_other_hyphen_does() -> None:
+    assert latex.tex("mean -0.65 [-1.68, +0.38], p 1e-5, table-3, 2-3, --seeds -1, -.5, -") == (
+        r"mean \ensuremath{-}0.65 {[}\ensuremath{-}1.68, +0.38{]}, p 1e-5, table-3, 2-3, -{}-seeds \ensuremath{-}1,"
+        r" \ensuremath{-}.5, -"
+    )
 
 
 TWO_COLUMNS = r"""\documentclass[11pt,a4paper,twocolumn]{article}

@@ -170,3 +170,16 @@ def test_hostile_labels_run_nothing(page: Page, store: FakeStore, report: Report
     assert page.run("document.querySelectorAll('script').length") == 2
     assert page.complaints() == []
     assert page.requests() == [(tmp_path / "hostile.html").as_uri()]
+
+
+def test_the_last_column_is_inside_at_1280_pixels(page: Page, store: FakeStore, tmp_path: Path) -> None:
+    """Of Table 3 with a spread, an interval, a difference's arrow and the paper's number in each cell."""
+    report = build_report(store.manifest(), store.root)
+    cell = report.cell("uniform", "ruler-1k").model_copy(
+        update={"value": 46.71, "spread": 1.25, "ci_low": 42.25, "ci_high": 51.75, "status": "complete"}
+    )
+    rows = tuple(row.model_copy(update={"cells": (cell,) * len(row.cells)}) for row in report.rows)
+    (tmp_path / "page.html").write_text(render([Section(report.model_copy(update={"rows": rows}), "x")], store.root))
+    page.open(tmp_path / "page.html", width=1280)
+    last = "document.querySelector('.headings').lastElementChild.getBoundingClientRect().right"
+    assert 900 < page.run(last) <= page.run("document.querySelector('.scroll').getBoundingClientRect().right")

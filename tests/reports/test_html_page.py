@@ -225,7 +225,7 @@ def prepare(store: FakeStore, prompts: list[str]) -> str:
     (directory / "prompts.jsonl").write_text(
         "".join(json.dumps({"doc_id": i, "prompt": text}) + "\n" for i, text in enumerate(prompts))
     )
-    record = {"stage": "prepare", "fingerprint": fingerprint, "outputs": {}, "config": {"unit": "ruler/x/1024"}}
+    record = {"stage": "prepare", "fingerprint": fingerprint, "outputs": {}, "config": {"unit": {"task": "x"}}}
     (directory / "record.json").write_text(json.dumps(record))
     return fingerprint
 
@@ -261,6 +261,17 @@ def test_an_artifact_is_linked_to_what_it_was_made_from(one_row: FakeStore) -> N
     inputs = unit(data, entry.unit)["inputs"]
     assert data["artifacts"][inputs["prepared"]]["fingerprint"] == fingerprint
     assert inputs["checkpoint"] == like_it  # the same beginning is not the same artifact
+
+
+def test_an_evaluation_is_called_by_seed_and_task(one_row: FakeStore) -> None:
+    entry, fingerprint = one_row.entries["uniform"][0], "c" * 64
+    trained = one_row.root / f"train/uniform-seed3-{fingerprint[:8]}"
+    trained.mkdir(parents=True)
+    record = {"stage": "train", "fingerprint": fingerprint, "config": {"seed": 3}, "inputs": {}, "outputs": {}}
+    (trained / "record.json").write_text(json.dumps(record))
+    change_record(one_row.root / entry.address, inputs={"checkpoint": fingerprint})
+    found = unit(outline(one_row).data, entry.unit)
+    assert (found["seed"], found["unit"]) == (3, "ruler/task_00/1024")
 
 
 def test_hostile_text_is_shown_and_does_nothing(one_row: FakeStore) -> None:
@@ -340,9 +351,11 @@ def test_an_address_outside_the_store_is_not_read(one_row: FakeStore) -> None:
 def test_figures_are_pictures_that_run_nothing(one_row: FakeStore) -> None:
     report = build_report(one_row.manifest(), one_row.root)
     svg = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
-    page = Outline(render([Section(report, COMMAND, figures=(svg,))], one_row.root))
-    pictures = [attributes["src"] for tag, attributes in page.elements if tag == "img"]
-    assert [str(src)[:26] for src in pictures] == ["data:image/svg+xml;base64,"]
+    figures = {"Table 3: RULER by length": svg, 'Table 3: "training"': svg}
+    page = Outline(render([Section(report, COMMAND, figures=figures)], one_row.root))
+    pictures = [attributes for tag, attributes in page.elements if tag == "img"]
+    assert {str(picture["src"])[:26] for picture in pictures} == {"data:image/svg+xml;base64,"}
+    assert [picture["alt"] for picture in pictures] == list(figures)
     assert len(page.scripts) == 2
 
 

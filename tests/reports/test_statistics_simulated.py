@@ -10,7 +10,9 @@ import pytest
 
 from tokenweight.reports.statistics import Uncertain, bootstrap_means, holm, over_seeds_and_samples
 
-_SPEC = importlib.util.spec_from_file_location("simulation", Path(__file__).parents[2] / "benchmarks" / "statistics.py")
+_SPEC = importlib.util.spec_from_file_location(
+    "simulation", Path(__file__).parents[2] / "benchmarks" / "interval_coverage.py"
+)
 assert _SPEC is not None
 assert _SPEC.loader is not None
 simulation = importlib.util.module_from_spec(_SPEC)

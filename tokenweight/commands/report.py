@@ -10,6 +10,7 @@ from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path
 from tokenweight.pipeline.store import existing_store
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import RESULTS, STORE, Seeds
+from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports.model import Style
 from tokenweight.reports.targets import ALL, TARGETS
 
@@ -26,18 +27,21 @@ def report(
     out: Path = RESULTS,
     formats: str | None = None,
     style: Style = "both",
+    latex: str | None = None,
     html: Path | None = None,
     as_json: bool = False,
     figures: bool = True,
 ) -> None:
     from tokenweight.reports.files import FORMATS, chosen_formats
+    from tokenweight.reports.latex import LAYOUTS
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.writing import text_of, write_results
 
     chosen, directory = chosen_formats(formats), results_directory(out)
+    layout = chosen_names("--latex", latex, LAYOUTS) if latex is not None else ()
     place = existing_store(store)
-    if html is not None and (as_json or formats is not None or style != "both"):
-        raise UserError("--html: is a page of its own; leave out --json, --formats and --style")
+    if html is not None and (as_json or formats is not None or latex is not None or style != "both"):
+        raise UserError("--html: is a page of its own; leave out --json, --formats, --latex and --style")
     everything = html is not None and experiment == "all"
     texts = list(TARGETS) if everything else [experiment]
     manifests, left_out = _manifests(texts, scale, inputs, seeds, place, lenient=everything)
@@ -54,7 +58,7 @@ def report(
     nothing: list[StageError] = []
     for manifest in manifests:
         try:
-            result, files = write_results(manifest, place.root, directory, chosen, style, figures)
+            result, files = write_results(manifest, place.root, directory, chosen, style, figures, layout)
         except StageError as error:
             nothing.append(error)
             continue

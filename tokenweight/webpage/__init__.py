@@ -1,7 +1,5 @@
 """What pages of this project share: `head.html.jinja` (no network, no other file), one look (`base.css`), safe text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
