@@ -10,8 +10,9 @@ answering tasks' contexts are cut from, with the official number of samples and 
 (`--config mini --length 4096`, its own base's shape) what is not given is what the scale ships. The scores mean nothing.
 
 Loading: imports aside, until the model can be asked. Prefill: passes over more than one token a sequence, log-likelihoods
-among them. Decode: the rest of generating. Python: all else, encoding prompts, scoring, writing samples. `--side-by-side N`:
-N such processes on the same GPU at once, as N slots.
+among them. Decode: the rest of generating. Python: all else, encoding prompts, scoring, writing samples. Each process
+evaluates the model twice: a slot's next model finds the prompts encoded. `--side-by-side N`: N such processes on the same
+GPU at once, as N slots.
 """
 
 from __future__ import annotations
@@ -161,6 +162,11 @@ def now() -> float:
     return time.perf_counter()
 
 
+def slot(asked: dict[str, Any], first: Path, then: Path) -> list[dict[str, Any]]:
+    """Evaluate the model twice in this process, from stores that hold the same prompts."""
+    return [measure(asked, first), measure(asked, then)]
+
+
 def measure(asked: dict[str, Any], store_dir: Path) -> dict[str, Any]:
     """Evaluate in this process; by benchmark units, samples, seconds, and the shares of what they went into."""
     from tokenweight.evaluation.run import load
@@ -215,8 +221,8 @@ def planned_evaluation(asked: dict[str, Any], store_dir: Path) -> Any:
 
     # The command offers the scales that fit any model; a benchmark may take mini's samples and lengths too.
     how = ModelOptions.model_construct(scale=asked["scale"], limit=asked["limit"], context_tokens=asked["length"])
-    names = "ruler,longbench,mmlu,perplexity" + (",bbh" if asked["data"].get("bbh") else "")
-    lengths = None if asked["scale"] == "mini" else str(asked["length"])
+    names = ["ruler", "longbench", "mmlu", "perplexity", *(["bbh"] if "bbh" in asked["data"] else [])]
+    lengths = [] if asked["scale"] == "mini" else [asked["length"]]
     inputs = EvaluationInputs(**asked["data"])
     planned, _ = plan_models([asked["model"]], how, inputs, Store(store_dir), names, lengths)
     changes = {"slots_per_gpu": asked["slots"], "device": "auto"}
@@ -268,13 +274,17 @@ def main(
         "model": str(model_dir), "data": data, "scale": scale, "limit": limit, "length": length, "slots": side_by_side
     }  # fmt: skip
     prepare(asked, scratch / "store")
-    stores = [scratch / f"store-{number}" for number in range(side_by_side)]
-    for store in stores:
+    stores = [[scratch / f"store-{number}-{model}" for number in range(side_by_side)] for model in ("first", "next")]
+    for store in (store for model in stores for store in model):
         shutil.rmtree(store, ignore_errors=True)
         shutil.copytree(scratch / "store", store)
     began = time.perf_counter()
     with ProcessPoolExecutor(side_by_side, multiprocessing.get_context("spawn")) as pool:
-        processes = list(pool.map(measure, [asked] * side_by_side, stores))
+        first, then = zip(*pool.map(slot, [asked] * side_by_side, *stores), strict=True)
+    seconds = {
+        name: [round(sum(row["seconds"] for row in one.values()), 1) for one in processes]
+        for name, processes in (("first", first), ("next", then))
+    }
     content = {
         "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else platform.machine(),
         "cores": os.cpu_count(),
@@ -282,8 +292,7 @@ def main(
         | {"python": platform.python_version()},
         "scale": scale, "config": config, "parameters": parameters, "length_tokens": length, "limit": limit,
         "side_by_side": side_by_side, "wall_seconds": round(time.perf_counter() - began, 1),
-        "process_seconds": [round(sum(row["seconds"] for row in one.values()), 1) for one in processes],
-        "benchmarks": processes[0],
+        "process_seconds": seconds, "benchmarks": first[0], "benchmarks_of_the_next_model": then[0],
     }  # fmt: skip
     print(json.dumps(content, indent=1))
     if out:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from array import array
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, quiet_harness
+from tokenweight.evaluation.rows import sha256_text
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.recipes.schema import Execution, Precision
 from tokenweight.training.models import causal_lm, resolve_device
@@ -23,7 +25,7 @@ MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
 CACHE_SHARE = 0.4  # of a GPU's memory: attention repeats a layer's keys and values beside the cache
 READ_TOKENS = {"cpu": 1, "cuda": 2**16}  # of prompts that are read together, one at least
-ENCODED_TOKENS = 2**24  # token ids kept beside the model: 64 MiB
+ENCODED_TOKENS = 2**24  # token ids kept for the models of one tokenizer: 64 MiB
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
 
 
@@ -33,15 +35,16 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
     Padded on the left, a prefill needs a [batch, tokens, tokens] mask and loses the causal attention kernel. Padded on the
     right it needs neither, gives the same outputs, and takes the memory of the few prompts that fill a GPU.
 
-    Each prompt is encoded when it is checked, when lm-eval sorts a batch, and when it pads it: token ids are kept between.
+    Each prompt is encoded when it is checked, when lm-eval sorts a batch, when it pads it, and for the next model.
     """
 
-    def __init__(self, **arguments: Any) -> None:
-        self._encoded: LRUCache[Any, array[int]] = LRUCache(ENCODED_TOKENS, getsizeof=len)
-        super().__init__(**arguments)
+    def __init__(self, *, tokenizer: Any, **arguments: Any) -> None:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._encoded = _encoded_by(sha256_text(backend.to_str() if backend else tokenizer.name_or_path))
+        super().__init__(tokenizer=tokenizer, **arguments)
 
     def tok_encode(self, string: str, *arguments: Any, **keywords: Any) -> list[int]:
-        key = (string, arguments, *sorted(keywords.items()))
+        key = (sha256_text(string), arguments, *sorted(keywords.items()))
         if (ids := self._encoded.get(key)) is None:
             ids = array("i", super().tok_encode(string, *arguments, **keywords))
             with contextlib.suppress(ValueError):  # longer than all that is kept
@@ -95,6 +98,12 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
             for layer, _ in layers:
                 layer.keys = layer.values = None
         return joint
+
+
+@lru_cache(maxsize=1)
+def _encoded_by(_tokenizer_sha256: str) -> LRUCache[Any, array[int]]:
+    """Token ids of texts, for all models that this process evaluates with that tokenizer."""
+    return LRUCache(ENCODED_TOKENS, getsizeof=len)
 
 
 class _PromptRead(Exception):
