@@ -8,15 +8,19 @@ from typing import Any, Literal
 
 import pytest
 
+from tokenweight.pipeline import Store
 from tokenweight.planning.costs import (
     _TABLES,
     parameters,
     published_config,
     scoring_hours,
+    stage_cost,
     training_hours,
     training_memory,
 )
+from tokenweight.recipes import Inputs
 from tokenweight.recipes.schema import Checkpointing, Execution, Scorer
+from tokenweight.tasks.experiments import plan_texts
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/plan.md").read_text()
@@ -29,7 +33,9 @@ SCORING = "scoring alone"
 
 
 def measured(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((ROOT / f"benchmarks/results/2026-11-28-{name}.json").read_text())
+    """The one result of that name, whatever its date."""
+    (file,) = (ROOT / "benchmarks/results").glob(f"????-??-??-{name}.json")
+    content: dict[str, Any] = json.loads(file.read_text())
     return content
 
 
@@ -91,6 +97,27 @@ def test_the_seconds_of_a_sample_are_the_measured() -> None:
     result = measured("h200x2-evaluation-8k-llama3.2-1b-shape")["benchmarks"]
     by_benchmark = _TABLES["evaluation"]["measured"]
     assert {name: [result[name]["seconds"], result[name]["samples"]] for name in by_benchmark} == by_benchmark
+
+
+def test_the_least_seconds_of_a_sample_are_those_of_a_small_model_alone_and_in_eight_slots() -> None:
+    alone, of_eight = (measured(f"h200-evaluation-mini{slots}")["benchmarks"] for slots in ("", "-8-slots"))
+    for name, least in _TABLES["evaluation"]["least"].items():
+        assert [alone[name]["seconds"], of_eight[name]["seconds"], alone[name]["samples"]] == least
+
+
+@pytest.mark.parametrize(("slots", "name"), [(1, "h200-evaluation-mini"), (8, "h200-evaluation-mini-8-slots")])
+def test_evaluation_of_a_small_model_takes_the_measured_gpu_hours(slots: int, name: str, tmp_path: Path) -> None:
+    result = measured(name)
+    mini = ROOT / "reports/results/mini"
+    inputs = Inputs(corpus=str(mini / "books.sha256"), mmlu=str(mini / "mmlu.sha256"))
+    (planned,), _ = plan_texts(["table-3"], "mini", inputs, Store(tmp_path))
+    for benchmark in ("ruler", "mmlu"):  # of LongBench's own files a plan counts no lines, of listed texts no documents
+        units = planned.graph.evaluations[planned.recipes["uniform", 0].name]
+        costs = [
+            stage_cost(one, Execution(slots_per_gpu=slots)) for one in units if one.stage.unit.benchmark == benchmark
+        ]
+        seconds = 3600 * sum(cost.gpu_hours or 0.0 for cost in costs)
+        assert seconds == pytest.approx(result["benchmarks"][benchmark]["seconds"] / slots, rel=0.5), benchmark
 
 
 def test_memory_is_within_five_percent_of_the_measured_peaks() -> None:

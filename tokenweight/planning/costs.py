@@ -75,7 +75,7 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Pretrain() as stage:
             return _train(stage, artifact, stage.context_tokens, None, execution)
         case Evaluate() as stage:
-            return _evaluate(stage, artifact.inputs["checkpoint"])
+            return _evaluate(stage, artifact.inputs["checkpoint"], execution.slots_per_gpu)
     return Cost()
 
 
@@ -109,11 +109,13 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
     )
 
 
-def _evaluate(stage: Evaluate, model: Artifact) -> Cost:
+def _evaluate(stage: Evaluate, model: Artifact, slots: int) -> Cost:
     """Samples times the seconds of one, by parameters and, where it grows with the context, by tokens."""
     name, unknown, measured = stage.unit.benchmark, _untimed(model), _TABLES["evaluation"]
     if name not in measured["measured"]:
         unknown = {f"GPU-hours of evaluation by {name}, which was not timed": 1}
+    elif name in measured["least"] and parameters(config_of(model)) >= measured["least_parameters"]:
+        unknown = {}
     if unknown:
         return Cost(unknown=unknown)
     settings = getattr(stage.evaluation, name)
@@ -126,7 +128,10 @@ def _evaluate(stage: Evaluate, model: Artifact) -> Cost:
     tokens = stage.unit.length_tokens or (stage.context_tokens if name == "longbench" else measured["tokens"])
     share = parameters(config_of(model)) / measured["parameters"] * tokens / measured["tokens"]
     seconds, count = measured["measured"][name]
-    return Cost(samples * (seconds / count) * share / 3600)
+    alone, of_eight, least_count = measured["least"].get(name, (0, 0, 1))
+    busy = (of_eight - alone) / 7  # the GPU; what it waits for, slots share
+    least = (busy + (alone - busy) / slots) / least_count
+    return Cost(samples * max(seconds / count * share, least) / 3600)
 
 
 def _untimed(model: Artifact) -> dict[str, int]:
