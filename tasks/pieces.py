@@ -97,11 +97,7 @@ def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, 
 
 
 def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool) -> tuple[Hashable, str]:
-    """What is equal for the artifacts of a piece, and what the page calls it, e.g. `train table-3/uniform`, the first recipe.
-
-    Experiments may ask for the same benchmark in different ways. Of a benchmark with many long prompts a worker takes a
-    part at a time.
-    """
+    """What is equal for the artifacts of a piece, and what the page calls it, e.g. `train table-3/uniform`, the first recipe."""
     shared: tuple[Hashable, ...]
     match artifact.stage:
         case Evaluate() as stage:
@@ -133,10 +129,7 @@ def make_piece(
     note: Note = lambda message: None,
     loaded: Loaded | None = None,
 ) -> int:
-    """Make those of a piece's artifacts that the store does not hold; how many. `loaded` gives the model of an evaluation.
-
-    UserError: a model of the hub is neither in the local cache nor to be had.
-    """
+    """Make those of a piece's artifacts that the store does not hold; how many. `loaded` gives the model of an evaluation."""
     if isinstance(artifacts[0].stage, Evaluate):
         return _evaluate_units(artifacts, store, execution, progress, note, loaded)
     count = 0

@@ -83,10 +83,7 @@ class Encoder:
                     yield document, Encoded(np.concatenate([ids for _, ids in own]))
 
     def stream(self, text: str) -> Iterator[NDArray[np.uint32]]:
-        """Tokens of a text, without BOS, piece by piece: memory does not grow with the text's length.
-
-        All at once where this tokenizer's pieces would differ from the whole text.
-        """
+        """Tokens of a text, without BOS, piece by piece, or at once where this tokenizer's pieces would differ from the whole."""
         return (ids for _, ids in self._encoded((None, piece) for piece in self._pieces(text)))
 
     def _encoded(self, pieces: Iterable[tuple[Owner, str]]) -> Iterator[tuple[Owner, NDArray[np.uint32]]]:
@@ -114,8 +111,7 @@ def sequence_bos(tokenizer: Any) -> int | None:
 def encode_prefix(tokenizer: Any, text: str, n_tokens: int, **options: Any) -> Any:
     """What `tokenizer` gives for a prefix of a text, long enough that its first `n_tokens` are those of the whole text.
 
-    Where the text has no more than `n_tokens` (and a few), the prefix is all of it. Only as much text is tokenised as
-    is needed: a whole book takes some tokenizers quadratic time. `options` go to the tokenizer.
+    Only as much is tokenised as is needed: a whole book takes some tokenizers quadratic time.
     """
     characters = n_tokens * _CHARACTERS_PER_TOKEN
     while True:

@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 
 from tokenweight.pipeline.stage import Artifact, Stage
-from tokenweight.recipes.schema import (
-    Chunking,
-    Corpus,
-    EchoCorpus,
-    HubCorpus,
-    MixtureCorpus,
-    NovelCorpus,
-    Parity,
-)
+from tokenweight.recipes import schema
 
 
 class Chunk(Stage):
@@ -19,24 +11,24 @@ class Chunk(Stage):
 
     name = "chunk"
     work = "corpus.chunking.chunk"
-    corpus: Corpus
-    chunking: Chunking
+    corpus: schema.Corpus
+    chunking: schema.Chunking
     short_tokens: int | None = None  # of the novel, where it decides which recalls are long-range
-    parity: Parity = "paper"
+    parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         mixture = "-lcde" if self.chunking.mixture == "lcde" else ""
         return f"{corpus_label(self.corpus)}{mixture}-{self.chunking.long_tokens}"
 
 
-def corpus_label(corpus: Corpus) -> str:
+def corpus_label(corpus: schema.Corpus) -> str:
     """Readable name of a corpus whose paths are digests, e.g. novel1, files-3fa2c1, mixture-novel2-echo3."""
     match corpus:
-        case NovelCorpus() | EchoCorpus():
+        case schema.NovelCorpus() | schema.EchoCorpus():
             return f"{corpus.kind}{corpus.seed}"
-        case HubCorpus():
+        case schema.HubCorpus():
             return corpus.repo_id.rpartition("/")[2]
-        case MixtureCorpus():
+        case schema.MixtureCorpus():
             return "mixture-" + "-".join(corpus_label(part.corpus) for part in corpus.parts)
     kind, _, digest = corpus.path.partition(":")
     return f"files-{digest[:6] if kind == 'sha256' else kind}"

@@ -190,8 +190,7 @@ def _tokens(path: Path, text: str, tokenizer: Any, long_tokens: int | None, cont
 def window_plan(options: Options, long_tokens: int, scorer_context_tokens: int) -> WindowPlan:
     """The windows, by default in the paper's shares (Section 4, Datasets): 8192 and 6144 for 32768 tokens.
 
-    A quarter of the sequence (a scorer of a shorter context gets windows of that), and three quarters of the window, so
-    that every later prediction has at least a quarter of it as context.
+    A scorer of a shorter context gets windows of that.
     """
     short_tokens = options.short_tokens or max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
     if options.scorer and short_tokens > scorer_context_tokens:

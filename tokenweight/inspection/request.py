@@ -47,11 +47,7 @@ class Options(Explained):
 
     @property
     def weighting(self) -> Weighting:
-        """The weighting of the options; UserError where they contradict each other.
-
-        Dense without --lambda takes 0: the normalised scores alone, which is what Table 1 colours. Sparse without
-        --kappa takes the paper's for that scorer.
-        """
+        """UserError where the options contradict each other. Dense without --lambda takes 0, which is what Table 1 colours."""
         lambda_, kappa = self.lambda_, self.kappa
         if self.postprocessing == "dense" and lambda_ is None:
             lambda_ = 0.0

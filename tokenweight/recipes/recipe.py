@@ -14,19 +14,8 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from tokenweight.errors import UserError
+from tokenweight.recipes import schema
 from tokenweight.recipes.frozen import Frozen
-from tokenweight.recipes.schema import (
-    Base,
-    Chunking,
-    Corpus,
-    Evaluation,
-    Extension,
-    Parity,
-    Scale,
-    Scorer,
-    Seed,
-    Training,
-)
 from tokenweight.weighting.settings import Weighting
 
 GIVEN = "given by you"
@@ -43,17 +32,17 @@ class Recipe(Frozen):
     """
 
     name: str  # e.g. table-3/frozen-sparse
-    scale: Scale
-    base: Base
-    extension: Extension | None = None
-    corpus: Corpus | None = None
-    chunking: Chunking | None = None
+    scale: schema.Scale
+    base: schema.Base
+    extension: schema.Extension | None = None
+    corpus: schema.Corpus | None = None
+    chunking: schema.Chunking | None = None
     weighting: Weighting = Weighting()
-    scorer: Scorer | None = None
-    training: Training | None = None
-    evaluation: Evaluation
-    seed: Seed = 0
-    parity: Parity = "paper"
+    scorer: schema.Scorer | None = None
+    training: schema.Training | None = None
+    evaluation: schema.Evaluation
+    seed: schema.Seed = 0
+    parity: schema.Parity = "paper"
     origins: dict[str, str] = Field(default={}, exclude=True, repr=False)  # of values, by dotted key
 
     @property
@@ -132,7 +121,7 @@ def nested(settings: Settings, below: str = "") -> dict[str, Any]:
     return tree
 
 
-def build(name: str, scale: Scale, settings: Settings) -> Recipe:
+def build(name: str, scale: schema.Scale, settings: Settings) -> Recipe:
     """The recipe that the settings describe; raises UserError naming the field that does not fit."""
     try:
         origins = {key: cited.origin for key, cited in settings.items()}
@@ -227,7 +216,7 @@ def read_yaml(text: str) -> Any:
 
 
 @cache
-def of_scale(scale: Scale) -> dict[str, Any]:
+def of_scale(scale: schema.Scale) -> dict[str, Any]:
     """What a scale says: `parts` of recipes, its `execution`, and `about` its numbers."""
     content: dict[str, Any] = read_yaml((Path(__file__).parent / f"{scale}.yaml").read_text(encoding="utf-8"))
     return content
@@ -243,7 +232,7 @@ def seeded(name: str, seed: int) -> str:
     return f"{name}/seed-{seed}" if seed else name
 
 
-def scaled(name: str, scale: Scale) -> Settings:
+def scaled(name: str, scale: schema.Scale) -> Settings:
     """A recipe's settings at a scale, before a user's inputs; UserError for an unknown name.
 
     Behind the paper's settings come the scale's parts of those names that the recipe is made of.

@@ -83,10 +83,7 @@ def _keeping(kept: Callable[..., bool]) -> tuple[_Only, _Only]:
 
 
 def _is_kept(operation: Any, arguments: Sequence[Any], *, projections: bool) -> bool:
-    """Attention; with `projections` also products whose output is no wider than their input: not the MLP's first ones.
-
-    (Its last one is never computed again: nothing in the layer's backward pass needs its output.)
-    """
+    """Attention; with `projections` also products whose output is no wider than their input: not the MLP's first ones."""
     if projections and operation in _PRODUCTS:
         rows, matrix = arguments[-2:]
         return bool(matrix.shape[1] <= rows.shape[1])

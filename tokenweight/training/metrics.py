@@ -47,10 +47,7 @@ class StepMetrics:
         self.sums += torch.stack([*sums, nll.new_tensor(nll.numel()), nll.new_tensor(len(nll))])
 
     def finish(self) -> Row:
-        """The step's means over all processes; starts the next step's sums and clock.
-
-        tokens_per_second counts all processes, peak_memory_bytes is that of the process with most.
-        """
+        """The step's means over all processes, the peak of that with most memory; starts the next step's sums and clock."""
         peak = torch.tensor(float(_peak_memory_bytes(self.device)), dtype=torch.float64, device=self.device)
         processes = 1
         if distributed.is_initialized():

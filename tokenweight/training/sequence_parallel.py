@@ -113,9 +113,6 @@ class _Exchange(torch.autograd.Function):
 
 
 def shared_rows(rows: int, batch_sequences: int, processes: int) -> list[int]:
-    """Rows in order, every batch as often in a row as processes share it: neighbouring ranks then read the same.
-
-    (Data loaders deal batch i to rank i modulo the number of ranks.)
-    """
+    """Rows in order, every batch as often in a row as processes share it: data loaders deal batch i to rank i modulo ranks."""
     batches = (range(first, min(first + batch_sequences, rows)) for first in range(0, rows, batch_sequences))
     return [row for batch in batches for _ in range(processes) for row in batch]

@@ -8,16 +8,7 @@ from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
 from tokenweight.files import read_json
 from tokenweight.pipeline.stage import Artifact, Stage
-from tokenweight.recipes.schema import (
-    PHI_ROTATED_SHARE,
-    Architecture,
-    Parity,
-    Precision,
-    RandomBase,
-    Scorer,
-    Training,
-    Weighting,
-)
+from tokenweight.recipes import schema
 
 
 class Initialize(Stage):
@@ -40,9 +31,9 @@ class Pretrain(Stage):
     name = "pretrain"
     folder = "model"
     work = "training.bases.pretrain"
-    architecture: Architecture
+    architecture: schema.Architecture
     context_tokens: int
-    training: Training
+    training: schema.Training
     seed: int = 0
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
@@ -64,8 +55,8 @@ class Score(Stage):
     short_tokens: int
     stride_tokens: int
     sequences: int
-    precision: Precision
-    parity: Parity = "paper"
+    precision: schema.Precision
+    parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].name}"
@@ -80,11 +71,11 @@ class Train(Stage):
     name = "train"
     folder = "model"
     work = "training.run.train"
-    training: Training
-    weighting: Weighting = Weighting()
-    scorer: Scorer | None = None
+    training: schema.Training
+    weighting: schema.Weighting = schema.Weighting()
+    scorer: schema.Scorer | None = None
     seed: int = 0
-    parity: Parity = "paper"
+    parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         name = f"{inputs['model'].short_name}-{inputs['chunks'].name}-{weighting_label(self.weighting, self.scorer)}"
@@ -101,7 +92,7 @@ class Train(Stage):
         return self.weighting.needs_short_nll and self.scorer is not None and self.scorer.kind == "unfrozen"
 
 
-def weighting_label(weighting: Weighting, scorer: Scorer | None) -> str:
+def weighting_label(weighting: schema.Weighting, scorer: schema.Scorer | None) -> str:
     """Readable name of a weighting, e.g. frozen-sparse-0.4 or unfrozen-dense-0.75-ppmi."""
     if scorer is None:
         return "uniform"
@@ -112,7 +103,7 @@ def weighting_label(weighting: Weighting, scorer: Scorer | None) -> str:
     return "-".join(filter(None, parts))
 
 
-def config_values(base: RandomBase) -> dict[str, Any]:
+def config_values(base: schema.RandomBase) -> dict[str, Any]:
     """The configuration that a base asks for, as config.json has it: with its layers and its context.
 
     Raises UserError where there is no such configuration.
@@ -130,7 +121,7 @@ def config_values(base: RandomBase) -> dict[str, Any]:
 def architecture_values(stage: Pretrain, vocabulary: int | None) -> dict[str, Any]:
     """The configuration of a base to be trained on a `vocabulary` of so many tokens, as config.json has it."""
     shape = stage.architecture
-    rotated = {"partial_rotary_factor": PHI_ROTATED_SHARE} if shape.family == "phi" else {}  # as Phi-2 does
+    rotated = {"partial_rotary_factor": schema.PHI_ROTATED_SHARE} if shape.family == "phi" else {}  # as Phi-2 does
     return {
         "model_type": shape.family,
         "vocab_size": vocabulary,
