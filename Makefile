@@ -66,7 +66,7 @@ rehearse: books-given $(STAMP)
 		--squad $(EVALUATED)/ruler/squad.json --hotpotqa $(EVALUATED)/ruler/hotpotqa.json \
 		--set training.steps=3 --set training.warmup_steps=1 --set training.sequences_per_step=4 \
 		--set evaluation.ruler.samples=1 --set evaluation.longbench.samples=1 --set evaluation.mmlu.samples=1 \
-		--store $(STORE)-rehearsal --out $(OUT)/rehearsal
+		--execution deterministic=true --store $(STORE)-rehearsal --out $(OUT)/rehearsal
 
 books-given:
 	@test -n "$(BOOKS)" || { echo "make $(or $(MAKECMDGOALS),mini) BOOKS=DIR: give a directory of books (.txt, .jsonl or .parquet)" >&2; exit 2; }

@@ -103,6 +103,20 @@ train(request, out_dir, Execution(device="cpu", save_every_steps=2), no_progress
 """
 
 
+def test_digits_that_repeat_are_asked_of_torch_for_the_training_alone(make_request, unfrozen, tmp_path):
+    seen = []
+
+    def progress(*_):
+        seen.append(torch.are_deterministic_algorithms_enabled())
+
+    request = make_request(steps=2, weighting=SPARSE, scorer=unfrozen)
+    train(request, tmp_path / "repeats", EXECUTION.model_copy(update={"deterministic": True}), progress)
+    train(request, tmp_path / "plain", EXECUTION, progress)
+    assert seen == [True, True, False, False]
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert_same_run(tmp_path / "repeats", tmp_path / "plain")
+
+
 def test_sigkill_in_the_middle_of_a_checkpoint_falls_back_to_the_last_whole_one(
     make_request, unfrozen, tmp_path, caplog
 ):

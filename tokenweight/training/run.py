@@ -165,8 +165,11 @@ def fit(
             execution=execution,
             shard=share_sequences(model, execution, tokens.shape[1]),
         )
-        with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
-            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        try:
+            with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
+                trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        finally:
+            torch.use_deterministic_algorithms(False)  # as asked, the Trainer switched them on for the whole process
         if trainer.stopped_after is not None:
             raise Stopped(
                 f"training stopped as asked after step {trainer.stopped_after} of {stage.training.steps}, "
