@@ -82,6 +82,17 @@ def cells(report: dict[str, Any], row: int = 0) -> dict[str, dict[str, Any]]:
     return dict(zip(keys, report["rows"][row]["cells"], strict=True))
 
 
+def test_a_corpus_of_two_documents_is_read_whole_and_said_to_be_small(
+    run: Run, tmp_path: Path, whole: dict[str, Any]
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text(f"The {name} of it is this. " * 400)
+    given = ("--model", SHIPPED, "--scale", "smoke", "--device", "cpu", "--benchmarks", "perplexity", "--json")
+    code, out, err = run(*given, "--corpus", str(tmp_path))
+    assert (code, cells(json.loads(out))["perplexity-1k"]["n"]) == (0, 2)
+    assert err.startswith(f"--corpus {tmp_path}: 2 documents, the protocol has 8; perplexity and pmi read them all")
+
+
 def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Path) -> None:
     row = cells(whole)
     assert list(row) == [

@@ -153,6 +153,7 @@ def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
 def test_too_few_documents(library: Path) -> None:
     with pytest.raises(UserError, match="has 7 documents, which leaves none to train on beside 7 for validation"):
         list(documents(files(library, 7), "train"))
+    assert len(list(documents(files(library, 8), "validation"))) == 7  # where nobody trains, few are read all
 
 
 @pytest.fixture

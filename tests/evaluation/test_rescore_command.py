@@ -13,11 +13,18 @@ from tokenweight.cli import app
 from tokenweight.errors import UserError
 from tokenweight.evaluation.longbench import TASKS
 from tokenweight.evaluation.rows import Row, write_rows
+from tokenweight.evaluation.ruler.tasks import TASKS as RULER_TASKS
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     app(["rescore", *map(str, arguments)], exit_on_error=False, print_error=False)
     return capsys.readouterr().out
+
+
+def scored(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    """What `--json` prints of the only run."""
+    (found,) = json.loads(run(capsys, *arguments, "--json")).values()
+    return dict(found)
 
 
 def lines(path: Path, *rows: dict[str, Any]) -> None:
@@ -43,7 +50,7 @@ def predictions(tmp_path: Path) -> Path:
 
 
 def test_longbench_tasks_categories_and_mean(predictions: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    content = json.loads(run(capsys, "longbench", predictions, "--json"))
+    content = scored(capsys, "longbench", predictions)
     scores = {name: row["score"] for name, row in content["tasks"].items()}
     assert list(scores) == list(TASKS)
     assert scores["hotpotqa"] == scores["trec"] == scores["passage_count"] == 50
@@ -51,19 +58,19 @@ def test_longbench_tasks_categories_and_mean(predictions: Path, capsys: pytest.C
     assert content["categories"]["multi_document_qa"] == 50
     assert content["mean"] == pytest.approx(sum(scores.values()) / 16)
     assert content["missing"] == []
-    thudm = json.loads(run(capsys, "longbench", predictions, "--first-line", "thudm", "--json"))
+    thudm = scored(capsys, "longbench", predictions, "--first-line", "thudm")
     assert thudm["tasks"]["hotpotqa"]["score"] < 50  # the second line counts
     assert thudm["tasks"]["trec"]["score"] == 50
     (predictions / "trce.jsonl").touch()
     shown = run(capsys, "longbench", predictions)
-    assert "no English task, not scored: trce.jsonl" in shown
+    assert "not scored, no task of longbench: trce.jsonl" in shown
     assert f"mean of the 16 tasks{content['mean']:>37.2f}" in shown
     assert "published" not in shown
 
 
 def test_longbench_beside_published_scores(predictions: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (predictions / "result.json").write_text(json.dumps({"trec": 50.0, "hotpotqa": 49.5, "lsht": 1.0}))
-    rows = json.loads(run(capsys, "longbench", predictions, "--json"))["tasks"]
+    rows = scored(capsys, "longbench", predictions)["tasks"]
     assert (rows["trec"]["published"], rows["trec"]["difference"]) == (50.0, 0.0)
     assert rows["hotpotqa"]["difference"] == 0.5
     assert "published" not in rows["lcc"]
@@ -72,17 +79,52 @@ def test_longbench_beside_published_scores(predictions: Path, capsys: pytest.Cap
     assert "--first-line thudm" in shown
 
 
+def test_longbench_e_by_length_and_lceg_beside_what_they_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows(right: str, *lengths: int) -> list[dict[str, Any]]:
+        """One right and one wrong prediction of each length."""
+        return [{"pred": pred, "answers": [right], "all_classes": ["Date", "Place"], "length": n}
+                for n in lengths for pred in (right, "none")]  # fmt: skip
+
+    e, lceg = tmp_path / "pred_e" / "some-model", tmp_path / "pred" / "llama2-7b-hf"
+    lines(e / "qasper.jsonl", *rows("Ashford", 100, 3999, 4000, 9000))
+    lines(e / "trec_e.jsonl", *rows("Date", 8000))
+    by_length = {"0-4k": 50.0, "4-8k": 49.0, "8k+": 50.0}
+    (e / "result.json").write_text(json.dumps({"qasper": by_length, "trec": {"0-4k": float("nan"), "8k+": 50.0}}))
+    lines(lceg / "hotpotqa.jsonl", *rows("Ashford", 4000, 4001, 20_000))
+    lines(lceg / "trec_50shots.jsonl", *rows("Date", 9000))
+    (lceg / "result.json").write_text(json.dumps({"hotpotqa": 50.0}))
+    detail = {"0-4k": None, "4-8k": 50.0, "4k+": 50.0, "16-32k": 50.0, "#4k+": 4, "total_score": 50.0}
+    (lceg / "result_by_length.json").write_text(json.dumps({"hotpotqa": detail}))
+
+    found = json.loads(run(capsys, "longbench", tmp_path, "--json"))
+    assert list(found) == ["pred/llama2-7b-hf", "pred_e/some-model"]
+    qasper, trec = (found["pred_e/some-model"]["tasks"][task] for task in ("qasper", "trec"))
+    assert {label: part["n"] for label, part in qasper["lengths"].items()} == {"0-4k": 4, "4-8k": 2, "8k+": 2}
+    assert [part["difference"] for part in qasper["lengths"].values()] == [0, 1, 0]
+    assert "published" not in qasper
+    assert trec["lengths"] == {"8k+": {"n": 2, "score": 50, "published": 50, "difference": 0}}
+    hotpotqa, more_shots = (found["pred/llama2-7b-hf"]["tasks"][task] for task in ("hotpotqa", "trec_50shots"))
+    assert {label: part["n"] for label, part in hotpotqa["lengths"].items()} == {"4-8k": 4, "4k+": 4, "16-32k": 2}
+    assert (hotpotqa["published"], more_shots["score"], more_shots["category"]) == (50, 50, "few_shot_learning")
+    shown = run(capsys, "longbench", e)
+    assert "4-8k words                2   50.00      49.00       +1.00" in shown
+    assert "3 of 4 equal the published scores" in shown
+
+
 def test_longbench_without_a_task_has_no_mean_and_all_zero_is_told(
     predictions: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (predictions / "lcc.jsonl").unlink()
     lines(predictions / "musique.jsonl", {"pred": "none", "answers": ["Ashford"], "all_classes": None})
-    content = json.loads(run(capsys, "longbench", predictions, "--json"))
+    content = scored(capsys, "longbench", predictions)
     assert (content["mean"], content["missing"]) == (None, ["lcc"])
     assert "code_completion" not in content["categories"]
     shown = run(capsys, "longbench", predictions)
     assert "no mean: lcc missing" in shown
     assert "every prediction scores 0: musique" in shown
+    assert content["all_zero"] == ["musique"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +149,7 @@ def test_longbench_lines_that_cannot_be_scored_are_named(
 
 
 def test_bad_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for benchmark in ("longbench", "bbh"):
+    for benchmark in ("longbench", "ruler", "bbh"):
         with pytest.raises(UserError, match="nowhere: is no directory"):
             run(capsys, benchmark, tmp_path / "nowhere")
         with pytest.raises(UserError, match=r"holds no "):
@@ -121,6 +163,80 @@ def test_bad_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "result.json").unlink()
     with pytest.raises(UserError, match=r"trec.jsonl line 1: is not UTF-8"):
         run(capsys, "longbench", tmp_path)
+
+
+@pytest.fixture
+def ruler_results(tmp_path: Path) -> Path:
+    """The folders that RULER's program leaves at one length: two samples of each task, the first one answered."""
+    place = tmp_path / "model" / "synthetic" / "4096"
+    references = ["1234567", "7654321"]
+    for task in RULER_TASKS:
+        samples = [{"index": n, "input": "?", "outputs": references} for n in range(2)]
+        lines(place / "data" / task / "validation.jsonl", *samples)
+        preds = (" 1234567\n and more", "\x00") if task != "fwe" else ("no", "none")
+        rows = [{**sample, "pred": pred, "others": {}} for sample, pred in zip(samples, preds, strict=True)]
+        lines(place / "pred" / f"{task}.jsonl", *rows)
+    scores = dict.fromkeys(RULER_TASKS, 25.0) | {"qa_1": 50.0, "qa_2": 49.5, "fwe": 0.0}
+    table = [[*range(14)], ["Tasks", *scores], ["Score", *scores.values()], ["Nulls", *["1/2"] * 13]]
+    text = "".join(",".join(map(str, row)) + "\n" for row in table)
+    (place / "pred" / "summary.csv").write_text(text)
+    return place / "pred"
+
+
+def test_ruler_predictions_and_submission_beside_published_scores(
+    ruler_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = scored(capsys, "ruler", tmp_path)
+    tasks = content["tasks"]
+    assert list(tasks) == list(RULER_TASKS)
+    assert tasks["vt"] == {"n": 2, "score": 25, "published": 25, "difference": 0, "nulls": 1}
+    assert (tasks["qa_1"]["score"], tasks["qa_2"]["difference"]) == (50, 0.5)  # any reference is enough
+    assert content["mean"] == pytest.approx((10 * 25 + 2 * 50) / 13)
+    assert (content["missing"], content["all_zero"]) == ([], ["fwe"])
+    shown = run(capsys, "ruler", tmp_path)
+    assert "model/synthetic/4096/pred" in shown
+    assert "12 of 13 equal the published scores" in shown
+    assert "every prediction scores 0: fwe" in shown
+
+    rows = ["Task,ID,Prediction"]  # as RULER's own file: predictions stripped, without their references
+    for task in RULER_TASKS:
+        (ruler_results / f"{task}.jsonl").unlink()
+        rows += (
+            [f"{task},0,no", f"{task},1,none"] if task == "fwe" else [f'{task},0,"1234567\n and more"', f"{task},1,"]
+        )
+    (ruler_results / "submission.csv").write_text("\n".join(rows) + "\n")
+    assert scored(capsys, "ruler", ruler_results)["tasks"] == tasks
+    (ruler_results.parent / "data").rename(tmp_path / "elsewhere")
+    assert scored(capsys, "ruler", ruler_results, "--data", tmp_path / "elsewhere")["tasks"] == tasks
+    with pytest.raises(
+        UserError, match=r"submission.csv: has no references, .*cwe/validation.jsonl does not exist; .* --data"
+    ):
+        run(capsys, "ruler", ruler_results)
+    (tmp_path / "elsewhere" / "cwe" / "validation.jsonl").write_text('{"index": 0, "outputs": ["x"]}\n')
+    with pytest.raises(UserError, match=r"validation.jsonl has no sample 1; give the samples that the model read"):
+        run(capsys, "ruler", ruler_results, "--data", tmp_path / "elsewhere")
+    (ruler_results / "submission.csv").write_text("Task,ID,Prediction\nvt,0,a\nvt,0,b\n")
+    with pytest.raises(UserError, match=r"submission.csv: must hold Task, ID and Prediction, each sample once"):
+        run(capsys, "ruler", ruler_results)
+
+
+def test_ruler_without_a_task_has_no_mean_and_bad_lines_are_named(
+    ruler_results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (ruler_results / "vt.jsonl").unlink()
+    assert scored(capsys, "ruler", ruler_results)["missing"] == ["vt"]
+    assert "no mean: vt missing" in run(capsys, "ruler", ruler_results)
+    again = (ruler_results / "cwe.jsonl").read_text()
+    (ruler_results / "cwe.jsonl").write_text(again + again)
+    with pytest.raises(UserError, match=r"cwe.jsonl line 3: sample 0 is there twice"):
+        run(capsys, "ruler", ruler_results)
+    (ruler_results / "cwe.jsonl").write_text('{"index": 0, "pred": "x"}\n')
+    with pytest.raises(UserError, match=r"cwe.jsonl line 1: has no field 'outputs'"):
+        run(capsys, "ruler", ruler_results)
+    (ruler_results / "cwe.jsonl").write_text(again)
+    (ruler_results / "summary.csv").write_text("0,1\nTasks,cwe\n")
+    with pytest.raises(UserError, match=r"summary.csv: has no rows Tasks and Score"):
+        run(capsys, "ruler", ruler_results)
 
 
 ROW = Row(
@@ -188,6 +304,25 @@ def test_bbh_rows_of_a_store_are_scored_by_checkpoint(tmp_path: Path, capsys: py
     }
     (folder / "rows.parquet").write_text("PAR")
     with pytest.raises(UserError, match=r"rows.parquet: not a readable Parquet file"):
+        run(capsys, "bbh", tmp_path)
+
+
+def test_bbh_official_outputs_are_scored_by_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"input": "?", "prediction": f"So the answer is {answer}.", "target": "No"} for answer in ("No", "Yes")]
+    chains = tmp_path / "code-davinci-002-cot"
+    chains.mkdir()
+    (chains / "navigate_few_shot_template_0-255000.json").write_text(json.dumps({"canary": "...", "outputs": rows}))
+    lines(chains / "sports_understanding_few_shot_template_0-255000.jsonl", *rows)
+    (chains / "navigate_few_shot_template_0-255000_eval_metrics.jsonl").write_text('{"accuracy": 50.0}')
+    lines(tmp_path / "direct" / "snarks.jsonl", {"prediction": "(A)", "target": "(A)"})
+    found = json.loads(run(capsys, "bbh", tmp_path, "--json"))
+    assert found["code-davinci-002-cot"]["tasks"] == {
+        task: {"strict": 50.0, "tolerant": 50.0, "n": 2} for task in ("navigate", "sports_understanding")
+    }
+    assert found["direct"]["all_zero"] == ["snarks"]
+    assert "every prediction scores 0: snarks" in run(capsys, "bbh", tmp_path)
+    (chains / "snarks_few_shot_template_0-255000.json").write_text('{"examples": []}')
+    with pytest.raises(UserError, match=r"255000.json: holds no outputs with prediction and target"):
         run(capsys, "bbh", tmp_path)
 
 

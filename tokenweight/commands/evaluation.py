@@ -5,10 +5,11 @@ import re
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from tokenweight.commands.command import command, print_json
+from tokenweight.commands.command import command, note, print_json
 from tokenweight.commands.reproduce import make_and_show
+from tokenweight.corpus.sources import document_count
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.downloads import DIRECTORY, NAMES, check_packages, fetch
 from tokenweight.evaluation.ruler.tasks import Profile
@@ -17,7 +18,7 @@ from tokenweight.flat import Part
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
 from tokenweight.recipes.recipe import chosen_names
-from tokenweight.recipes.schema import AtLeastOne, Seed
+from tokenweight.recipes.schema import AtLeastOne, FilesCorpus, Seed
 
 
 @command
@@ -39,7 +40,14 @@ def evaluate(
     pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
     if not all(piece.isdecimal() and int(piece) > 1 for piece in pieces):
         raise UserError(f"--lengths {lengths}: not lengths in tokens; write for example 4096,8192")
-    planned, _ = plan_models(models, how, inputs, place, chosen, map(int, pieces))
+    planned, wanted = plan_models(models, how, inputs, place, chosen, map(int, pieces))
+    corpus = planned.each_recipe[0].evaluation.perplexity.corpus
+    if wanted and isinstance(corpus, FilesCorpus):
+        n, protocol = document_count(corpus, "validation"), corpus.validation_documents
+        if n < protocol:
+            note(
+                f"--corpus {inputs.corpus}: {n} documents, the protocol has {protocol}; perplexity and pmi read them all"
+            )
     make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
 
 
@@ -97,17 +105,23 @@ def data_fetch(name: Literal["all", "squad", "hotpotqa", "essays"] = "all", /, *
 def rescore_longbench(
     directory: Path, /, *, first_line: Literal["lceg", "thudm"] = "lceg", as_json: bool = False
 ) -> None:
-    from tokenweight.evaluation.data import as_text
-    from tokenweight.evaluation.longbench import summary
+    _rescore("longbench", directory, as_json, first_line=first_line)
 
-    content = summary(directory, first_line)
-    print_json(content) if as_json else print(as_text("longbench", **content))
+
+@command
+def rescore_ruler(directory: Path, /, *, data: Path | None = None, as_json: bool = False) -> None:
+    _rescore("ruler", directory, as_json, data=data)
 
 
 @command
 def rescore_bbh(directory: Path, /, *, as_json: bool = False) -> None:
-    from tokenweight.evaluation.bbh import summary
-    from tokenweight.evaluation.data import as_text
+    _rescore("bbh", directory, as_json)
 
-    content = summary(directory)
-    print_json(content) if as_json else print(as_text("bbh", runs=content))
+
+def _rescore(benchmark: str, directory: Path, as_json: bool, **options: Any) -> None:
+    from tokenweight.evaluation import rescoring
+    from tokenweight.webpage import plain_environment
+
+    runs = rescoring.rescore(benchmark, directory, **options)
+    template = plain_environment(Path(rescoring.__file__).parent).get_template("rescoring.jinja")
+    print_json(runs) if as_json else print(template.render(benchmark=benchmark, runs=runs).rstrip())

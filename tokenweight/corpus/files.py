@@ -90,15 +90,15 @@ def _counts(corpus: FilesCorpus) -> dict[Path, int]:
 
 
 def _split_numbers(corpus: FilesCorpus, total: int, split: Split) -> frozenset[int]:
-    """Numbers of the split's documents: validation is the end of a seeded shuffle, train the rest."""
-    if total <= corpus.validation_documents:
+    """Numbers of the split's documents: validation is the end of a seeded shuffle (of few documents all), train the rest."""
+    border = max(0, total - corpus.validation_documents)
+    if split == "train" and not border:
         raise UserError(
             f"corpus.path: {corpus.path} has {total} documents, which leaves none to train on beside "
             f"{corpus.validation_documents} for validation; add documents or lower corpus.validation_documents"
         )
     numbers = list(range(total))
     Random("validation").shuffle(numbers)
-    border = total - corpus.validation_documents
     return frozenset(numbers[border:] if split == "validation" else numbers[:border])
 
 

@@ -49,13 +49,6 @@ def table(name: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def as_text(template: str, **content: Any) -> str:
-    """What `rescore` prints, by one of this room's jinja files, e.g. `bbh`."""
-    from tokenweight.webpage import plain_environment  # nobody else who reads a table needs jinja
-
-    return plain_environment(Path(__file__).parent).get_template(f"{template}.jinja").render(content).rstrip()
-
-
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank. UserError: unreadable, no JSON object, or lacks a field."""
     try:

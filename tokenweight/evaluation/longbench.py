@@ -1,21 +1,13 @@
-"""LongBench (Bai et al., 2023), its 16 English tasks (longbench.yaml): prompts cut in the middle, and metrics in 0..1.
+"""LongBench (Bai et al., 2023), its 16 English tasks (longbench.yaml): prompts cut in the middle, and metrics in 0..1."""
 
-Samples are local JSONL, the hub's parquet mirror, or shipped. Below, stored predictions are scored again, without a model,
-beside what was published (Section 4, Evaluation).
-"""
-
-from __future__ import annotations
-
-import json
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 from tokenweight.errors import UserError
@@ -119,11 +111,8 @@ class LongBench(PromptedBenchmark):
 
 
 def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
-    """The official prompt of a row of the mirror.
-
-    The mirror was made for a library that caches contexts: its `context` and `question` already hold the
-    official template's text, and the prompt is context + question + answer_prefix.
-    """
+    """The official prompt of a row of the mirror, which was made for a library that caches contexts: its `context` and
+    `question` already hold the official template's text, and the prompt is context + question + answer_prefix."""
     context, question = str(row["context"]), str(row["question"])
     if context.startswith(spec.template.partition("{context}")[0]):
         prefix = str(row["answer_prefix"])
@@ -133,11 +122,8 @@ def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
 
 
 def truncate_middle(prompt: str, budget_tokens: int, counter: TokenCounter) -> tuple[str, int, int]:
-    """The prompt (without BOS), its middle removed if it exceeds the budget with BOS (LongBench's and LCEG's way).
-
-    Returns it, its tokens, and its tokens before the cut, both with BOS where the tokenizer adds one. UserError: the
-    budget leaves no room for a prompt.
-    """
+    """The prompt (without BOS), its middle removed if it exceeds the budget with BOS (LongBench's and LCEG's way); its
+    tokens, and its tokens before the cut, both with BOS. UserError: the budget leaves no room for a prompt."""
     ids = counter.encode(prompt)
     untruncated = len(ids) + counter.special_tokens
     half = budget_tokens // 2
@@ -219,11 +205,8 @@ def code_line(prediction: str) -> str:
 
 
 def code_similarity(prediction: str, reference: str) -> float:
-    """Edit similarity of the first line that is no comment or markup, in whole percent.
-
-    The ratio is fuzzywuzzy 0.18's on difflib. That package silently takes python-Levenshtein's, which differs,
-    where it is installed; difflib is called directly here so that installed packages cannot change a score.
-    """
+    """Edit similarity of the first line that is no comment or markup, in whole percent: fuzzywuzzy 0.18's on difflib. That
+    package silently takes python-Levenshtein's, which differs, where it is installed: so it is not called here."""
     line = code_line(prediction)
     if line == reference:
         return 1.0
@@ -264,74 +247,3 @@ def unscorable(task: str, row: dict[str, Any]) -> str | None:
     if metric == "retrieval" and not all(_PARAGRAPH.search(answer) for answer in answers):
         return "an answer does not read 'Paragraph N'"
     return None
-
-
-# --- Stored predictions, scored again ---------------------------------------------------------------
-
-
-def rescore(directory: Path, first_line: FirstLine = "lceg") -> dict[str, list[float]]:
-    """The score in 0..1 of each prediction of every English task whose ``<task>.jsonl`` is there, in official order.
-
-    Lines hold pred, answers, all_classes as LongBench's pred.py writes them. Repeated lines count as often as they are
-    there. UserError: no such directory, no task in it, or a line that cannot be scored (named).
-    """
-    if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; give the folder that holds <task>.jsonl files")
-    files = [path for name in TASKS if (path := directory / f"{name}.jsonl").exists()]
-    if not files:
-        raise UserError(f"{directory}: holds no <task>.jsonl of an English LongBench task; give a predictions folder")
-    predictions = {path.stem: list(_predictions(path)) for path in files}  # a bad line is reported before any is scored
-    return {name: [score_longbench(name, *one, first_line)[1] for one in given] for name, given in predictions.items()}
-
-
-def _predictions(path: Path) -> Iterator[tuple[str, list[str], Classes]]:
-    number = 0
-    for number, row in json_lines(path, "pred", "answers"):
-        if problem := unscorable(path.stem, row) if isinstance(row["pred"], str) else "pred is no text":
-            raise UserError(f"{path} line {number}: {problem}; expected lines as LongBench's pred.py writes them")
-        yield row["pred"], row["answers"], row.get("all_classes")
-    if not number:
-        raise UserError(f"{path}: is empty; remove it or give its predictions")
-
-
-def mean(scores: Mapping[str, float], category: str | None = None) -> float | None:
-    """Plain mean over the 16 tasks, or over those of a category; None where one is missing."""
-    names = [name for name, task in TASKS.items() if category in (None, task.category)]
-    return fmean(scores[name] for name in names) if scores.keys() >= set(names) else None
-
-
-def categories(scores: Mapping[str, float]) -> dict[str, float]:
-    """The mean of each category whose tasks are all there, in official order."""
-    every = dict.fromkeys(task.category for task in TASKS.values())
-    return {category: found for category in every if (found := mean(scores, category)) is not None}
-
-
-def published(directory: Path) -> dict[str, float]:
-    """Scores of the English tasks in the folder's ``result.json``, if there is one. UserError: it holds no numbers."""
-    path = directory / "result.json"
-    if not path.exists():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {name: float(content[name]) for name in TASKS if content.get(name) is not None}
-    except (ValueError, TypeError, AttributeError, OSError):
-        raise UserError(f"{path}: is no JSON object of scores by task; remove or repair it") from None
-
-
-def summary(directory: Path, first_line: FirstLine) -> dict[str, Any]:
-    """What `--json` prints. `difference` from published scores is to two decimals, as those are."""
-    known, found = published(directory), rescore(directory, first_line)
-    scores = {name: 100 * fmean(each) for name, each in found.items()}
-    tasks: dict[str, dict[str, Any]] = {}
-    for name, score in scores.items():
-        tasks[name] = {"category": TASKS[name].category, "n": len(found[name]), "score": score}
-        if name in known:
-            tasks[name] |= {"published": known[name], "difference": round(round(score, 2) - known[name], 2)}
-    return {
-        "first_line": first_line,
-        "tasks": tasks,
-        "categories": categories(scores),
-        "mean": mean(scores),
-        "missing": [name for name in TASKS if name not in scores],
-        "not_scored": sorted(path.name for path in directory.glob("*.jsonl") if path.stem not in TASKS),
-    }

@@ -86,7 +86,7 @@ class Prepare(UnitStage):
         part = own[unit.benchmark]
         unscored = {name: type(part).model_fields[name].default for name in benchmark.scoring_fields}
         own[unit.benchmark] = part.model_copy(update=unscored)
-        template: dict[str, Any] = {"template_version": benchmark.tasks[unit.task].template_version}
+        template: dict[str, Any] = {"template_version": benchmark.protocol(unit, evaluation)["template_version"]}
         if hub := benchmark.hub(evaluation):
             template["hub"] = hub.identity
         return cls(

@@ -235,7 +235,8 @@ class Ruler(Frozen):
     haystack: str | None = None  # .txt directory or JSON with `text`; None: the shipped text
     squad: str | None = None  # SQuAD dev-v2.0 JSON; None: the shipped questions
     hotpotqa: str | None = None  # HotpotQA dev-distractor JSON; None: the shipped questions
-    profile: Literal["paper"] = "paper"  # the rules that prompts are made by (docs/ruler.md): part of their identity
+    # The rules that prompts are made by (docs/ruler.md): part of their identity.
+    profile: Literal["paper", "paper-wonderwords-2.2.0"] = "paper"
 
 
 class LongBench(Frozen):

@@ -6,13 +6,13 @@ import json
 import tarfile
 from difflib import SequenceMatcher
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation import longbench as metrics
-from tokenweight.evaluation.longbench import TASKS, rescore, score_longbench
+from tokenweight.evaluation.longbench import TASKS, score_longbench
+from tokenweight.evaluation.rescoring import rescore
 
 
 def test_qa_f1_normalises_case_punctuation_and_articles() -> None:
@@ -81,15 +81,15 @@ def test_best_reference_counts() -> None:
 
 def test_rescore_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is no directory"):
-        rescore(tmp_path / "nowhere")
+        rescore("longbench", tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no <task>\.jsonl"):
-        rescore(tmp_path)
+        rescore("longbench", tmp_path)
     (tmp_path / "trec.jsonl").write_text('{"pred": "x", "all_classes": []}\n')
     with pytest.raises(UserError, match=r"trec.jsonl line 1: has no field 'answers'"):
-        rescore(tmp_path)
+        rescore("longbench", tmp_path)
     (tmp_path / "trec.jsonl").write_text("not json\n")
     with pytest.raises(UserError, match=r"trec.jsonl line 1: is not JSON"):
-        rescore(tmp_path)
+        rescore("longbench", tmp_path)
 
 
 ARCHIVE = Path(__file__).parents[4] / "shared" / "data" / "longbench.tar.xz"
@@ -111,7 +111,10 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _assert_published(run: Path, name: str) -> set[str]:
     expected = json.loads((run / "result.json").read_text())
-    scores = {name: 100 * fmean(each) for name, each in rescore(run, "thudm").items()}
+    (found,) = rescore("longbench", run, first_line="thudm").values()
+    tasks = found["tasks"]
+    assert {task["difference"] for task in tasks.values()} == {0}
+    scores = {name: task["score"] for name, task in tasks.items()}
     frozen = json.loads(FROZEN.read_text())[name]
     digits = {task: frozen[task] for task in scores if task in frozen}
     assert {task: scores[task] for task in digits} == pytest.approx(digits, rel=1e-12)

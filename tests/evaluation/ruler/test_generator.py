@@ -123,6 +123,33 @@ def test_too_short_a_length_is_one_error_within_seconds(task: str, smoke_tokeniz
     assert time.process_time() - start < 5  # of the processor: others may be at work
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_a_profile_of_other_words_has_other_prompts_and_another_identity_where_words_are_drawn(
+    task: str, evaluation: Evaluation, smoke_tokenizer: Path, sources: Sources
+) -> None:
+    unit, earlier = (
+        Unit("ruler", task, 1024),
+        evaluation.ruler.model_copy(update={"profile": "paper-wonderwords-2.2.0"}),
+    )
+    now, then = (
+        Benchmark().settings_of(unit, evaluation.model_copy(update={"ruler": r})) for r in (evaluation.ruler, earlier)
+    )
+    one, other = (generate(task, 1024, 2, 42, smoke_tokenizer, sources, r.profile) for r in (evaluation.ruler, earlier))
+    draws_words = task == "cwe" or (task.startswith("niah") and task != "niah_multikey_3")
+    assert (now != then, one != other) == (draws_words, draws_words)
+
+
+def test_essays_of_ones_own_are_cut_by_new_rules_and_so_are_other_prompts(evaluation: Evaluation) -> None:
+    own = evaluation.model_copy(update={"ruler": evaluation.ruler.model_copy(update={"haystack": "essays"})})
+    versions = {
+        task: [
+            Benchmark().protocol(Unit("ruler", task, 1024), given)["template_version"] for given in (evaluation, own)
+        ]
+        for task in ("niah_single_1", "niah_single_2", "fwe")
+    }
+    assert versions == {"niah_single_1": [1, 1], "niah_single_2": [1, 2], "fwe": [2, 2]}
+
+
 def test_bad_arguments_are_named(smoke_tokenizer: Path, sources: Sources, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="ruler task 'niah'"):
         generate("niah", 1024, 1, 42, smoke_tokenizer, sources)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tokenweight.evaluation.ruler.tasks import (
     needle_keys,
     questions,
     sentences,
+    single_words,
 )
 
 
@@ -80,6 +83,15 @@ def test_needle_keys_are_the_sorted_pairs() -> None:
     keys = AdjectiveNouns(adjectives, nouns)
     assert [keys[i] for i in range(len(keys))] == expected
     assert len(needle_keys()) == 6_171_620
+    assert len(needle_keys("paper-wonderwords-2.2.0")) == 6_175_260
+
+
+def test_words_of_the_earlier_wonderwords_are_all_of_it() -> None:
+    """The digest is of the lists in the package wonderwords 2.2.0: distinct words, sorted, one a line."""
+    words = single_words("official-2024-wonderwords-2.2.0")
+    digest = hashlib.sha256("\n".join(words).encode()).hexdigest()
+    assert (len(words), digest) == (8169, "d6df582c537f9414be7e752dfb9df7939bc5b4943bc7db28d38e74b5ac265ddf")
+    assert sorted({*words} - {*single_words()}) == ["abortion", "brocolli", "idiot"]  # pray is a verb as well
 
 
 def test_sentences_end_where_the_official_splitter_ends_them() -> None:
@@ -92,3 +104,23 @@ def test_sentences_end_where_the_official_splitter_ends_them() -> None:
         "4 of the list... and J. Tulk left at 5 p.m. on foot!",
         "Preface I.", "In Chancery II.", '"So," said Mrs. Dale, "you go."', "(They went.)", "The end",
     )  # fmt: skip
+    # By the learned counts of capitals; and typographic quotes end none, as until NLTK 3.9.
+    assert sentences("A clearness.... Nobility, for Mr. Swallow.") == (
+        "A clearness....",
+        "Nobility, for Mr.",
+        "Swallow.",
+    )
+    assert sentences("He said “No.” Then he left.") == ("He said “No.” Then he left.",)
+
+
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "ruler-official-2024.tar.xz"
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")
+def test_sentences_of_32768_tokens_are_those_of_nltk_3_9_1(tmp_path: Path) -> None:
+    """The digest is of what NLTK 3.9.1 with its own data cuts the first 24,500 words of the archive's haystack into."""
+    with tarfile.open(SHARED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    words = haystack_words(next(tmp_path.rglob("haystack.json")))[:24_500]
+    found = hashlib.sha256("\n".join(sentences(" ".join(words).strip())).encode()).hexdigest()
+    assert found == "e4cc81ce29c19dd9a24e70dddfdca5b8dcde41223200223c90bf507217f3c66b"

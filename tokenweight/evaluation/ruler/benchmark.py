@@ -1,7 +1,5 @@
 """RULER as a benchmark: units, identity, prompts and scores (Hsieh et al., 2024; Section 4 and Appendix C)."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from statistics import fmean
@@ -34,12 +32,19 @@ class Ruler(PromptedBenchmark):
         return {f"ruler.{TASKS[unit.task].source}": files} if files else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        """Its own, without other lengths and the texts that the task does not read."""
-        unread = {name: None for name in self.path_fields if name != TASKS[unit.task].source}
-        return {"ruler": evaluation.ruler.model_copy(update={"lengths_tokens": (unit.length_tokens,), **unread})}
+        """Its own, without other lengths, and the texts and word lists that the task does not read."""
+        task = TASKS[unit.task]
+        unread = {name: None for name in self.path_fields if name != task.source}
+        draws_words = task.family in ("niah", "common_words") and task.key_type == "words"
+        profile = evaluation.ruler.profile if draws_words else "paper"
+        own = {"lengths_tokens": (unit.length_tokens,), "profile": profile, **unread}
+        return {"ruler": evaluation.ruler.model_copy(update=own)}
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        return super().protocol(unit, evaluation) | {"fewshot": int(unit.task in ("vt", "cwe"))}
+        own = super().protocol(unit, evaluation) | {"fewshot": int(unit.task in ("vt", "cwe"))}
+        if TASKS[unit.task].source == "haystack" and evaluation.ruler.haystack is not None:
+            own["template_version"] += 1  # NLTK cuts its sentences since; in the shipped text it finds the same
+        return own
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         """Control characters become line breaks, ends are stripped, as RULER matches a prediction."""

@@ -3,8 +3,6 @@
 Of the collected essays none is published (published.yaml): the first copy's is kept in a lock file beside it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile
@@ -52,7 +50,7 @@ def check_packages() -> None:
     missing = [name for name in ("pooch", "bs4", "html2text") if find_spec(name) is None]
     if missing:
         raise UserError(
-            f"data fetch: package {missing[0]} is missing; pip install -e '.[data]' in the project's directory (make install does)"
+            f"data fetch: package {missing[0]} is missing; pip install -e '.[data]' in the project's directory"
         )
 
 
@@ -70,7 +68,7 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     sha256, size = file_sha256(target), target.stat().st_size
     if there and expected and sha256 != expected:
         raise UserError(
-            f"{target}: its SHA-256 is {sha256[:12]}, not the {expected[:12]} {by}; remove it to fetch it again"
+            f"{target}: its SHA-256 is {sha256[:12]}, not {expected[:12]} {by}; remove it to fetch it again"
         )
     if not expected:
         entry = {"sha256": sha256, "bytes": size, "from": origin, "on": f"{datetime.now(UTC):%Y-%m-%d}"}
@@ -88,12 +86,11 @@ def _make(known: Published, target: Path, expected: str | None) -> str:
             origin = download(known.urls, made, known.sha256)
             if not known.sha256:
                 made.write_text(json.dumps({"text": collect_essays(made.read_text(), Path(place))}))
-                if expected and (found := file_sha256(made)) != expected:
-                    lock = target.with_name(LOCK_FILE)
-                    raise UserError(
-                        f"essays: what the pages give now has SHA-256 {found[:12]}, {lock} says {expected[:12]}: they "
-                        f"have changed; copy the earlier {target.name} here, or remove {lock} to accept the new one"
+                if expected and file_sha256(made) != expected:
+                    accept = (
+                        f"copy the earlier {target.name} here, or remove {target.with_name(LOCK_FILE)} to accept this"
                     )
+                    raise UserError(f"essays: not as recorded: the pages have changed; {accept}")
             target.parent.mkdir(parents=True, exist_ok=True)
             made.replace(target)
     except OSError as error:
@@ -110,11 +107,11 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
     by_http = pooch.HTTPDownloader(timeout=TIMEOUT_SECONDS, progressbar=sys.stderr.isatty() and sha256 is not None)
     failures = []
     for url in urls:
-        keeper = pooch.create(
-            path.parent, base_url="", registry={path.name: sha256}, urls={path.name: url}, retry_if_failed=RETRIES
+        file = pooch.create(
+            path.parent, "", registry={path.name: sha256}, urls={path.name: url}, retry_if_failed=RETRIES
         )
         try:
-            keeper.fetch(path.name, downloader=by_http)
+            file.fetch(path.name, downloader=by_http)
         except RequestException as error:
             status = None if error.response is None else error.response.status_code
             failures.append(f"{url} ({f'HTTP {status}' if status else type(error).__name__})")
@@ -126,13 +123,8 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
 
 
 def collect_essays(addresses: str, directory: Path) -> str:
-    """The haystack of essays, collected as RULER's own script does it (download_paulgraham_essay.py).
-
-    Of a list of addresses text files are taken as they are and of web pages the first `font` element, turned into
-    Markdown; text files first, each kind in the order of names, joined without separator. One rule differs: the script
-    leaves out a page that does not answer, and so gives another haystack; here nothing is made then. `directory` takes
-    what is fetched on the way. UserError: a page could not be fetched or read.
-    """
+    """The haystack of essays, by the rules of RULER's own script (download_paulgraham_essay.py): text files, then the first
+    `font` element of web pages as Markdown. UserError: a page, which the script would leave out, cannot be had or read."""
     import html2text
     from bs4 import BeautifulSoup
 

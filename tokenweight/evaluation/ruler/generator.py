@@ -1,7 +1,5 @@
 """Generate RULER samples: how each family of tasks draws one of a given size (Appendix C), any task at any length."""
 
-from __future__ import annotations
-
 import math
 import string
 import uuid
@@ -16,7 +14,6 @@ from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitti
 from tokenweight.evaluation.ruler.tasks import (
     TASKS,
     Profile,
-    Question,
     Sources,
     haystack_words,
     needle_keys,
@@ -66,7 +63,7 @@ class NeedleInHaystack(Family):
         if kind == "numbers":
             return str(self.draws.python.randint(10**6, 10**7 - 1))
         if kind == "words":
-            return self.draws.python.choice(needle_keys())
+            return self.draws.python.choice(needle_keys(self.profile))
         return str(uuid.UUID(int=self.draws.python.getrandbits(128), version=4))
 
     def _needle(self, key: str, value: str) -> str:
@@ -124,8 +121,9 @@ class VariableTracking(Family):
         self.minimum = HOPS + 2  # below, assignments would not stand between sentences
 
     def draw(self, index: int, size: int) -> Draft:
-        names, value, chain = self._chain()
-        template = self.task.template
+        names = self.draws.words(HOPS + 1, string.ascii_uppercase, 5 if self._demonstration else 3)[: HOPS + 1]
+        value, template = str(self.draws.numpy.randint(10000, 99999)), self.task.template
+        chain = [f"VAR {names[0]} = {value}", *(f"VAR {after} = VAR {before} " for before, after in pairwise(names))]
         if not self._demonstration:  # in 2024 the example lost line breaks and "above."
             template = " ".join(template.split()[:-1])
         prefix = self.task.prefix.format(num_v=HOPS + 1, query=value)
@@ -134,16 +132,6 @@ class VariableTracking(Family):
             return Draft(question, prefix, names, sizing_suffix=f" {names}")
         prompt = f" {self._demonstration}\n\n{question}"
         return Draft(prompt, prefix, names, sizing_suffix=f" {names}", measured=(question, self._demonstration))
-
-    def _chain(self) -> tuple[list[str], str, list[str]]:
-        letters = 5 if self._demonstration else 3
-        names: list[str] = []
-        while len(names) < HOPS + 1 or len(set(names)) < HOPS + 1:
-            names.append("".join(self.draws.python.choices(string.ascii_uppercase, k=letters)))
-        names = names[: HOPS + 1]
-        value = str(self.draws.numpy.randint(10000, 99999))
-        links = [f"VAR {after} = VAR {before} " for before, after in pairwise(names)]
-        return names, value, [f"VAR {names[0]} = {value}", *links]
 
     def _with_chain(self, chain: list[str], size: int) -> str:
         """The noise with the chain's assignments in order at drawn places."""
@@ -167,7 +155,7 @@ class CommonWords(Family):
         short = self.length_tokens < 4096  # where official sizes are smaller
         # Words of the demonstration; how often common and other words stand in its list, and in the question's.
         self._shown, self._repeats = ((20, 3, 1), (6, 1)) if short else ((40, 10, 3), (30, 3))
-        self._words = self.draws.shuffled(sorted(single_words()))
+        self._words = self.draws.shuffled(single_words(self.profile))
         self.maximum = len(self._words)
 
     def draw(self, index: int, size: int) -> Draft:
@@ -204,19 +192,14 @@ class FrequentWords(Family):
 
     def draw(self, index: int, size: int) -> Draft:
         if self._drawn is None or self._drawn[0] != index:
-            self._drawn = (index, self._vocabulary())
+            drawn = sorted(set(self.draws.words(self._vocabulary_words, string.ascii_lowercase, _CODED_LETTERS)))
+            self._drawn = (index, ["...", *self.draws.shuffled(drawn)[1:]])  # the most frequent word is noise
         vocabulary = self._drawn[1]
         words: list[str] = []
         for rank, word in enumerate(vocabulary, start=1):
             words += [word] * int(size * (float(rank) ** -ALPHA) / _ZETA)
         prompt = self.task.template.format(context=" ".join(self.draws.shuffled(words))) + self.task.prefix
         return Draft(prompt, self.task.prefix, vocabulary[1:4])
-
-    def _vocabulary(self) -> list[str]:
-        words: list[str] = []
-        while len(words) < self._vocabulary_words or len(set(words)) < self._vocabulary_words:
-            words.append("".join(self.draws.python.choices(string.ascii_lowercase, k=_CODED_LETTERS)))
-        return ["...", *self.draws.shuffled(sorted(set(words)))[1:]]  # the most frequent word is noise
 
 
 class DocumentQuestions(Family):
@@ -230,31 +213,29 @@ class DocumentQuestions(Family):
         self._questions, documents = questions(asked, sources.path(asked))
         if len(self._questions) < samples:
             raise UserError(
-                f"ruler.samples: {samples} asked for, the question file holds {len(self._questions)}; lower it or give "
-                "more"
+                f"ruler.samples: {samples} asked for, the question file holds {len(self._questions)}; ask for fewer"
             )
-        self._documents = list(documents)
+        self._documents = documents
         self.maximum = len(documents)
 
     def draw(self, index: int, size: int) -> Draft:
         question = self._questions[max(index, 0)]
-        documents = self._chosen(question, size)
-        context = "\n\n".join(f"Document {number}:\n{text}" for number, text in enumerate(documents, start=1))
+        chosen = enumerate(self._chosen(question.own, question.gold, question.related, size), start=1)
+        context = "\n\n".join(f"Document {number}:\n{text}" for number, text in chosen)
         prompt = self.task.template.format(context=context, query=question.query) + self.task.prefix
         return Draft(prompt, self.task.prefix, question.answers, sizing_suffix=f" {question.answers}")
 
-    def _chosen(self, question: Question, size: int) -> list[str]:
+    def _chosen(self, own: list[int], gold: list[int], related: list[int], size: int) -> list[str]:
         if size >= len(self._documents):
             shuffled = self.draws.shuffled(self._documents)
             if self.official:  # the 2024 program shuffles its own list, so that later indices point elsewhere
                 self._documents = shuffled
             return shuffled
-        own, related = question.own, question.related
         if size < len(own):
             if self.official:
                 raise ValueError("the 2024 program needs all documents that come with the question")
-            others = [i for i in own if i not in question.gold]
-            dropped = set(others[max(0, size - len(question.gold)) :])
+            others = [i for i in own if i not in gold]
+            dropped = set(others[max(0, size - len(gold)) :])
             chosen = [i for i in own if i not in dropped]
         elif size - len(own) > len(related):
             taken = {*own, *related}
@@ -286,9 +267,8 @@ def generate(
     """Samples as RULER's JSON lines: index, input (without the answer prefix), answer_prefix, outputs, length.
 
     `length` = BOS + prompt + tokens to generate (in profile `official-2024` as that program counts it). The same
-    arguments give the same samples in any order, process and hash seed. Mistakes are reported before anything is drawn.
-    UserError: unknown task, no tokenizer, a source that is missing or cannot be read, or a length that cannot hold the
-    task.
+    arguments give the same samples in any order, process and hash seed. UserError, before anything is drawn: unknown task,
+    no tokenizer, a source that is missing or cannot be read, or a length that cannot hold the task.
     """
     if task not in TASKS:
         raise UserError(f"ruler task {task!r}: unknown; choose one of {', '.join(TASKS)}")

