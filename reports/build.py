@@ -50,10 +50,10 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         if baseline not in (None, row.key):
             pairs[key] = (row.key, str(baseline), column.difference_of or column.key)
     differences = compare(results, pairs)
-    filled |= {
-        place: _of_zeros(row, filled[place]) for place, (row, column) in places.items() if results.is_share(column)
-    }
-    emphasis, withheld = _emphasis(experiment.emphasis, columns, rows, filled, results.at_floor)
+    for place, (row, column) in places.items():
+        if results.is_share(column) and filled[place].value == 0:
+            filled[place] = replace(filled[place], reasons=(Reason(row.name, words("all_zero")),))
+    emphasis, withheld = _emphasis(results, columns, rows, filled)
     reasons = dict[str, dict[str, None]]()  # text -> rows that it is said of, in the order in which cells have them
     for reason in (reason for cell in filled.values() for reason in cell.reasons):
         reasons.setdefault(reason.text, {})[reason.row] = None
@@ -64,14 +64,12 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
         if key not in filled:
             return Cell(status="not_in_paper", paper=paper)
         found, difference = filled[key], differences.get(key)
-        low, high, *_ = infer(results, row.key, column.key)
-        if column.difference_of and difference:
-            low, high = difference.ci_low, difference.ci_high
+        interval = difference if column.difference_of and difference else infer(results, row.key, column.key)
         return Cell(
             **{name: getattr(found, name) for name in ("status", "value", "spread", "n", "n_expected", "addresses")},
             by_seed=tuple(one.value for one in results.by_seed(row.key, column.key)) if len(seeds) > 1 else (),
-            ci_low=low,
-            ci_high=high,
+            ci_low=interval.ci_low,
+            ci_high=interval.ci_high,
             emphasis=emphasis.get(key, ()),
             marks=tuple(sorted({numbers[reason.text] for reason in found.reasons})),
             difference=difference,
@@ -125,10 +123,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
 
 
 def _as_it_ran(manifest: Manifest, samples: Samples, store_root: Path) -> Experiment:
-    """With what only records know: the tokens of Table 1's phrase, a column each, and scorers that stand for the paper's.
-
-    A row that is called by such a scorer is called by the scorer's own number of parameters.
-    """
+    """With what only records know: Table 1's tokens, a column each; parameters of the scorers that stand for the paper's."""
     experiment, trained = manifest.experiment, {entry.row: entry.train for entry in manifest.rows}
     if any(isinstance(column.measure, PhraseToken) for column in experiment.columns):
         texts = (unit.summary.get("tokens") for units in samples.units.values() for unit in units)
@@ -154,26 +149,18 @@ def _scorer_parameters(train: StageEntry | None, store_root: Path) -> int | None
     return known
 
 
-def _of_zeros(row: Row, cell: Estimate) -> Estimate:
-    """The cell of a share, which says so where every sample scores 0: the row is at the floor."""
-    return replace(cell, reasons=(Reason(row.name, words("all_zero")),)) if cell.value == 0 else cell
-
-
 def _emphasis(
-    rule: Emphasis,
-    columns: Sequence[Column],
-    rows: Sequence[Row],
-    filled: Mapping[tuple[str, str], Estimate],
-    at_floor: Collection[str],
+    results: Results, columns: Sequence[Column], rows: Sequence[Row], filled: Mapping[tuple[str, str], Estimate]
 ) -> tuple[dict[tuple[str, str], tuple[Mark, ...]], dict[str, list[str]]]:
-    """Marks of cells, and by the rows that lack a value the columns that are not judged for want of it.
-
-    Where all rows are at the floor nothing stands out.
-    """
-    marks, withheld = dict[tuple[str, str], tuple[Mark, ...]](), dict[str, list[str]]()
+    """Marks of cells, none where all rows are at the floor; by the rows that lack a value the columns not judged for it."""
+    rule, marks, withheld = (
+        results.experiment.emphasis,
+        dict[tuple[str, str], tuple[Mark, ...]](),
+        dict[str, list[str]](),
+    )
     for column in columns:
         values = {row.key: filled[row.key, column.key].value for row in rows if (row.key, column.key) in filled}
-        of_column = Emphasis(set_apart=rule.set_apart) if column.key in at_floor else rule
+        of_column = Emphasis(set_apart=rule.set_apart) if column.key in results.at_floor else rule
         found, lacking = emphasise(of_column, column.paper, values, column.decimals)
         marks |= {(row, column.key): held for row, held in found.items()}
         if lacking:
@@ -182,7 +169,6 @@ def _emphasis(
 
 
 def _fewest(results: Results, filled: Collection[tuple[str, str]]) -> int:
-    """The fewest samples of a task that any shown value rests on."""
     sizes = [_FEW_SAMPLES]
     for key, measured in results.means.items():
         shown = measured.scores[[row for row in measured.scores.columns if (row, key) in filled]]

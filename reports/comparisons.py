@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from tokenweight.pipeline.experiment import Column, Experiment
 from tokenweight.pipeline.manifest import Run
 from tokenweight.pipeline.measures import ColumnMean, Perplexity, SampleMean, TaskMean
 from tokenweight.reports.estimates import Estimate, Measured, mean_of_seeds
-from tokenweight.reports.model import CellDifference, FindingResult
+from tokenweight.reports.model import CellDifference, FindingResult, Inference
 from tokenweight.reports.statistics import Key, holm, over_seeds_and_samples
 
 PMI_SHARES = ("positive", "near_zero", "zero")  # of the PMI's statistics
@@ -32,16 +31,13 @@ class Results:
 
     @cached_property
     def means(self) -> dict[str, Measured[str]]:
-        """By row: means over the seeds."""
         return {key: mean_of_seeds(column) for key, column in self.runs.items()}
 
     @cached_property
     def labels(self) -> dict[str, str]:
-        """Both labels of each row."""
         return {row.key: row.name for row in self.experiment.rows}
 
     def by_seed(self, row: str, column: str) -> list[Estimate]:
-        """A cell with each seed."""
         return [self.runs[column].cells[row, seed] for seed in self.seeds]
 
     @staticmethod
@@ -67,17 +63,6 @@ class Results:
                 is_at_floor = bool(least) and max(least) <= getattr(measure, "chance", 0.0)
             found |= {column.key} if is_at_floor else set()
         return found
-
-
-class Inference(NamedTuple):
-    """What samples and seeds say of a value, or of a difference, beyond themselves."""
-
-    ci_low: float | None = None  # of the 95 % interval
-    ci_high: float | None = None
-    p: float | None = None  # two-sided, that there is no difference
-    test: str | None = None
-    n: int = 0  # pairs of samples
-    reason: str | None = None  # why there is no test
 
 
 def infer(
@@ -111,17 +96,19 @@ def infer(
     if mean.is_exact:
         if baseline is None or mean.mean:
             return Inference(n=n, reason="not tested: every sample and seed has the same difference")
-        return Inference(0.0, 0.0, 1.0 if margin is None else 0.0, "equal scores", n)
+        return Inference(ci_low=0.0, ci_high=0.0, p=1.0 if margin is None else 0.0, test="equal scores", n=n)
     low, high = mean.interval_95()
     if baseline is None:
         is_share = results.is_share(shown) or getattr(shown.measure, "statistic", "") in PMI_SHARES
-        ends = (max(low, 0.0), min(high, 100.0)) if is_share else (low, high)
-        return Inference(math.exp(low), math.exp(high)) if of_log else Inference(*ends)
+        low, high = (math.exp(low), math.exp(high)) if of_log else (low, high)
+        low, high = (max(low, 0.0), min(high, 100.0)) if is_share else (low, high)
+        return Inference(ci_low=low, ci_high=high)
     if column in results.at_floor:
         reason = "not tested: at chance or at the floor in every row, it cannot be measured here"
-        return Inference(low, high, n=n, reason=reason)
+        return Inference(ci_low=low, ci_high=high, n=n, reason=reason)
     p = mean.p_zero() if margin is None else mean.p_apart(margin)
-    return Inference(low, high, p, "t over seeds and samples" if len(values) > 1 else "t over samples", n)
+    test = "t over seeds and samples" if len(values) > 1 else "t over samples"
+    return Inference(ci_low=low, ci_high=high, p=p, test=test, n=n)
 
 
 def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, CellDifference]:
@@ -131,7 +118,7 @@ def compare(results: Results, pairs: Mapping[Key, Comparison]) -> dict[Key, Cell
         value = results.means[column].less(row, baseline).value
         if value is not None:
             tested, label = infer(results, row, column, baseline), results.labels[baseline]
-            found[key] = CellDifference(baseline=baseline, baseline_label=label, value=value, **tested._asdict())
+            found[key] = CellDifference(baseline=baseline, baseline_label=label, value=value, **dict(tested))
     corrected = holm({key: difference.p for key, difference in found.items()})
     return {key: one.model_copy(update={"p_corrected": corrected.get(key)}) for key, one in found.items()}
 
@@ -161,8 +148,7 @@ def judge(results: Results) -> tuple[FindingResult, ...]:
                 place=finding.place,
                 compared=f"{column.name}: {higher} {relation} {lower}",
                 difference=float(np.mean(differences)) if len(differences) == len(results.seeds) else None,
-                **{name: getattr(test, name) for name in ("ci_low", "ci_high", "p")},
-                p_corrected=corrected.get(finding),
+                **dict(test) | {"p_corrected": corrected.get(finding)},
                 is_measurable=column.key not in results.at_floor,
                 decimals=column.decimals,
                 seeds_holding=holding,

@@ -26,7 +26,6 @@ def value_text(cell: Cell, column: ReportColumn) -> str:
 
 
 def seed_texts(cell: Cell, column: ReportColumn) -> list[str]:
-    """The value of each seed, of several."""
     return [NO_NUMBER if value is None else number_text(value, column) for value in cell.by_seed]
 
 
@@ -75,14 +74,10 @@ def _dash(cell: Cell) -> str:
     return NOT_IN_PAPER if cell.status == "not_in_paper" else NO_NUMBER
 
 
-def p_text(p: float) -> str:
-    """Three decimals, "<0.001" below."""
-    return f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}"
-
-
 def p_pair(of: CellDifference | FindingResult) -> str:
-    """ "0.012 (0.003)": p corrected, and alone where that is another."""
-    corrected, alone = (p_text(p) for p in (of.p_corrected or 0.0, of.p or 0.0))
+    """ "0.012 (0.003)": p corrected, and alone where that is another; three decimals, "<0.001" below."""
+    ps = (of.p_corrected or 0.0, of.p or 0.0)
+    corrected, alone = (f"<{_LEAST_P}" if p < _LEAST_P else f"{p:.3f}" for p in ps)
     return corrected if corrected == alone else f"{corrected} ({alone})"
 
 

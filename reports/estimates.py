@@ -28,8 +28,6 @@ class Reason:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A cell in the making."""
-
     status: Status
     value: float | None = None
     draws: Floats | None = None  # of the bootstrap; None where a task has a single sample: no interval then
@@ -56,14 +54,13 @@ class Measured(Generic[Key]):
     @cached_property
     def of(self) -> dict[Key, Floats]:
         """Scores of each row: [items]."""
-        return _by_column(self.scores)
+        return dict(zip(list[Any](self.scores.columns), self.scores.to_numpy(np.float64).T, strict=True))
 
     def same_samples(self, one: Key, other: Key) -> bool:
         """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
         return one in self.of and other in self.of and np.array_equal(np.isnan(self.of[one]), np.isnan(self.of[other]))
 
     def equal_scores(self, one: Key, other: Key) -> bool:
-        """Whether each sample has the same score in both."""
         return self.same_samples(one, other) and np.array_equal(self.of[one], self.of[other], equal_nan=True)
 
     def less(self, one: Key, other: Key) -> Estimate:
@@ -119,11 +116,6 @@ def means_and_draws(scores: pd.DataFrame, weights: pd.DataFrame) -> tuple[dict[A
                 draws[rows[drawn]] += weight[:, None] * bootstrap_means(str(task), held[drawn])
     of_runs = {run: float(np.mean(found[~np.isnan(found)])) for run, found in zip(scores.columns, means, strict=True)}
     return of_runs, {run: draws[row] for row, run in enumerate(scores.columns) if several[row]}
-
-
-def _by_column(table: pd.DataFrame) -> dict[Any, Floats]:
-    """Columns as arrays by their keys, the rows that they are of."""
-    return dict(zip(table.columns, table.to_numpy(np.float64).T, strict=True))
 
 
 def mean_of_columns(columns: Sequence[Measured[Key]]) -> Measured[Key]:

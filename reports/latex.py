@@ -6,8 +6,6 @@ for what the paper prints, `\\TwPaper`, then target, row and column by their key
 spelled one by one (`ruler-32k`: `RulerThreeTwoK`), a point is `Point`.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -31,7 +29,6 @@ _SYMBOL = re.compile(r"\\[A-Za-z]+ ?")
 # Both columns of the ACL's style; a character of 8 pt, mostly a digit; twice \tabcolsep.
 _ROOM_POINTS, _CHARACTER_POINTS, _GAP_POINTS = 455.0, 4.5, 6.0
 
-
 Texts = Callable[[Cell, ReportColumn], str]
 Heads = list[tuple[str, str]]  # group and label
 Line = tuple[tuple[str, str], list[str], str | None]  # group and label, cells, the rule below it ("n": it has sizes)
@@ -45,7 +42,7 @@ class Block:
     heads: Heads
     lines: list[Line]
 
-    def turned(self) -> Block:
+    def turned(self) -> "Block":
         """With its columns as lines, without rules."""
         lines: list[Line] = [(head, [line[1][i] for line in self.lines], None) for i, head in enumerate(self.heads)]
         return Block(self.heading, [label for label, _, _ in self.lines], lines)

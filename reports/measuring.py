@@ -1,7 +1,5 @@
 """What each column gives in each row and seed: masks and means over the table of samples, refused where records disagree."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -94,11 +92,7 @@ def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, 
 def _means(
     measure: measures.Measure, ready: RunUnits, samples: Samples, cells: dict[Run, Estimate], manifest: Manifest
 ) -> Measured[Run]:
-    """Mean over tasks of each task's mean score. Tasks' names seed the draws, so they are the same in every row.
-
-    `cells` of the rows that are ready get their values, or why they have none.
-    """
-
+    """Mean over tasks of each task's mean score, into `cells` of the rows that are ready, or why they have none."""
     names = {unit.entry.unit for held in ready.values() for unit in held}
 
     def items(field: Field) -> pd.DataFrame:
@@ -144,7 +138,7 @@ def _means(
     return Measured(cells, scores)
 
 
-def _tasks(measure: measures.Measure, units: pd.Index[str]) -> pd.Index[str]:
+def _tasks(measure: measures.Measure, units: pd.Index) -> pd.Index:
     """What the measure takes the mean of first: all samples of a benchmark or of a length as one, or each unit."""
     match measure:
         case measures.SampleMean(benchmark=benchmark):

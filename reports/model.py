@@ -22,19 +22,24 @@ class PaperNumber(Frozen):
     emphasis: tuple[Mark, ...] = ()
 
 
-class CellDifference(Frozen):
-    """A cell less its baseline on the same samples; without a test (`p`) where `reason` says why."""
+class Inference(Frozen):
+    """What samples and seeds say of a value, or of a difference, beyond themselves; no test (`p`) where `reason` says why."""
+
+    ci_low: float | None = None  # of the 95 % interval
+    ci_high: float | None = None
+    p: float | None = None  # two-sided that there is no difference; of rows that are alike, that they are farther apart
+    p_corrected: float | None = None  # Holm's, over all tests of the table, or over its findings
+    test: str | None = None
+    n: int = 0  # pairs of samples
+    reason: str | None = None
+
+
+class CellDifference(Inference):
+    """A cell less its baseline on the same samples."""
 
     baseline: str  # key of the baseline's row, which the table need not show
     baseline_label: str  # both labels of that row
     value: float | None = None
-    ci_low: float | None = None  # 95 % interval
-    ci_high: float | None = None
-    p: float | None = None  # two-sided
-    p_corrected: float | None = None  # Holm's, over all tests of the table
-    test: str | None = None
-    n: int = 0  # pairs of samples
-    reason: str | None = None
 
 
 class Cell(Frozen):
@@ -112,17 +117,13 @@ class Statistic(Frozen):
     paper: str | None = None  # as printed
 
 
-class FindingResult(Frozen):
+class FindingResult(Inference):
     """Whether something that the paper reports shows in this run: in how many seeds, and by how much on average."""
 
     claim: str
     place: str  # in the paper
     compared: str  # which cells, e.g. "NLL short context: PPMI > Uniform"
     difference: float | None  # of the means over seeds; None where a seed lacks a value
-    ci_low: float | None = None  # 95 % interval of the difference
-    ci_high: float | None = None
-    p: float | None = None  # two-sided that there is no difference; of rows that are alike, that they are farther apart
-    p_corrected: float | None = None  # Holm's, over the findings of the target
     is_measurable: bool = True  # False: at chance or at the floor in every row
     decimals: int
     seeds_holding: int
@@ -155,19 +156,16 @@ class Report(Frozen):
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """All cells, row by row."""
         return tuple(cell for row in self.rows for cell in row.cells)
 
     @property
     def places(self) -> Iterator[tuple[ReportRow, ReportColumn, Cell]]:
-        """Each cell with its row and column, row by row."""
         for row in self.rows:
             for column, cell in zip(self.columns, row.cells, strict=True):
                 yield row, column, cell
 
     @property
     def has_paper(self) -> bool:
-        """Whether the paper has a number beside any cell."""
         return any(cell.paper for cell in self.cells)
 
     @property

@@ -37,11 +37,9 @@ class Distribution:
         return self.documents[[f"{part}.{name}" for part in PARTS[tokens]]].sum(axis=1).to_numpy(np.float64)
 
     def total(self, name: str, tokens: PmiTokens) -> float:
-        """A count or sum over all documents."""
         return float(self.per_document(name, tokens).sum())
 
     def histogram(self, tokens: PmiTokens) -> npt.NDArray[np.int64]:
-        """Tokens in each bin."""
         return self.bins[list(PARTS[tokens])].sum(axis=1).to_numpy()
 
     @property

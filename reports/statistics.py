@@ -61,7 +61,6 @@ class Uncertain(NamedTuple):
         return self.error <= _TIE * abs(self.mean)
 
     def interval_95(self) -> tuple[float, float]:
-        """Ends of the 95 % interval."""
         from scipy.special import stdtrit  # takes longer to import than a table of one seed takes to compute
 
         half = float(stdtrit(self.df, 0.975)) * self.error

@@ -79,12 +79,10 @@ def write_report(
 
 
 def text_of(report: Report, style: Style, as_json: bool) -> str:
-    """What a command prints of it."""
     return _RENDERERS["json" if as_json else "md"](styled(report, style))
 
 
 def holds_anything(report: Report) -> bool:
-    """Whether any cell rests on a record."""
     return any(cell.status not in ("missing", "not_in_paper") for cell in report.cells)
 
 

@@ -25,7 +25,6 @@ def audit(cells: Cells) -> Audit:
     claims = (check_claim(claim, cells) for claim in rules().claims)
     return Audit(
         checks=(*check_values(cells), *check_emphasis(cells), *claims),
-        relations=(longbench_sides(cells),),
         unchecked=rules().unchecked,
     )
 
@@ -55,25 +54,6 @@ def check_emphasis(cells: Cells) -> Iterator[Check]:
             )
 
 
-def longbench_sides(cells: Cells) -> str:
-    """How LongBench full of Table 3 lies between its two sides, as a sentence."""
-    shares = {}
-    for row in dict.fromkeys(place.split("/")[1] for place in cells if place.startswith("table-3/")):
-        columns = ("longbench", "longbench-le8k", "longbench-gt8k")
-        full, short, long = (cells[f"table-3/{row}/{column}"].value for column in columns)
-        if full is not None and short is not None and long is not None and short != long:
-            shares[row] = (full - long) / (short - long)
-    outside = [row for row, share in shares.items() if not 0 <= share <= 1]
-    least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
-    between = f"not between in {', '.join(outside)}" if outside else f"between its two sides in all {len(shares)} rows"
-    return (
-        f"Table 3, LongBench: full is {between}. As a mean of ≤8k and >8k it would give ≤8k a weight of "
-        f"{shares[least]:.2f} ({least}) to {shares[most]:.2f} ({most}), no common one. It need not: each side averages "
-        "over tasks, full averages each task over all its samples, and tasks differ in their share of long samples. "
-        "So nothing here contradicts, and full cannot be recomputed from the sides."
-    )
-
-
 def render(found: Audit) -> str:
     """The audit as Markdown: what does not follow first, then what holds and what was not checked."""
     outcomes = pd.DataFrame([(check.kind, check.follows) for check in found.checks], columns=["kind", "follows"])
@@ -88,7 +68,6 @@ def render(found: Audit) -> str:
 
 
 def findings_about(target: str) -> list[Check]:
-    """The checks of a target."""
     return [check for check in _of_the_paper().checks if target in check.tables]
 
 

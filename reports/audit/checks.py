@@ -4,8 +4,6 @@ That is in exact fractions. A comparison holds or fails only where rounding cann
 and what sentences say of them is data, in `rules.json`; a place of a cell is `table/row/column`, as in `paper_cells()`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
@@ -72,8 +70,6 @@ class Claim(Frozen):
 
 
 class Rules(Frozen):
-    """The content of rules.json."""
-
     derivations: tuple[Derivation, ...]
     remarks: dict[str, str]  # a word on each value that does not follow, by its cell
     claims: tuple[Claim, ...]
@@ -82,7 +78,6 @@ class Rules(Frozen):
 
 @cache
 def rules() -> Rules:
-    """All that is checked."""
     return Rules.model_validate_json((Path(__file__).parent / "rules.json").read_bytes())
 
 
@@ -116,9 +111,8 @@ class Check(Frozen):
 class Audit(Frozen):
     """All checks. `version` counts changes of this structure."""
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     checks: tuple[Check, ...]
-    relations: tuple[str, ...]
     unchecked: tuple[str, ...]
 
 
@@ -136,8 +130,7 @@ class Interval(NamedTuple):
         """The printed number itself, where that is what the interval is of."""
         return (self.low + self.high) / 2
 
-    def meets(self, other: Interval) -> bool:
-        """Whether a value lies in both."""
+    def meets(self, other: "Interval") -> bool:
         return self.low <= other.high and other.low <= self.high
 
 

@@ -1,13 +1,12 @@
-"""Figures of panels: ablations and sweeps, RULER by length and LongBench by category, over the paper's values where it has some."""
+"""Figures of panels: ablations and sweeps, RULER by length, over the paper's values where it has some."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pandas as pd
 
 from tokenweight.pipeline.manifest import Manifest
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _TYPES = {"value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
+Axis = Literal["row", "column"]
+Places = Mapping[str, float]  # of points on an axis, by the key of their row or column
 BASELINE_ROW = "uniform"  # of an ablation: the dotted line, as in the paper, and no point of the curve
 _COLUMNS, _SWEEP_COLUMNS = 4, 3  # panels side by side
 _LINEAR, _SWEEP_LINEAR = 8, 20  # what is farther apart than this factor is on a logarithmic axis
 _BESIDE = 40  # characters of all categories that have room side by side
-_BARS = 0.8  # of the room between two categories
-_LEAST_RANGE = 1e-6  # points
 _SHARES = {"κ": " (share of tokens)", "λ": " (share of uniform weight)"}  # units of what is swept
 
 
@@ -45,7 +44,7 @@ def points(report: Report, columns: Collection[str], rows: Collection[str]) -> p
 
 
 def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing:
-    """A panel for each column: curves by a number, bars by anything else; a value that is not complete is left out.
+    """A panel for each column: curves by a number, points by anything else; a value that is not complete is left out.
 
     The axis is the first field whose values are several numbers, else the first; rows that differ in other fields are
     other curves. An ablation (Figures 1, 2, 4 and 5) is a sweep over lambda or kappa, whose values are differences to
@@ -65,8 +64,11 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
     numeric = [field for field in fields.select_dtypes("number") if fields[field].nunique() > 1]
     axis = next(iter([*numeric, *fields]))
     places = {row: held[axis] for row, held in values.items()}
+    names = [] if numeric else list(dict.fromkeys(map(shown, places.values())))
+    if names:
+        places = {row: names.index(shown(value)) for row, value in places.items()}
     series: dict[str, list[str]] = {}  # rows that differ in the axis alone, by what they share
-    for row in sorted(places, key=places.__getitem__) if numeric else places:
+    for row in sorted(places, key=places.__getitem__):
         name = ", ".join(f"{field} = {shown(held)}" for field, held in values[row].items() if field != axis)
         series.setdefault(style.wrapped(name, 40) or "this run", []).append(row)
     plotted = points(report, keys, values)
@@ -75,22 +77,21 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
     for axes, key in zip(panels, keys, strict=False):
         if is_ablation:
             axes.axhline(0, label="uniform baseline", **style.BASELINE)
-        (_lines if numeric else _bars)(axes, _along(plotted, "row", "this run", key), series, places)
+        _lines(axes, _along(plotted, "row", "this run", key), series, places, names)
         axes.set_title(style.plain(columns[key].label if is_ablation else columns[key].name))
         axes.set_xlabel(style.plain(axis) + _SHARES.get(axis, ""))
         axes.set_ylabel("" if is_ablation else _unit(manifest, key))
     if is_ablation:
         panels[0].set_ylabel("difference to uniform (points)")
-        twins = _of_paper(
-            panels[: len(keys)], plotted, "row", keys, places, f"the paper, {report.paper_place}", "points"
-        )
+        twins = _of_paper(panels[: len(keys)], plotted, "row", keys, places, f"the paper, {report.paper_place}")
         ours, theirs = (plotted.loc[plotted["source"] == one, "value"].abs().max() for one in ("this run", "paper"))
         for twin in twins:  # zero is at one height
+            twin.set_ylabel(twin.get_ylabel().replace("%", "points"))
             low, high = panels[0].get_ylim()
             factor = theirs / ours if ours > 0 else theirs / max(-low, high)
             twin.set_ylim(low * factor, high * factor)
     if len(handles := style.by_name(figure)) > 1:
-        style.legend_above(figure, handles, is_reversed=is_ablation)
+        style.legend_above(figure, handles)
     return _drawing(figure, report, keys, plotted, f"{report.title}.")
 
 
@@ -122,7 +123,7 @@ def draw_lengths(
         if number + _COLUMNS >= len(report.rows):  # a panel above an empty place keeps its tick labels
             axes.tick_params(labelbottom=True)
             axes.set_xlabel("length (tokens)")
-    _of_paper(panels[: len(rows)], plotted, "column", rows, lengths_tokens, "the paper", "%")
+    _of_paper(panels[: len(rows)], plotted, "column", rows, lengths_tokens, "the paper")
     figure.supylabel("RULER, mean recall of 13 tasks (%)", fontsize=7)
     style.legend_above(figure, style.by_name(figure))
     scaled = any(column.has_paper_label for column in columns)
@@ -130,42 +131,7 @@ def draw_lengths(
     return _drawing(figure, report, lengths_tokens, plotted, about)
 
 
-def draw_categories(
-    report: Report, _manifest: Manifest, _store_root: Path, columns: Sequence[str], baseline: str | None
-) -> Drawing:
-    """LongBench by task category: a panel for each category, a line in it for each row of the target.
-
-    `columns`: keys of LongBench's columns, a panel each; `baseline`: key of the row whose value is a dotted line.
-    """
-    names = {row.key: row.name for row in report.rows}
-    plotted, height = points(report, columns, names), 0.75 + 0.15 * len(names)
-    # One place more than columns: the legend's.
-    figure, panels = style.grid(len(columns) + 1, _COLUMNS, lambda rows: 0.4 + rows * height, sharey=True)
-    places = {row: float(number) for number, row in enumerate(names)}
-    labels = {column.key: column.label for column in report.columns}
-    dots = {"linestyle": "none"}
-    for axes, key in zip(panels, columns, strict=False):
-        ours = _along(plotted, "row", "this run", key)
-        _curve(axes, ours, places, style.OURS | dots, "this run", upright=False)
-        if baseline is not None and baseline in ours.index:
-            label = style.wrapped(f"{names[baseline]}, this run")
-            axes.axvline(float(ours["value"][baseline]), label=label, **style.BASELINE)
-        axes.set_title(style.plain(labels[key]), loc="left")
-        axes.margins(x=0.08)
-        axes.set_xlabel("score (%)")
-        if np.ptp(axes.get_xlim()) < _LEAST_RANGE:  # all samples score 0
-            axes.set_xlim(-1, 1)
-    _of_paper(panels[: len(columns)], plotted, "row", columns, places, "the paper", "%", upright=False)
-    panels[0].set_yticks(range(len(names)), [style.wrapped(name, 40) for name in names.values()])
-    panels[0].set_ylim(len(names) - 0.4, -0.6)
-    panels[len(columns)].set_axis_off()
-    handles = style.by_name(figure)
-    panels[len(columns)].legend(list(handles.values())[::-1], list(handles)[::-1], loc="center left")
-    return _drawing(figure, report, columns, plotted, "LongBench, mean over the tasks of each category.")
-
-
 def _unit(manifest: Manifest, key: str) -> str:
-    """What the values of a column are."""
     measure = next(column.measure for column in manifest.experiment.columns if column.key == key)
     if isinstance(measure, SampleMean | TaskMean | ColumnMean) or getattr(measure, "statistic", "") in PMI_SHARES:
         return "%"
@@ -175,117 +141,67 @@ def _unit(manifest: Manifest, key: str) -> str:
 
 
 def _of_paper(
-    panels: Sequence[Axes],
-    plotted: pd.DataFrame,
-    along: Literal["row", "column"],
-    keys: Iterable[str],
-    places: Mapping[str, float],
-    name: str,
-    unit: str,
-    *,
-    upright: bool = True,
+    panels: Sequence[Axes], plotted: pd.DataFrame, along: Axis, keys: Iterable[str], places: Places, name: str
 ) -> list[Axes]:
-    """The paper's values in each panel, on an axis of their own, at the right or above: its model has 8B parameters."""
-    side, looks = ("right", style.PAPER) if upright else ("top", style.PAPER | {"linestyle": "none"})
-    found = plotted.loc[plotted["source"] == "paper", "value"]
-    twins = []
-    for number, (axes, key) in enumerate(zip(panels, keys, strict=False)):
+    """The paper's values in each panel, on an axis of their own at the right: its model has 8B parameters."""
+    colour, found = style.PAPER["color"], plotted.loc[plotted["source"] == "paper", "value"]
+    margin, twins = 0.1 * max(1.0, float(found.max() - found.min())), []
+    for number, (axes, key) in enumerate(zip(panels, keys, strict=True), start=1):
         paper = _along(plotted, along, "paper", key)
         if paper.empty:
             continue
-        twin = axes.twinx() if upright else axes.twiny()
+        twin = axes.twinx()
         axes.set(zorder=1, facecolor="none")  # ours above it
-        _curve(twin, paper, places, looks, name, upright=upright)
-        twin.spines[side].set(visible=True, color=looks["color"])
-        twin.tick_params(colors=looks["color"])
-        if upright:
-            margin = 0.1 * max(1.0, float(found.max() - found.min()))
-            twin.set_ylim(float(found.min()) - margin, float(found.max()) + margin)
-            is_last = number + 1 == len(panels) or (number + 1) % min(len(panels), _COLUMNS) == 0
-            twin.tick_params(labelright=is_last)
-            twin.set_ylabel(f"the paper, 8B ({unit})" if is_last else "", color=looks["color"])
-        else:
-            twin.set_xlabel(f"the paper, 8B ({unit})", color=looks["color"])
+        _curve(twin, paper, places, style.PAPER, name)
+        twin.spines["right"].set(visible=True, color=colour)
+        twin.set_ylim(float(found.min()) - margin, float(found.max()) + margin)
+        is_last = number == len(panels) or number % _COLUMNS == 0
+        twin.tick_params(colors=colour, labelright=is_last)
+        twin.set_ylabel("the paper, 8B (%)" if is_last else "", color=colour)
         twins.append(twin)
     return twins
 
 
-def _lines(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> None:
+def _lines(
+    axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Places, names: Sequence[str]
+) -> None:
+    """A curve of each series; points alone where the axis has names, whose places count from 0."""
     for number, (name, rows) in enumerate(series.items()):
         looks = style.OURS if len(series) == 1 else style.look(number) | {"markersize": 3.5}
+        looks = looks | {"linestyle": "none"} if names else looks
         _curve(axes, found, {row: places[row] for row in rows}, looks, name)
     ticks = sorted(set(places.values()))
-    if ticks[0] > 0 and ticks[-1] > _SWEEP_LINEAR * ticks[0]:
+    if not names and ticks[0] > 0 and ticks[-1] > _SWEEP_LINEAR * ticks[0]:
         axes.set_xscale("log")
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks(ticks, [style.wrapped(name, 14) for name in names] or [f"{tick:g}" for tick in ticks])
+    axes.tick_params(axis="x", labelrotation=90 if sum(map(len, names)) > _BESIDE else 0)
     axes.minorticks_off()
     axes.margins(x=0.08)
 
 
-def _bars(axes: Axes, found: pd.DataFrame, series: Mapping[str, list[str]], places: Mapping[str, Any]) -> None:
-    """A group of bars for each category, one of each series."""
-    categories = list(dict.fromkeys(shown(value) for value in places.values()))
-    width = _BARS / len(series)
-    for number, (name, rows) in enumerate(series.items()):
-        held, beside = found.reindex(rows), (number - (len(series) - 1) / 2) * width
-        left = [categories.index(shown(places[row])) + beside for row in rows]
-        colour = style.COLOURS[(number + 1) % len(style.COLOURS)]
-        axes.bar(left, held["value"].to_numpy(), width * 0.9, color=colour, alpha=0.75, label=name)
-        _intervals(axes.vlines, left, held, "black")
-    axes.set_xticks(range(len(categories)), [style.wrapped(category, 14) for category in categories])
-    axes.tick_params(axis="x", labelrotation=90 if sum(map(len, categories)) > _BESIDE else 0)
-    axes.set_xlim(-0.6, len(categories) - 0.4)
-
-
-def _along(plotted: pd.DataFrame, axis: Literal["row", "column"], source: str, other: str) -> pd.DataFrame:
+def _along(plotted: pd.DataFrame, axis: Axis, source: str, other: str) -> pd.DataFrame:
     """The points of one row along its columns, or of one column along its rows, by key."""
     across = "column" if axis == "row" else "row"
     return plotted[(plotted[across] == other) & (plotted["source"] == source)].set_index(axis)
 
 
-def _curve(
-    axes: Axes,
-    found: pd.DataFrame,
-    places: Mapping[str, float],
-    looks: dict[str, Any],
-    name: str,
-    *,
-    upright: bool = True,
-) -> None:
-    """The line of this name in the legend, in the order of `places` (key -> x, or y); a point that lacks interrupts it.
-
-    With 95 % intervals where the line has markers.
-    """
+def _curve(axes: Axes, found: pd.DataFrame, places: Places, looks: dict[str, Any], name: str) -> None:
+    """A line through `places` (key -> x), interrupted where a point lacks; with 95 % intervals where it has markers."""
     held, at = found.reindex(list(places)), list(places.values())
     if held["value"].notna().any():
         values = held["value"].to_numpy()
-        axes.plot(*((at, values) if upright else (values, at)), label=name, **looks)
+        axes.plot(at, values, label=name, **looks)
         if "marker" in looks:
-            _intervals(axes.vlines if upright else axes.hlines, at, held, looks["color"])
+            bounds = held.assign(at=at)[["at", "ci_low", "ci_high"]].dropna()
+            axes.vlines(*bounds.to_numpy().T, color=looks["color"], linewidth=0.9)
 
 
-def _intervals(draw: Callable[..., Any], at: Sequence[float], held: pd.DataFrame, colour: str) -> None:
-    bounds = held[["ci_low", "ci_high"]].assign(at=at).dropna()
-    draw(bounds["at"], bounds["ci_low"], bounds["ci_high"], color=colour, linewidth=0.9)
-
-
-def _drawing(
-    figure: Figure,
-    report: Report,
-    columns: Iterable[str],
-    plotted: pd.DataFrame,
-    about: str,
-) -> Drawing:
+def _drawing(figure: Figure, report: Report, columns: Iterable[str], plotted: pd.DataFrame, about: str) -> Drawing:
     """The figure with its lines below: what it is, and which cells have no value."""
-    wanted, lacking = set(columns), []
-    for row in report.rows:
-        chosen = [(c.name, cell.status) for c, cell in zip(report.columns, row.cells, strict=True) if c.key in wanted]
-        cells = [(label, status) for label, status in chosen if status != "not_in_paper"]
-        for status in ("missing", "partial", "refused"):
-            if labels := [label for label, found in cells if found == status]:
-                of_all = "" if len(labels) == len(cells) else f"{', '.join(labels)} of "
-                lacking.append((of_all, row.name, status))
+    wanted = set(columns)
+    shown = [cell for _, column, cell in report.places if column.key in wanted and cell.status != "not_in_paper"]
+    lacking = sum(cell.value is None for cell in shown)
     about += f" Scale {report.scale}. Bars: 95 % intervals over {'seeds and ' if report.seeds > 1 else ''}samples."
-    nothing = "" if (plotted["source"] == "this run").any() else "Nothing of this run is complete."
-    style.footnote(figure, [about, nothing, style.left_out(lacking, len(report.rows))])
+    left_out = f"Left out: {lacking} of {len(shown)} values; the table's notes say why." if lacking else ""
+    style.footnote(figure, [about, left_out])
     return Drawing(figure, plotted, about)

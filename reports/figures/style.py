@@ -12,9 +12,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.pipeline.manifest import Manifest
-from tokenweight.reports.model import Report
-
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -46,12 +43,7 @@ class Drawing:
 
     @property
     def data_csv(self) -> str:
-        """What is plotted, with all its digits; what lacks is an empty field."""
         return self.table.to_csv(index=False, lineterminator="\n")
-
-
-# From a target's report, its manifest and the store's root to its figure; what lacks is said in the figure.
-Draw = Callable[[Report, Manifest, Path], Drawing]
 
 
 def style() -> AbstractContextManager[None]:
@@ -62,10 +54,7 @@ def style() -> AbstractContextManager[None]:
 
 
 def grid(count: int, columns: int, height: Callable[[int], float], **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure over both text columns with `count` panels and those of its last row that stay empty, which are hidden.
-
-    `height`: inches by the number of rows of panels.
-    """
+    """A figure over both text columns with `count` panels; `height`: in inches, by the number of rows of panels."""
     from matplotlib.figure import Figure as NewFigure
 
     rows = math.ceil(count / columns)
@@ -104,37 +93,20 @@ def wrapped(label: str, characters: int = 25) -> str:
 
 
 def by_name(figure: Figure) -> dict[str, Any]:
-    """What the figure's panels show, by its name in a legend."""
     return {name: one for axes in figure.axes for one, name in zip(*axes.get_legend_handles_labels(), strict=True)}
 
 
-def legend_above(figure: Figure, handles: Mapping[str, Any], *, is_reversed: bool = True) -> None:
-    """A legend of the lines by their names, reversed: the last on top of the drawing first."""
-    order = slice(None, None, -1 if is_reversed else 1)
-    figure.legend(list(handles.values())[order], list(handles)[order], loc="outside upper center", ncols=3)
-
-
-def left_out(lacking: Iterable[tuple[str, str, str]], every: int) -> str:
-    """A sentence on (part of a row and "of", or "" for all of it; row; why it is left out); `every`: rows there are."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for part, row, why in lacking:
-        rows.setdefault((part, why), []).append(row)
-    texts = [
-        f"{part}{'all rows' if len(held) == every > 1 else ', '.join(held)} ({why})"
-        for (part, why), held in rows.items()
-    ]
-    return f"Left out: {'; '.join(texts)}." if texts else ""
+def legend_above(figure: Figure, handles: Mapping[str, Any]) -> None:
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3)
 
 
 def footnote(figure: Figure, lines: Iterable[str]) -> None:
-    """Small lines below the whole figure, wrapped to its width."""
     characters = int(figure.get_figwidth() * 72 / (0.52 * SMALLEST))  # 0.52 em: the font's mean width, measured
     text = "\n".join(textwrap.fill(plain(line), characters) for line in lines if line)
     figure.supxlabel(text, x=0.005, ha="left", fontsize=SMALLEST, linespacing=1.15)
 
 
 def say_nothing_to_draw(axes: Axes, lines: Iterable[str]) -> None:
-    """The reasons in place of the curves."""
     text = "\n".join(textwrap.fill(plain(line), 60) for line in lines)
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, fontsize=SMALLEST)
     axes.tick_params(left=False, bottom=False, labelleft=False, labelbottom=False)

@@ -59,7 +59,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     tables, problems = list[pd.DataFrame](), []
     for (row, seed), steps in read.items():
         if isinstance(steps, str):
-            problems.append((f"seed {seed} of " if len(seeds) > 1 else "", names[row], steps))
+            problems.append(f"{manifest.label((row, seed))} ({steps})")
             continue
         reference = read.get((baseline or "", seed))
         table = steps.assign(row=row, row_label=names[row], recipe=trainings[row, seed].recipe, seed=seed)
@@ -100,14 +100,16 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     about = f"Every training step of {report.target}, scale {report.scale}{over_seeds}."
     if baseline in names:
         about += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
-    style.footnote(figure, [about, style.left_out(problems, len(rows))])
+    style.footnote(figure, [about, f"Left out: {'; '.join(problems)}." if problems else ""])
     return Drawing(figure, plotted, about)
 
 
 def _trainings(report: Report, manifest: Manifest) -> dict[Run, RowEntry]:
     """By row and seed, in the report's order; a training that several rows show, once."""
-    order = {row.key: number for number, row in enumerate(report.rows)}
-    entries = [entry for entry in manifest.rows if entry.row in order and entry.train]
-    entries.sort(key=lambda entry: (order[entry.row], entry.seed), reverse=True)
-    first = {entry.train.address: entry for entry in entries if entry.train}
-    return {(entry.row, entry.seed): entry for entry in reversed(first.values())}
+    order = [row.key for row in report.rows]
+    entries = [entry for entry in manifest.rows if entry.row in order]
+    first = dict[str, RowEntry]()
+    for entry in sorted(entries, key=lambda entry: (order.index(entry.row), entry.seed)):
+        if entry.train:
+            first.setdefault(entry.train.address, entry)
+    return {(entry.row, entry.seed): entry for entry in first.values()}

@@ -1,6 +1,7 @@
 """Which figures belong to an experiment, and their files."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -8,41 +9,32 @@ from typing import Any
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
-from tokenweight.reports.figures.style import FORMATS, Draw, Drawing, render, style
+from tokenweight.reports.figures.style import FORMATS, Drawing, render, style
 from tokenweight.reports.model import Report
 
 
-def _drawn_by(place: str, **given: Any) -> Draw:
-    """A function of this folder by module and name, imported where it draws: names of figures cost no pandas."""
+def _draw(place: str, report: Report, manifest: Manifest, store_root: Path, **given: Any) -> Drawing:
+    """By a function of this folder, by module and name, imported where it draws: names of figures cost no pandas."""
     module, _, name = place.partition(".")
-
-    def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
-        function = getattr(import_module(f"tokenweight.reports.figures.{module}"), name)
-        drawing: Drawing = function(report, manifest, store_root, **given)
-        return drawing
-
-    return draw
+    function: Callable[..., Drawing] = getattr(import_module(f"tokenweight.reports.figures.{module}"), name)
+    return function(report, manifest, store_root, **given)
 
 
-def figures_of(manifest: Manifest) -> dict[str, Draw]:
-    """The experiment's figures by what their files' names add to its own.
+def figures_of(manifest: Manifest) -> dict[str, Callable[[Report, Manifest, Path], Drawing]]:
+    """The experiment's figures by what their files' names add to its own, from its report, itself and the store's root.
 
-    "": the figure that it is; -training where it trains; -lengths where its table has RULER at several lengths;
-    -categories where it has LongBench's.
+    "": the figure that it is; -training where it trains; -lengths where its table has RULER at several lengths.
     """
-    figures: dict[str, Draw] = {}
+    figures = dict[str, Callable[[Report, Manifest, Path], Drawing]]()
     experiment, baseline = manifest.experiment, manifest.experiment.baseline
     if experiment.figure:
-        figures[""] = _drawn_by("pmi.draw" if experiment.figure.kind == "pmi" else "panels.draw_sweep")
+        figures[""] = partial(_draw, "pmi.draw" if experiment.figure.kind == "pmi" else "panels.draw_sweep")
     if any(row.train for row in manifest.rows):
-        figures["-training"] = _drawn_by("training.draw", baseline=baseline)
+        figures["-training"] = partial(_draw, "training.draw", baseline=baseline)
     measures = {c.key: c.measure for c in experiment.columns if c.shown and isinstance(c.measure, TaskMean)}
     ruler = {key: m.length_tokens for key, m in measures.items() if m.benchmark == "ruler" and m.length_tokens}
     if len(ruler) > 1:
-        figures["-lengths"] = _drawn_by("panels.draw_lengths", lengths_tokens=ruler, baseline=baseline)
-    longbench = [key for key, m in measures.items() if m.benchmark == "longbench" and m.side is None]
-    if len(longbench) > 1:
-        figures["-categories"] = _drawn_by("panels.draw_categories", columns=longbench, baseline=baseline)
+        figures["-lengths"] = partial(_draw, "panels.draw_lengths", lengths_tokens=ruler, baseline=baseline)
     return figures
 
 
@@ -62,11 +54,9 @@ def drawn(report: Report, manifest: Manifest, store_root: Path) -> Iterator[tupl
 
 
 def write_figures(report: Report, manifest: Manifest, store_root: Path, out_dir: Path) -> dict[str, Path]:
-    """Each figure as `<out>/<target><name>.pdf`, `.svg`, `.png`, and what it plots as `.csv` (of the target's own:
-    `-curve.csv`, the table being `.csv`).
+    """Each figure as `<target><name>.pdf`, `.svg`, `.png`, and its data as `.csv` (of the target's own: `-curve.csv`).
 
-    Paths by `<name>.<format>` without the first sign: "pdf", "curve.csv", "training.svg". Raises UserError where it
-    cannot write.
+    Paths are by "pdf", "curve.csv", "training.svg" and so on. Raises UserError where it cannot write.
     """
     contents: dict[str, str | bytes] = {}
     for name, drawing, files in drawn(report, manifest, store_root):

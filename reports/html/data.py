@@ -3,8 +3,6 @@
 Parts that several places share are there once, by number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -29,6 +27,8 @@ _SHORT = (300, 0)  # filtered output and reference
 _COLUMNS = [
     "doc_id", "prompt_sha256", "n_prompt_tokens", "truncated", "output", "filtered", "reference", "metric", "score",
 ]  # fmt: skip
+_OWN = ("stage", "stage_version", "fingerprint", "facts", "started", "wall_seconds")  # of a record
+_SHARED = ("versions", "git", "devices", "peak_memory_bytes")
 # The command that prints a recipe, and its settings as (name, value, origin).
 Recipe = tuple[str, Sequence[tuple[str, Any, str]]]
 EMPTY = ("not_in_paper", "left_out")  # cells that the paper, or the style, leaves empty: they open nothing
@@ -45,7 +45,7 @@ class Section:
     figures: Mapping[str, str] = field(default_factory=dict)  # SVG, by what it is in words
 
 
-def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
+def page_data(sections: Sequence[Section], records: "Records") -> dict[str, Any]:
     """All data of a page. Cells that open a panel are numbered row by row, through all sections."""
     opening = [
         (number, section.report, *place)
@@ -57,7 +57,6 @@ def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
     by_unit, prompts, left_out = choose_samples([address for address in units if records.add(address)], records)
     numbers = {address: number for number, address in enumerate(records.known)}
     parts: dict[str, tuple[int, Any]] = {}
-    settings: dict[str, tuple[int, Any]] = {}
 
     def artifact(address: str, record: Mapping[str, Any]) -> dict[str, Any]:
         inputs = {name: (records.address_of(value), value) for name, value in record["inputs"].items()}
@@ -65,20 +64,14 @@ def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
         config = dict(record["config"])
         unit = config.pop("unit", None)  # benchmark, task and length
         trained = records.known.get(records.address_of(record["inputs"].get("checkpoint")) or address, {})
-        shared = {"config": config, **{name: record.get(name) for name in ("versions", "git", "devices")}}
-        shared["memory"] = record.get("peak_memory_bytes")
+        shared = {"config": config, **{name: record.get(name) for name in _SHARED}}
         return {
             "address": address,
-            "stage": record.get("stage"),
-            "version": record.get("stage_version"),
+            **{name: record.get(name) for name in _OWN},
             "unit": "/".join(str(part) for part in unit.values() if part) if isinstance(unit, dict) else None,
             "seed": trained["config"].get("seed") if trained.get("stage") == "train" else None,
-            "fingerprint": record.get("fingerprint"),
             "inputs": {name: numbers[found] if found else str(value) for name, (found, value) in inputs.items()},
             "outputs": {name: held.get("sha256") if isinstance(held, dict) else None for name, held in outputs},
-            "facts": record.get("facts"),
-            "started": record.get("started"),
-            "seconds": record.get("wall_seconds"),
             **{name: _part(value, parts) for name, value in shared.items()},
             "samples": by_unit.get(address, []),
         }
@@ -91,10 +84,9 @@ def page_data(sections: Sequence[Section], records: Records) -> dict[str, Any]:
         "prompts": prompts,
         "samplesLeftOut": left_out,
         "recipes": {
-            name: {"command": command, "settings": [_part(list(setting), settings) for setting in held]}
+            name: {"command": command, "settings": [_part(list(setting), parts) for setting in held]}
             for name, (command, held) in recipes.items()
         },
-        "settings": [value for _, value in settings.values()],
         "parts": [value for _, value in parts.values()],
     }
 

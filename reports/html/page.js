@@ -179,12 +179,12 @@ function recordView(artifact) {
     facts([
       ["Record", `${artifact.address}/record.json`],
       ["Fingerprint", artifact.fingerprint],
-      ["Stage", `${artifact.stage}, version ${artifact.version}`],
+      ["Stage", `${artifact.stage}, version ${artifact.stage_version}`],
       ["Started", moment(artifact.started)],
-      ["Wall time", seconds(artifact.seconds)],
+      ["Wall time", seconds(artifact.wall_seconds)],
       ["Devices", json(data.parts[artifact.devices])],
       ["Commit", commit(data.parts[artifact.git])],
-      ["Peak memory", memory(data.parts[artifact.memory])],
+      ["Peak memory", memory(data.parts[artifact.peak_memory_bytes])],
     ]),
     links.length ? make("h4", {}, "Made from") : null,
     links.length ? make("dl", { class: "digests" }, ...links) : null,
@@ -207,7 +207,7 @@ function runOf(units) {
   if (!units.length) return [];
   const distinct = (text) => [...new Set(units.map(text))].filter((one) => one !== "").join("; ");
   const started = units.map((unit) => String(unit.started ?? "")).filter(Boolean).sort();
-  const total = units.reduce((sum, unit) => sum + (Number(unit.seconds) || 0), 0);
+  const total = units.reduce((sum, unit) => sum + (Number(unit.wall_seconds) || 0), 0);
   return [
     heading("Evaluated by"),
     facts([
@@ -240,7 +240,7 @@ function modelOf(units) {
     heading("Model and what it was made from"),
     make("div", { class: "list" }, ...[...found].map((number) => {
       const artifact = data.artifacts[number];
-      return lazily([make("span", {}, nameOf(artifact)), make("span", { class: "hint" }, seconds(artifact.seconds))], () => [recordView(artifact)]);
+      return lazily([make("span", {}, nameOf(artifact)), make("span", { class: "hint" }, seconds(artifact.wall_seconds))], () => [recordView(artifact)]);
     })),
     ...[...unknown].map((text) => make("p", { class: "hint" }, `Given, known by its content: ${text}`)),
   ];
@@ -250,7 +250,7 @@ function recipeOf(name) {
   const recipe = data.recipes[name];
   if (!recipe) return [];
   const rows = () => recipe.settings.map((number) => {
-    const [key, value, origin] = data.settings[number];
+    const [key, value, origin] = data.parts[number];
     return make("tr", {}, make("th", { scope: "row" }, key), make("td", {}, json(value)), make("td", {}, origin));
   });
   const head = () => make("thead", {}, make("tr", {}, ...["Setting", "Value", "Origin"].map((text) => make("th", { scope: "col" }, text))));

@@ -154,10 +154,7 @@ def _audit_of(target: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Text and JSON in which each character that cannot be seen, or that reorders others, is spelled as [U+202E].
-
-    Numbers that JSON does not have become text; markup stays as it is.
-    """
+    """Text and JSON with characters that cannot be seen, or that reorder others, as [U+202E]; markup stays as it is."""
     match value:
         case str() if not isinstance(value, Markup):
             return _INVISIBLE.sub(lambda match: f"[U+{ord(match[0]):04X}]", value)

@@ -38,7 +38,6 @@ def place_name(place: str) -> str:
 
 
 def paper_tables() -> tuple[str, ...]:
-    """Names of all that was transcribed."""
     return tuple(dict.fromkeys(place.partition("/")[0] for place in paper_cells()))
 
 

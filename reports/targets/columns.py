@@ -91,7 +91,6 @@ def _of(benchmarks: Iterable[str]) -> dict[str, Any]:
 
 
 def _worded(column: Column, asked: ColumnsOf) -> Column:
-    """The column with what was asked for in place of its own."""
     words = {name: value for name in ("key", "label", "group") if (value := getattr(asked, name)) is not None}
     if "label" in words:
         words["label"] = words["label"].replace("{tokens}", str(getattr(column.measure, "length_tokens", "")))
@@ -122,7 +121,6 @@ def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterat
 
 
 def _filled(template: Any, texts: Mapping[str, object]) -> Any:
-    """Nested values with the placeholders of their texts filled."""
     if isinstance(template, dict):
         return {key: _filled(value, texts) for key, value in template.items()}
     if isinstance(template, list):

@@ -4,8 +4,6 @@ how it looks. A mistake in the file is one line with its place.
 The paper's tables, a user's YAML, sweeps and `evaluate --model` are all one of these (docs/experiments.md).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -112,7 +110,7 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     notes_of: tuple[Benchmark, ...] = ()  # benchmarks whose notes are below a table with columns of its own
 
     @model_validator(mode="after")
-    def _known_scales(self) -> ExperimentSpec:
+    def _known_scales(self) -> "ExperimentSpec":
         for name, settings in self.scales.items():
             if name not in SCALES and settings.get("like") not in SCALES:
                 raise ValueError(f"scales.{name}: is a scale of your own; say `like: smoke` (or mini, paper)")
@@ -128,7 +126,6 @@ class ExperimentSpec(Described[RowSpec, Columns]):
         return like  # type: ignore[no-any-return]
 
     def common(self, scale: str) -> Settings:
-        """Settings of all rows that have them, at a scale."""
         return {key: value for key, value in {**self.scales.get(scale, {}), **self.set}.items() if key != "like"}
 
     @property
@@ -143,7 +140,6 @@ class ExperimentSpec(Described[RowSpec, Columns]):
 
     @property
     def recipes(self) -> tuple[str, ...]:
-        """Names of all recipes that the rows name, each once."""
         return tuple(dict.fromkeys(row.recipe for row in self.rows if row.recipe))
 
 

@@ -112,7 +112,7 @@ def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Pa
     assert "Flagged mostly_truncated" in notes
     assert str(place) not in notes
     names = {path.name.removeprefix("evaluation-smoke-base") for path in (place / "results" / "smoke").iterdir()}
-    drawn = {f"-categories{suffix}" for suffix in (".pdf", ".svg", ".png", ".csv")}
+    drawn = {f"-lengths{suffix}" for suffix in (".pdf", ".svg", ".png", ".csv")}
     assert names == {
         ".md",
         ".tex",

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.cli import app
-from tokenweight.reports.audit import audit, check_emphasis, longbench_sides, render
+from tokenweight.reports.audit import audit, check_emphasis, render
 from tokenweight.reports.audit.checks import (
     Audit,
     Check,
@@ -243,11 +243,6 @@ def test_what_rounding_may_turn_is_neither_true_nor_false() -> None:
     assert [check.follows for check in found.values()] == [True, False, False]
     assert "within rounding" in found["65.89"].recomputed
     assert "1: not uniform" in found["65.90"].recomputed
-
-
-def test_longbench_outside_its_sides_is_said() -> None:
-    assert "between its two sides in all 7 rows" in longbench_sides(CELLS)
-    assert "not between in uniform" in longbench_sides(changed("table-3/uniform/longbench", "46.37"))
 
 
 def test_intervals_are_what_rounds_to_the_printed_number() -> None:

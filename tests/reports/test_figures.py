@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,21 +98,16 @@ def test_ablation_curves_are_the_cells_and_gaps(ablation: tuple[Report, Manifest
     }
     assert lines["the paper's 0", "the paper, Figure 1"] == [-2.71, -2.07, -1.08, -0.52]
     assert lines["RULER", "this run"][3] == report.cell("lambda-0.75", "ruler-difference").value
-    assert "Left out: λ = 0.25 (missing); Difference MMLU of λ = 0.50 (partial)." in said(drawing)
+    assert "Left out: 4 of 15 values; the table's notes say why." in said(drawing)
 
 
-def test_lengths_and_categories_are_the_cells(full_store: FakeStore) -> None:
+def test_lengths_are_the_cells(full_store: FakeStore) -> None:
     manifest = full_store.manifest("table-3")
     report = build_report(manifest, full_store.root)
     drawing = drawn(report, manifest, full_store.root, "-lengths")
     assert_equal_to_cells(drawing, report, {"ruler-1k", "ruler-2k", "ruler-3k", "ruler-4k"})
     assert [axes.get_title("left") for axes in drawing.figure.axes][3:5] == ["Uniform", "Unfrozen Sparse"]
     assert "Left out" not in said(drawing)
-
-    manifest = full_store.manifest("table-8")
-    report = build_report(manifest, full_store.root)
-    drawing = drawn(report, manifest, full_store.root, "-categories")
-    assert_equal_to_cells(drawing, report, {column.key for column in report.columns})
 
 
 def test_the_papers_values_have_an_axis_of_their_own_and_every_axis_a_unit(
@@ -219,13 +215,17 @@ def test_files_are_vectors_with_fonts_and_the_same_bytes_in_another_process(
     manifest, root = trained
     files = write_figures(build_report(manifest, root), manifest, root, tmp_path / "here")
     formats = ("pdf", "svg", "png", "csv")
-    assert set(files) == {f"{name}.{suffix}" for name in ("training", "categories") for suffix in formats}
-    for name in ("training", "categories"):
-        pdf, svg = files[f"{name}.pdf"].read_bytes(), files[f"{name}.svg"].read_bytes()
-        assert b"/Subtype /Image" not in pdf
-        assert b"/FontFile2" in pdf  # an embedded TrueType font
-        assert b"/Type3" not in pdf
-        assert b"<image" not in svg
+    assert set(files) == {f"training.{suffix}" for suffix in formats}
+    pdf, svg = files["training.pdf"].read_bytes(), files["training.svg"].read_bytes()
+    assert b"/Subtype /Image" not in pdf
+    assert b"/FontFile2" in pdf  # an embedded TrueType font
+    assert b"/Type3" not in pdf
+    assert b"<image" not in svg
+    if shutil.which("pdffonts"):
+        fonts = subprocess.run(["pdffonts", str(files["training.pdf"])], capture_output=True, text=True, check=True)
+        rows = [line.split() for line in fonts.stdout.splitlines()[2:]]
+        assert rows
+        assert not [row for row in rows if "Type 3" in " ".join(row) or row[-5] != "yes"]  # each is embedded
     width_points = float(re.findall(rb"/MediaBox \[ ?0 0 ([\d.]+)", pdf)[0])
     assert width_points == pytest.approx(6.3 * 72, abs=0.1)
     code = (
@@ -319,9 +319,9 @@ def test_an_empty_store_leaves_the_papers_numbers_and_says_so(tmp_path: Path) ->
     drawing = drawn(build_report(manifest, tmp_path), manifest, tmp_path, "")
     assert {p["source"] for p in rows_of(drawing)} == {"paper"}
     assert len(rows_of(drawing)) == 12
-    assert "Nothing of this run is complete. Left out: all rows (missing)." in said(drawing)
+    assert "Left out: 15 of 15 values; the table's notes say why." in said(drawing)
     (legend,) = drawing.figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["the paper, Figure 5", "uniform baseline"]
+    assert [text.get_text() for text in legend.get_texts()] == ["uniform baseline", "the paper, Figure 5"]
 
 
 def test_a_report_of_ours_alone_draws_nothing_of_the_paper(

@@ -170,7 +170,7 @@ def test_only_what_a_table_holds_can_be_chosen(full_report: Report, full_page: s
 def test_a_recipe_shows_its_settings_with_their_origin(full_page: str) -> None:
     data = Outline(full_page).data
     recipe = data["recipes"]["table-3/uniform"]
-    settings = {data["settings"][number][0]: data["settings"][number][1:] for number in recipe["settings"]}
+    settings = {data["parts"][number][0]: data["parts"][number][1:] for number in recipe["settings"]}
     loaded = load("table-3/uniform", "smoke")
     assert loaded.training
     assert settings["training.steps"] == [loaded.training.steps, loaded.origins["training.steps"]]

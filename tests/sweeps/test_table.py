@@ -1,4 +1,4 @@
-"""The table and the figure of a sweep: rows and labels, what lacks and why, curves and bars."""
+"""The table and the figure of a sweep: rows and labels, what lacks and why, curves and points."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tokenweight.pipeline import Store
-from tokenweight.pipeline.experiment import Experiment, Figure, Lengths, Row
+from tokenweight.pipeline.experiment import Column, Experiment, Figure, Lengths, Row
 from tokenweight.pipeline.manifest import Manifest, with_failures
+from tokenweight.pipeline.measures import SampleMean
 from tokenweight.reports.figures.panels import draw_sweep
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
@@ -93,6 +94,7 @@ def manifest_of(fields: dict[str, dict[str, Any]]) -> Manifest:
         name="s",
         title="Sweep",
         rows=tuple(Row(key=row, label=row, recipe=row) for row in fields),
+        columns=(Column(key="mmlu", label="MMLU", measure=SampleMean(benchmark="mmlu")),),
         figure=Figure(kind="sweep", values=fields, columns=("mmlu",)),
     )
     return Manifest(experiment=experiment, scale="smoke", lengths=Lengths(ruler=(1024,)), about="", command="", rows=())
@@ -107,7 +109,7 @@ def test_a_number_is_an_axis_and_other_fields_are_series() -> None:
     fields = {f"{s}-{k}": {"score": s, "κ": k} for s in ("ppmi", "npmi") for k in (0.4, 0.2)}
     drawing = drawn(fields, {row: None if row == "npmi-0.2" else 10.0 * number for number, row in enumerate(fields, 1)})
     (axes,) = drawing.figure.axes
-    assert axes.get_xlabel() == "κ"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("κ (share of tokens)", "%")
     lines = [line for line in axes.get_lines() if len(line.get_xdata()) == 2]
     assert [list(line.get_xdata()) for line in lines] == [[0.2, 0.4], [0.2, 0.4]]
     assert list(lines[0].get_ydata()) == [20, 10]
@@ -129,9 +131,9 @@ def test_learning_rates_far_apart_are_on_a_logarithmic_axis() -> None:
 
 
 @pytest.mark.parametrize("values", [("frozen", "unfrozen"), (True, False), ([1], [2])])
-def test_what_is_no_number_has_bars(values: tuple[Any, Any]) -> None:
+def test_what_is_no_number_has_points(values: tuple[Any, Any]) -> None:
     fields = {f"{value}-{seed}": {"scorer": value, "seed": str(seed)} for value in values for seed in (0, 1)}
     heights = {row: float(number) for number, row in enumerate(fields, 1)}
     (axes,) = drawn(fields, heights).figure.axes
-    assert sorted(bar.get_height() for bar in axes.patches) == [1, 2, 3, 4]
+    assert sorted(y for line in axes.lines for y in line.get_ydata()) == [1, 2, 3, 4]
     assert len(axes.get_xticklabels()) == 2
