@@ -93,7 +93,7 @@ def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monke
     assert before["shard-00001.safetensors"] < after["shard-00001.safetensors"]
     assert seen == [(done, 10, "sequences") for done in range(5, 11)]
     assert np.array_equal(load()[9], values)
-    monkeypatch.setattr(scoring, "load_model", None)
+    monkeypatch.setattr(scoring.models, "load_model", None)
     score()  # all there: no model is loaded
 
 

@@ -208,7 +208,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_requ
     ],
 )
 def test_bad_requests_are_named_before_the_model_is_loaded(make_request, tmp_path, monkeypatch, change, message):
-    monkeypatch.setattr("tokenweight.training.run.load_model", None)
+    monkeypatch.setattr("tokenweight.training.models.load_model", None)
     execution = {key: change.pop(key) for key in ("micro", "processes") if key in change}
     with pytest.raises(UserError, match=message):
         run(make_request(**change), tmp_path, **execution)

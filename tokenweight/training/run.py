@@ -21,18 +21,10 @@ from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_batch, check_launch
 from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import Execution, Training
-from tokenweight.training import checkpoints
+from tokenweight.training import checkpoints, models
 from tokenweight.training.kernels import checkpoint_activations, fast_kernels
 from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch
 from tokenweight.training.metrics import StepReports, read_metrics
-from tokenweight.training.models import (
-    bos_token_id,
-    head_rounding,
-    load_model,
-    load_tokenizer,
-    resolve_device,
-    save_checkpoint,
-)
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_scores, open_tokens, scorer_windows
@@ -111,7 +103,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     if scorer is not None and scorer.precision == "fp8":
         if not weighting.needs_short_nll:
             raise UserError(f"scorer.precision: score {weighting.score!r} needs no scoring pass; leave it out")
-        optional_room("fp8", "scorer.precision").check_fp8(resolve_device(execution.device))
+        optional_room("fp8", "scorer.precision").check_fp8(models.resolve_device(execution.device))
     window_plan(stage, tokens)
 
 
@@ -134,14 +126,14 @@ def fit(
         arguments = training_arguments(stage, out_dir / checkpoints.FOLDER, execution, resharded=resharded)
 
         # 2. The model, with our head.
-        model = load_model(
+        model = models.load_model(
             model_dir,
             dtype if execution.deepspeed_stage else torch.float32,
-            rounding=by_parity(stage.parity, head_rounding)(frozen=False),
+            rounding=by_parity(stage.parity, models.head_rounding)(frozen=False),
             check_rope=execution.deepspeed_stage == 0,
         )
         checkpoint_activations(model, execution.checkpointing)
-        tokenizer = load_tokenizer(model_dir)
+        tokenizer = models.load_tokenizer(model_dir)
 
         # 3. The data, with frozen scores if there are any.
         tokens = open_tokens(inputs["chunks"])
@@ -160,7 +152,7 @@ def fit(
             rows,
             stage,
             plan=plan,
-            bos_token_id=bos_token_id(tokenizer, model.config),
+            bos_token_id=models.bos_token_id(tokenizer, model.config),
             reports=reports,
             execution=execution,
             shard=share_sequences(model, execution, tokens.shape[1]),
@@ -178,7 +170,7 @@ def fit(
 
         # 5. Save and validate.
         probe = torch.from_numpy(np.asarray(tokens[:1, :PROBE_TOKENS], dtype=np.int64))
-        save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
+        models.save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
 
 
 def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
@@ -189,7 +181,7 @@ def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, re
     from transformers import TrainingArguments
 
     training = stage.training
-    device = resolve_device(execution.device, int(os.environ.get("LOCAL_RANK", "0")))
+    device = models.resolve_device(execution.device, int(os.environ.get("LOCAL_RANK", "0")))
     on_cpu = device.type == "cpu"
     if on_cpu and execution.deepspeed_stage:
         start_deepspeed_on_cpu()

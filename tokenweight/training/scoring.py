@@ -17,16 +17,9 @@ from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.execution import check_launch
 from tokenweight.recipes.schema import Execution
+from tokenweight.training import models
 from tokenweight.training.kernels import fast_kernels
 from tokenweight.training.launch import Stopped, asked_to_stop, launch
-from tokenweight.training.models import (
-    bos_token_id,
-    head_rounding,
-    load_model,
-    load_tokenizer,
-    resolve_device,
-    scorer_config,
-)
 from tokenweight.training.sequences import open_shard, open_tokens, scorer_windows, shard_path, write_shard
 from tokenweight.training.stages import Score
 from tokenweight.weighting.windows import WindowPlan, score_windows
@@ -51,7 +44,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
             f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it"
         )
     plan = scorer_windows(tokens.shape[1], stage)
-    if load_tokenizer(model_dir).get_vocab() != load_tokenizer(inputs["tokenizer"]).get_vocab():
+    if models.load_tokenizer(model_dir).get_vocab() != models.load_tokenizer(inputs["tokenizer"]).get_vocab():
         raise UserError(
             f"scorer.model: {model_dir.name} has another vocabulary than the model; take one that shares it"
         )
@@ -88,11 +81,11 @@ def _score_own_shards(
         progress(stage.sequences, stage.sequences, "sequences")
         return
     tokens = open_tokens(chunk_dir)
-    device = resolve_device(execution.device, local)
-    config = by_parity(stage.parity, scorer_config)(model_dir, stage.short_tokens)
-    rounding = by_parity(stage.parity, head_rounding)(frozen=True)
-    model = load_model(model_dir, DTYPES[stage.precision], config=config, rounding=rounding).to(device).eval()
-    bos = bos_token_id(load_tokenizer(model_dir), model.config)
+    device = models.resolve_device(execution.device, local)
+    config = by_parity(stage.parity, models.scorer_config)(model_dir, stage.short_tokens)
+    rounding = by_parity(stage.parity, models.head_rounding)(frozen=True)
+    model = models.load_model(model_dir, DTYPES[stage.precision], config=config, rounding=rounding).to(device).eval()
+    bos = models.bos_token_id(models.load_tokenizer(model_dir), model.config)
     done = stage.sequences - world * sum(map(len, missing.values()))
     with fast_kernels(model, execution):
         for path, rows in missing.items():

@@ -1,0 +1,6 @@
+"""Modules of these tests are found from here."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,194 @@
+"""The hub's repositories that scale paper reads, small, in their real layouts, from a server that speaks the hub's API."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hub_server import Hub, Repository
+
+from tokenweight.assets import smoke_base_dir
+from tokenweight.evaluation.longbench import TASKS
+from tokenweight.evaluation.units import BENCHMARKS
+
+READS = Path(__file__).with_name("hub_reads.py")
+PG19 = ("datasets", "emozilla/pg19")
+LLAMA = ("models", "meta-llama/Meta-Llama-3-8B")
+Reads = Callable[..., dict[str, Any]]
+
+
+def parquet(**columns: list[Any]) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
+def configured(*subsets: tuple[str, dict[str, str]]) -> bytes:
+    """The head of a data set's README that names its subsets' files by split."""
+    lines = ["---", "configs:"]
+    for subset, files in subsets:
+        lines += [f"- config_name: {subset}", "  data_files:"]
+        lines += [line for split, path in files.items() for line in (f"  - split: {split}", f"    path: {path}")]
+    return "\n".join([*lines, "---", ""]).encode()
+
+
+def checkpoint(**others: bytes) -> dict[str, bytes]:
+    """The shipped base's files, as a model's repository has them."""
+    return {path.name: path.read_bytes() for path in smoke_base_dir().iterdir() if path.is_file()} | others
+
+
+def repositories() -> dict[tuple[str, str], Repository]:
+    """Repositories at the commits that the recipes pin."""
+    from tokenweight.recipes.recipe import build, scaled
+
+    def pinned(name: str, part: str) -> str:
+        return str(getattr(build(name, "paper", scaled(name, "paper")), part).revision)
+
+    def of_benchmark(name: str, files: dict[str, bytes]) -> dict[tuple[str, str], Repository]:
+        data = BENCHMARKS[name].hub_data
+        assert data is not None
+        return {("datasets", data.repo_id): Repository(data.revision, files)}
+
+    book = parquet(
+        short_book_title=["A", "B"], publication_date=[1800, 1801], url=["u", "v"], text=["One.\r\nTwo.", "Three."]
+    )
+    web = [
+        {"text": f"Text {i}.", "meta": {"redpajama_set_name": name}}
+        for i, name in enumerate(("RedPajamaBook", "RedPajamaC4"))
+    ]
+    lines = pa.compress("".join(json.dumps(row) + "\n" for row in web).encode(), "zstd", asbytes=True)
+    question = {
+        "question": ["Which is a bone?"] * 5,
+        "subject": ["anatomy"] * 5,
+        "choices": [["Skin", "Femur", "Liver", "Eye"]] * 5,
+        "answer": [1] * 5,
+    }
+    puzzle = {"input": ["If you follow these instructions, do you return?"], "target": ["No"]}
+    head, _ = TASKS["samsum"].template.split("{context}")
+    dialogue = {
+        "context": [f"{head}TEXT\n\n"], "question": ["Dialogue: D\nSummary: "], "answer_prefix": ["Summary:"],
+        "answers": [["A"]], "length": [3], "all_classes": pa.array([None], pa.list_(pa.string())),
+    }  # fmt: skip
+    llama = checkpoint(**{"original/consolidated.00.pth": b"not wanted"})
+    return {
+        PG19: Repository(pinned("table-3/uniform", "corpus"), {
+            "data/train-00000-of-00001.parquet": book, "data/validation-00000-of-00001.parquet": book,
+            "data/test-00000-of-00001.parquet": book,
+        }),
+        ("datasets", "cerebras/SlimPajama-627B"): Repository(pinned("table-3/lcde", "corpus"), {
+            "train/chunk1/example_train_0.jsonl.zst": lines, "validation/chunk1/example_holdout_0.jsonl.zst": lines,
+            "test/chunk1/example_holdout_0.jsonl.zst": lines,
+        }),
+        ("datasets", "HuggingFaceFW/fineweb"): Repository(pinned("table-11/uniform", "corpus"), {
+            "README.md": configured(("default", {"train": "data/*/*"}), ("sample-100BT", {"train": "sample/100BT/*"})),
+            "data/CC-MAIN-2013-20/000_00000.parquet": parquet(text=["Of another subset."], id=["0"]),
+            "sample/100BT/000_00000.parquet": parquet(text=["A page."], id=["1"]),
+        }),
+        **of_benchmark("mmlu", {
+            "README.md": configured(("anatomy", {"test": "anatomy/test-*", "dev": "anatomy/dev-*"})),
+            "anatomy/test-00000-of-00001.parquet": parquet(**question), "anatomy/dev-00000-of-00001.parquet": parquet(**question),
+        }),
+        **of_benchmark("bbh", {
+            "README.md": configured(("navigate", {"test": "navigate/test-*"})),
+            "navigate/test-00000-of-00001.parquet": parquet(**puzzle),
+        }),
+        **of_benchmark("longbench", {
+            "README.md": configured(("samsum", {"test": "samsum/test-*"})),
+            "samsum/test-00000-of-00001.parquet": parquet(**dialogue),
+        }),
+        LLAMA: Repository(pinned("table-3/uniform", "base"), llama, gated=True),
+        ("models", "microsoft/phi-2"): Repository(pinned("table-7/uniform", "base"), checkpoint()),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub(repositories()) as server:
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def reads(hub: Hub, tmp_path: Path) -> Reads:
+    """What scale paper reads by these names, from an empty cache unless `home` is given."""
+
+    def run(*names: str, home: str = "home", **environment: str) -> dict[str, Any]:
+        own = {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / home),
+            "HF_HUB_DISABLE_XET": "1",
+            "NO_PROXY": "127.0.0.1",
+        }
+        command = [sys.executable, str(READS), *names]
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=inherited | own | environment)
+        assert done.returncode == 0, done.stderr
+        answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answers
+
+    return run
+
+
+def test_what_scale_paper_reads_of_the_hub_is_read(reads: Reads, hub: Hub) -> None:
+    names = ("pg19", "slimpajama", "fineweb", "reachable", "mmlu", "bbh", "longbench", "llama-3", "phi-2")
+    found = reads(*names, HF_TOKEN="hf_of_a_test")
+    assert {name: answer for name, answer in found.items() if "refused" in answer} == {}
+    got = {name: answer["read"] for name, answer in found.items()}
+    assert got["pg19"] == [["One.\nTwo.", ""], ["Three.", ""]]
+    assert got["slimpajama"] == [["Text 0.", "RedPajamaBook"], ["Text 1.", "RedPajamaC4"]]
+    assert got["fineweb"] == [["A page.", ""]]
+    assert got["reachable"] == []
+    assert "B. Femur" in got["mmlu"]
+    assert "do you return" in got["bbh"]
+    assert got["longbench"][0] == TASKS["samsum"].template.format(context="TEXT", input="Dialogue: D\nSummary: ")
+    assert {"config.json", "tokenizer.json", "model.safetensors"} <= set(got["llama-3"])
+    assert "original" not in got["llama-3"]
+    assert not any("/main" in path for path in hub.asked), "a branch was asked for, which moves"
+
+
+def test_what_is_wrong_with_the_hub_is_one_line_each(reads: Reads, hub: Hub) -> None:
+    mmlu, bbh = (("datasets", BENCHMARKS[name].hub_data.repo_id) for name in ("mmlu", "bbh"))
+    hub.repositories[PG19].commit = "0" * 40  # the pinned revision is gone
+    del hub.repositories["models", "microsoft/phi-2"]
+    hub.repositories[mmlu].lies = True
+    del hub.repositories[bbh]
+    found = reads("llama-3", "pg19", "phi-2", "mmlu", "bbh", "reachable", HF_DATASETS_OFFLINE="0")
+    (bbh_line,) = found.pop("reachable")["read"]
+    lines = {name: answer["refused"] for name, answer in found.items()}
+    assert all(line.count("\n") == 0 for line in lines.values()), lines
+    assert "GatedRepoError" in lines["llama-3"]
+    assert "hf auth login" in lines["llama-3"]
+    assert "emozilla/pg19" in lines["pg19"]
+    assert "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8" in lines["pg19"]
+    assert "RepositoryNotFoundError" in lines["phi-2"]
+    assert "cais/mmlu" in lines["mmlu"]
+    assert "--bbh" in bbh_line
+    assert "evaluation.bbh.data" in lines["bbh"]
+
+
+def test_a_connection_that_drops_is_made_again(reads: Reads, hub: Hub) -> None:
+    hub.repositories[LLAMA].drops["model.safetensors"] = 2
+    hub.repositories[PG19].drops["data/train-00000-of-00001.parquet"] = 1
+    found = reads("llama-3", "pg19", HF_TOKEN="hf_of_a_test")
+    assert found["pg19"]["read"] == [["One.\nTwo.", ""], ["Three.", ""]]
+    assert "model.safetensors" in found["llama-3"]["read"]
+    assert sum(path.startswith("GET") and path.endswith("/model.safetensors") for path in hub.asked) == 3
+
+
+@pytest.mark.slow  # the clients try again for a minute
+def test_a_hub_that_is_gone_is_one_line(reads: Reads, hub: Hub) -> None:
+    hub.shutdown()
+    hub.server_close()
+    lines = {name: answer["refused"] for name, answer in reads("phi-2", "mmlu", "fineweb").items()}
+    assert all("\n" not in line for line in lines.values())
+    assert "--base DIR" in lines["phi-2"]
+    assert "corpus.repo_id to DIR" in lines["fineweb"]
