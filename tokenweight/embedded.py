@@ -33,6 +33,9 @@ def quiet(group: str = "every_run") -> None:
     """Make settings of embedded.toml before torch and Prefect are imported; what the user has set stays."""
     for name, value in _SETTINGS[group].items():
         os.environ.setdefault(name, value)
+    direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if "127.0.0.1" not in direct and direct != "*":  # a shell's proxy would be asked for our own server
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, [direct, "localhost,127.0.0.1,::1"]))
 
 
 def answers(api_url: str) -> bool:

@@ -169,3 +169,12 @@ def test_a_padding_token_may_have_any_id(checkpoint: Path) -> None:
     edit(checkpoint / "tokenizer_config.json", pad_token="[PAD]")
     tokenizer = model_tokenizer(checkpoint)
     assert tokenizer.pad_token_id == tokenizer.eos_token_id
+
+
+@pytest.mark.parametrize("scaling", [{"type": "linear", "factor": 4.0}, {"rope_type": "dynamic", "factor": 4.0}])
+def test_positions_that_are_scaled_need_the_context_said(checkpoint: Path, scaling: dict[str, object]) -> None:
+    edit(checkpoint / "config.json", rope_parameters=None, rope_theta=1e4, rope_scaling=scaling)
+    edit(checkpoint / "config.json", max_position_embeddings=256)
+    with pytest.raises(UserError, match=r"rope_scaling .* by 4.*--context 256 or 1024$"):
+        model_spec.find(str(checkpoint))
+    assert model_spec.find(str(checkpoint), context_tokens=1024).base.context_tokens == 1024

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
 
 import psutil
@@ -25,6 +27,21 @@ def test_a_server_that_does_not_answer_is_ignored(capsys: pytest.CaptureFixture[
     embedded.prepare()
     assert "PREFECT_API_URL" not in os.environ
     assert "no Prefect server answers at http://127.0.0.1:9/api (PREFECT_API_URL)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("said", ["", "example.org"])
+def test_a_shells_proxy_is_not_asked_for_the_loopback(said: str) -> None:
+    os.environ |= {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": said, "no_proxy": said}
+    embedded.quiet()
+    code = "import httpx; print(httpx.get('http://127.0.0.1:{}'))"
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(server.server_port)], capture_output=True, text=True, check=False
+        )
+        server.shutdown()
+    assert "200 OK" in done.stdout, done.stderr
+    assert os.environ["no_proxy"].startswith(said)
 
 
 def test_later_runs_start_from_the_database_of_the_first(tmp_path: Path) -> None:

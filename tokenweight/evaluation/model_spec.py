@@ -49,6 +49,8 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         _check_positions(name, directory, context_tokens)
     elif not (context_tokens := longest_input(config)):
         raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
+    else:
+        _check_scaling(name, config.get("text_config") or config, context_tokens)
     if local:
         if config.get(RANDOM_SEED) is None and not weight_files(directory):
             raise UserError(f"--model {name}: holds no weights ({', '.join(WEIGHTS)}); give a complete checkpoint")
@@ -101,6 +103,17 @@ def _causal_config(name: str, directory: Path) -> dict[str, Any]:
             f"a {kind} one would be {', '.join(sorted(known))}"
         )
     return config
+
+
+def _check_scaling(name: str, config: dict[str, Any], context_tokens: int) -> None:
+    """Positions in a straight line are written both ways: with the context before it, and with the one after it."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
+    if kind in ("linear", "dynamic") and isinstance(factor, int | float) and factor > 1:
+        raise UserError(
+            f"--model {name}: config.json has {context_tokens} positions and rope_scaling {kind} by {factor:g}, which may "
+            f"be counted already or not; give --context {context_tokens} or {int(context_tokens * factor)}"
+        )
 
 
 def _check_positions(name: str, directory: Path, context_tokens: int) -> None:
