@@ -12,7 +12,7 @@ from tokenweight.flat import Part, flat
 from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import default_execution
-from tokenweight.recipes.options import EvaluationInputs, ModelOptions, Offered, RunOptions
+from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
 from tokenweight.tasks.experiments import plan_models
 
 Length = Annotated[int, Field(gt=1)]
@@ -29,7 +29,9 @@ def _run_name() -> str:
 def evaluate(
     models: Annotated[list[str], Field(min_length=1, description="Checkpoint directories or hub ids, a row each")],
     *,
-    benchmarks: Annotated[list[Offered] | None, Field(description="Benchmarks. Default: all but pmi")] = None,
+    benchmarks: Annotated[
+        list[str] | None, Field(description="Benchmarks, lm_eval:TASK among them. Default: all but pmi")
+    ] = None,
     lengths_tokens: Annotated[
         list[Length] | None, Field(description="Lengths of RULER and perplexity. Default: what fits the model")
     ] = None,

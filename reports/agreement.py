@@ -15,11 +15,13 @@ from tokenweight.reports.display import words
 from tokenweight.reports.samples import UnitResult
 
 # What a configuration says of one task alone; all else is the benchmark's.
-_OF_A_TASK = {"metric", "generation", "fewshot", "fewshot_order", "template_version", "lengths_tokens"}
+_OF_A_TASK = {"metric", "generation", "fewshot", "fewshot_order", "template_version", "lengths_tokens", "task"}
 _PROTOCOL = ("protocol", "scoring", "evaluation")  # parts of an evaluation's configuration
 _DIGEST = "sha256:"  # how the digest of raw data begins, in the place of its path
-# Inputs that all rows share where they answer the same questions. LongBench's prompts are cut to each model's context.
-_SHARED_INPUTS = {"ruler": ("prepared",), "planted": ("chunks", "scores")}
+_OF_A_ROW = (
+    "checkpoint",
+    "scorer",
+)  # inputs that rows do not share; others they do where they answer the same questions
 _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
 
 
@@ -37,12 +39,15 @@ def disagreement(column: Mapping[str, list[UnitResult]], *, same_questions: bool
         name, where, config = unit.entry.unit, f"{row}, {unit.entry.unit}", unit.record.get("config", {})
         found = {f".{key}": value for part in _PROTOCOL for key, value in flatten("", config.get(part) or {}) if key}
         protocol = {key: value for key, value in found.items() if not str(value).startswith(_DIGEST)}
-        shared = _SHARED_INPUTS.get(unit.entry.benchmark, ()) if same_questions else ()
-        inputs = {f".{key}": (unit.record.get("inputs") or {}).get(key) for key in shared}
+        inputs = (unit.record.get("inputs") or {}).items() if same_questions else ()
+        shared = {f".{key}": value for key, value in inputs if key not in _OF_A_ROW}
+        if ".prepared" in shared and not unit.entry.length_tokens:  # cut to each model's context
+            prepared = {".prepared": shared.pop(".prepared")}
+            checks[f"{name}: prompts at a context of {config.get('context_tokens')} tokens"][row] = prepared
         checks["harness version lm-eval"][where] = {"": unit.record.get("versions", {}).get("lm-eval")}
         checks["code: stage version"][where] = {"": unit.record.get("stage_version")}
         checks[f"{name}: protocol"][row] = protocol
-        checks[f"{name}: data digest"][row] = found | inputs
+        checks[f"{name}: data digest"][row] = found | shared
         if same_questions and unit.status == "complete":
             checks[f"{name}: questions asked"][row] = {"": unit.questions[:8]}
         of_benchmarks[f"{unit.entry.benchmark}: protocol"][where] = {

@@ -15,22 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tokenweight.pipeline.manifest import Manifest, Run, StageEntry, UnitEntry
-from tokenweight.pipeline.measures import Measure, Perplexity, TaskMean, UnitMean
+from tokenweight.pipeline.measures import Measure, Perplexity, SampleMean, TaskMean, UnitMean
 from tokenweight.pipeline.store import files_fault, read_record
 
 UnitStatus = Literal["complete", "partial", "missing", "refused"]
 Field = Literal["score", "tolerant_score", "untruncated_tokens", "length_words"]
 Floats = npt.NDArray[np.float64]
 
-_COLUMNS = ("doc_id", "reference", "metric", "score")
-# What else a benchmark's columns need. Perplexity has no reference: the hash of the token ids tells which text it was.
-_MORE_COLUMNS = {
-    "longbench": ("untruncated_tokens", "length_words"),
-    "bbh": ("tolerant_score",),
-    "perplexity": ("prompt_sha256",),
-    "phrase": ("prompt_sha256",),
-}
-_SHARES = ("ruler", "longbench", "mmlu", "bbh")  # whose scores are from 0 to 1
+_QUESTIONS = ("doc_id", "reference", "metric", "prompt_sha256")
 _NUMBERS = ("score", "tolerant_score", "untruncated_tokens", "length_words")
 _NO_ROWS = pa.table({"doc_id": pa.array([], pa.int64()), **{name: pa.array([], pa.float64()) for name in _NUMBERS}})
 
@@ -46,7 +38,7 @@ class UnitResult:
     n_expected: int | None = None  # samples, by the manifest, else by the evaluation's own summary
     record: dict[str, Any] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
-    questions: str = ""  # digest of doc_ids, references, metrics (perplexity: token ids): what was asked
+    questions: str = ""  # digest of doc_ids, references, metrics, of uncut texts their digests: what was asked
     directory: Path = Path()
     numbers: pa.Table = field(default_factory=lambda: _NO_ROWS)  # of its samples: see Samples.table
 
@@ -101,8 +93,9 @@ def read_samples(manifest: Manifest, store_root: Path) -> Samples:
     units: dict[Run, list[UnitResult]] = {}
     for row in manifest.rows:
         entries = sorted(row.units, key=lambda entry: entry.unit)
-        needed = dict.fromkeys(entry for measure in measures for entry in entries if reads(measure, entry))
-        units[row.row, row.seed] = [read(entry) for entry in needed]
+        readers = ((entry, [measure for measure in measures if reads(measure, entry)]) for entry in entries)
+        are_shares = {entry: any(isinstance(one, SampleMean | TaskMean) for one in of) for entry, of in readers if of}
+        units[row.row, row.seed] = [read(entry, are_shares=shares) for entry, shares in are_shares.items()]
     return Samples(units)
 
 
@@ -115,10 +108,13 @@ def record_of(entry: UnitEntry | StageEntry, store_root: Path) -> dict[str, Any]
     return "stale: its record has another fingerprint than the recipe" if stale else record
 
 
-def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozenset()) -> UnitResult:
+def read_unit(
+    entry: UnitEntry, store_root: Path, held: frozenset[str] = frozenset(), are_shares: bool = False
+) -> UnitResult:
     """A unit and its samples. Never raises for what is wrong with an artifact: the result says it.
 
     `held`: names of the store's artifacts without fingerprints, to tell a unit that other settings made from one that is new.
+    `are_shares`: what reads the scores takes them for shares, so they must be from 0 to 1.
     """
     directory, record = store_root / entry.address, record_of(entry, store_root)
     unit = UnitResult(entry, "refused", n_expected=entry.n_expected)
@@ -131,13 +127,13 @@ def read_unit(entry: UnitEntry, store_root: Path, held: frozenset[str] = frozens
     try:
         if fault := files_fault(directory, record, digests=True):
             return replace(unit, reason=fault)
-        table = read_rows(directory, [*_COLUMNS, *_MORE_COLUMNS.get(entry.benchmark, ())])
+        table = read_rows(directory, [*_QUESTIONS, *_NUMBERS])
         doc_ids, scores = (np.array(table[name].to_numpy(), np.float64) for name in ("doc_id", "score"))
         summary = dict(json.loads((directory / "summary.json").read_text("utf-8")))
     except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
         return replace(unit, reason=f"unreadable ({type(error).__name__})")
     n_expected = entry.n_expected or summary.get("n_expected")
-    status, reason = _judge(n_expected, doc_ids, scores, entry.benchmark in _SHARES)
+    status, reason = _judge(n_expected, doc_ids, scores, are_shares)
     numbers = table.select([name for name in table.column_names if name in _NO_ROWS.column_names])
     return UnitResult(
         entry, status, reason, len(table), n_expected, record, summary, _questions(table), directory, numbers
@@ -152,10 +148,10 @@ def read_rows(directory: Path, columns: Sequence[str]) -> pa.Table:
 
 
 def _questions(table: pa.Table) -> str:
-    digest = hashlib.sha256()
-    for name in ("doc_id", "reference", "metric", "prompt_sha256"):
-        if name in table.column_names:
-            digest.update("\x1f".join(map(str, table[name].to_pylist())).encode())
+    """Where nothing may be cut, also which texts were read, by the digests of their token ids."""
+    digest, may_be_cut = hashlib.sha256(), table["untruncated_tokens"].null_count < len(table)
+    for name in _QUESTIONS[:-1] if may_be_cut else _QUESTIONS:
+        digest.update("\x1f".join(map(str, table[name].to_pylist())).encode())
     return digest.hexdigest()
 
 

@@ -5,15 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.run import check_backend
-from tokenweight.evaluation.units import BENCHMARKS, Evaluate, benchmark_of, unreachable
+from tokenweight.evaluation.units import BENCHMARKS, Evaluate, benchmark_of, in_order, unreachable
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import check_place, write_records
-from tokenweight.pipeline.experiment import Row
+from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import (
     ResolvedExperiment,
     RowEntry,
@@ -26,12 +25,11 @@ from tokenweight.pipeline.stage import Graph
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes import Inputs
-from tokenweight.recipes.options import ModelOptions, Offered
+from tokenweight.recipes.options import ModelOptions
 from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 PACKED_EVERY_SECONDS = 60.0
-OFFERED: tuple[Offered, ...] = get_args(Offered)
 
 
 def plan_texts(
@@ -59,8 +57,12 @@ def plan_experiments(
 def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExperiment:
     """With the artifacts of all rows, each once, in graph and manifest. UserError for models and data that do not fit."""
     manifest, experiment = resolved.manifest, resolved.manifest.experiment
-    measured = [name for name in BENCHMARKS if name in experiment.benchmarks]
-    graph = Planner(store).graph(resolved.each_recipe, measured)
+    graph = Planner(store).graph(resolved.each_recipe, in_order(experiment.benchmarks))
+    columns, of_columns = list[Column](), list[str]()
+    for column in experiment.columns:
+        name = getattr(column.measure, "benchmark", "")  # none of a mean of columns
+        shown, said = BENCHMARKS[name].columns(column, resolved.each_recipe[0].evaluation) if name else ([column], [])
+        columns, of_columns = [*columns, *shown], [*of_columns, *said]
     labels, rows = {}, {row.key: row for row in experiment.rows}
     for row in experiment.rows:
         labels[resolved.recipes[row.key, 0].name] = ", ".join(
@@ -69,7 +71,11 @@ def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExper
     same = ([labels[recipe] for recipe in recipes if recipe in labels] for recipes in graph.runs.values())
     notes = (f"The same run, made once: {' and '.join(names)}." for names in same if len(names) > 1)
     entries = (_placed(one, rows[one.row], resolved.recipes[one.row, one.seed].name, graph) for one in manifest.rows)
-    changes = {"rows": tuple(entries), "divergences": (*manifest.divergences, *notes)}
+    changes = {
+        "experiment": experiment.model_copy(update={"columns": tuple(columns)}),
+        "rows": tuple(entries),
+        "divergences": (*manifest.divergences, *dict.fromkeys(of_columns), *notes),
+    }
     return replace(resolved, graph=graph, manifest=manifest.model_copy(update=changes))
 
 
@@ -104,7 +110,7 @@ def plan_models(
 
     UserError: a model is given twice or cannot be evaluated so, or the backend or data, of which all is named, is missing.
     """
-    chosen, lengths_tokens = tuple(name for name in OFFERED if name in benchmarks), tuple(sorted(set(lengths)))
+    chosen, lengths_tokens = tuple(in_order(benchmarks)), tuple(sorted(set(lengths)))
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
     models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])

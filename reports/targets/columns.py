@@ -3,10 +3,9 @@ column at the same multiple of the base's context, 3k of a 1k base beside 24k of
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -14,9 +13,8 @@ from pydantic import TypeAdapter
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Lengths
 from tokenweight.pipeline.measures import Difference, PhraseToken
-from tokenweight.recipes.recipe import read_yaml
 from tokenweight.reports.paper.numbers import paper_cells
-from tokenweight.reports.targets.schema import Columns, ColumnsOf
+from tokenweight.reports.targets.schema import Columns, ColumnsOf, columns_data
 
 PAPER_BASE_CONTEXT_TOKENS = 8192  # Llama-3
 _COLUMNS: TypeAdapter[tuple[Columns, ...]] = TypeAdapter(tuple[Columns, ...])
@@ -29,7 +27,7 @@ def columns_at(wanted: Iterable[Columns], lengths: Lengths) -> tuple[Column, ...
         if isinstance(entry, Column):
             found.append(entry)
             continue
-        asked, known = ColumnsOf(of=entry) if isinstance(entry, str) else entry, _data()["columns"]
+        asked, known = ColumnsOf(of=entry) if isinstance(entry, str) else entry, columns_data()["columns"]
         templates = known.get(asked.of) or known.get(f"{asked.of}/{asked.task}")
         if templates is None:
             raise UserError(f"columns: {asked.of!r} is unknown; choose one of {', '.join(known)}")
@@ -78,16 +76,13 @@ def tokens_label(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
 
 
-@cache
-def _data() -> dict[str, Any]:
-    content: dict[str, Any] = read_yaml((Path(__file__).parent / "columns.yaml").read_text(encoding="utf-8"))
-    return content
-
-
 def _of(benchmarks: Iterable[str]) -> dict[str, Any]:
-    """What is said of benchmarks, in the order of the paper's tables."""
-    wanted = set(benchmarks)
-    return {name: about for name, about in _data()["benchmarks"].items() if name in wanted}
+    """What is said of benchmarks, in the order of the paper's tables; of others one column, all samples' mean in percent."""
+    wanted, known = dict.fromkeys(benchmarks), columns_data()["benchmarks"]
+    plain = {name: {"label": name, "measure": {"kind": "sample-mean", "benchmark": name}} for name in wanted}
+    keys = {name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in wanted}
+    others = {name: {"columns": [plain[name] | {"key": key}], "headline": key} for name, key in keys.items()}
+    return {name: about for name, about in (known | others | known).items() if name in wanted}
 
 
 def _worded(column: Column, asked: ColumnsOf) -> Column:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from tokenweight.errors import UserError
 from tokenweight.recipes.inputs import Inputs, apply, longest_input
 from tokenweight.recipes.recipe import Recipe, build, names, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
-from tokenweight.recipes.schema import HubBase, LocalBase, Scale
+from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
 
 RECIPE, SEED = "recipe", "seed"
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
-_LENGTHS = {"ruler": "evaluation.ruler.lengths_tokens", "perplexity": "evaluation.perplexity.lengths_tokens"}
-_LIMITED = dict.fromkeys(("ruler", "longbench", "mmlu", "bbh"), "samples")
-_LIMITED |= dict.fromkeys(("perplexity", "pmi"), "documents")
+_FIELDS = {name: getattr(field.annotation, "model_fields", {}) for name, field in Evaluation.model_fields.items()}
+_LENGTHS = {name: f"evaluation.{name}.lengths_tokens" for name, own in _FIELDS.items() if "lengths_tokens" in own}
+_LIMITED = {name: kind for name, own in _FIELDS.items() for kind in ("samples", "documents") if kind in own}
 Bases = Mapping[str, LocalBase | HubBase]
 
 
@@ -145,7 +145,7 @@ def _evaluated(
         settings = apply(model, settings, scale)
         context = member.row.context or _context_tokens(inputs.base or "", settings)
     usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in _LENGTHS.items()}
-    read = min(context, max(*spec.lengths, *usual["ruler"], *usual["perplexity"]))
+    read = min(context, max(*spec.lengths, *chain.from_iterable(usual.values())))
     if settings["base.kind"].value != "pretrain":  # of which it is what it was trained on
         settings = replace(settings, "the model", {"base.context_tokens": read})
     for benchmark, key in _LENGTHS.items():

@@ -8,21 +8,47 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, ValidationError, ValidationInfo, model_validator
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.experiment import Column, Described
+from tokenweight.pipeline.experiment import BENCHMARKS, Column, Described
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import read_yaml
 from tokenweight.recipes.schema import SCALES, Backend, Scale
 
-Benchmark = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "planted"]
+
+@cache
+def columns_data() -> dict[str, Any]:
+    """The tables of columns.yaml."""
+    content: dict[str, Any] = read_yaml((Path(__file__).parent / "columns.yaml").read_text(encoding="utf-8"))
+    return content
+
+
+def _known(name: str) -> str:
+    known = dict.fromkeys([*columns_data()["benchmarks"], *(key for key, one in BENCHMARKS.items() if one.offered)])
+    if name.partition(":")[0] not in known:
+        raise ValueError(f"is unknown; choose from {', '.join(map(repr, known))}")
+    return name
+
+
+Benchmark = Annotated[str, AfterValidator(_known)]
 SWEPT_ON: tuple[Benchmark, ...] = ("ruler", "longbench", "mmlu")  # what the paper's own ablations show
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
-_PATH_SETTINGS = (".data", ".path", ".file", ".haystack", ".squad", ".hotpotqa", ".tokenizer", ".config")
+_PATH_SETTINGS = (
+    ".data",
+    ".path",
+    ".file",
+    ".haystack",
+    ".squad",
+    ".hotpotqa",
+    ".tokenizer",
+    ".config",
+    ".include_path",
+)
 _WORDS = {  # pydantic's kinds of mistakes
     "tuple_type": "is no list; write for example [1, 2]",
     "model_type": "is no mapping; write for example {key: value}",

@@ -17,6 +17,7 @@ from tokenweight.recipes.schema import (
     Evaluation,
     Execution,
     FilesCorpus,
+    LmEval,
     LongBench,
     Mmlu,
     NovelCorpus,
@@ -115,6 +116,7 @@ def evaluation(data: Path) -> Evaluation:
         pmi=Pmi(short_tokens=128, stride_tokens=96),
         phrase=Phrase(),
         planted=Planted(corpus=NovelCorpus(), sequences=2, short_tokens=128, stride_tokens=96),
+        lm_eval=LmEval(),
     )
 
 

@@ -47,7 +47,7 @@ def test_a_benchmark_of_ones_own_is_one_class(
     monkeypatch.setitem(BENCHMARKS, "letters", Letters())
     (unit,) = BENCHMARKS["letters"].units(evaluation, 512)
     run = UnitRun(unit, (), tmp_path)
-    assert benchmark_of(unit).scoring(unit)["metric"] == "count"
+    assert benchmark_of(unit).scoring(unit, evaluation)["metric"] == "count"
     assert list(evaluate_checkpoint(tmp_path, [run], evaluation, 512, execution, loaded=llama)) == [unit]
     assert [row.score for row in read_rows(tmp_path)] == [5.0]
     assert json.loads((tmp_path / "summary.json").read_text())["names"] == 1

@@ -198,7 +198,7 @@ def test_official_bbh_files_hold_all_tasks() -> None:
 
 
 def test_lm_eval_knows_all_our_subjects_and_tasks() -> None:
-    from tokenweight.evaluation.harness_tasks import _manager
+    from tokenweight.evaluation.harness_tasks import task_manager
 
-    assert set(_manager(mmlu.Mmlu.folder).all_subtasks) == {f"mmlu_{s}" for s in MMLU_SUBJECTS}
-    assert set(_manager(bbh.Bbh.folder).all_subtasks) == {f"bbh_cot_fewshot_{t}" for t in BBH_TASKS}
+    assert set(task_manager(mmlu.Mmlu.folder).all_subtasks) == {f"mmlu_{s}" for s in MMLU_SUBJECTS}
+    assert set(task_manager(bbh.Bbh.folder).all_subtasks) == {f"bbh_cot_fewshot_{t}" for t in BBH_TASKS}

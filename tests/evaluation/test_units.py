@@ -41,4 +41,4 @@ def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> N
         for unit in BENCHMARKS[name].units(evaluation, 512):
             version = benchmark.tasks[unit.task].template_version
             assert benchmark.protocol(unit, evaluation)["template_version"] == version
-            assert benchmark.scoring(unit)["metric"]
+            assert benchmark.scoring(unit, evaluation)["metric"]

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import pytest
 
+from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.planning.costs import (
-    _TABLES,
     parameters,
     published_config,
     scoring_hours,
@@ -95,14 +95,17 @@ def test_seconds_are_as_near_the_measured_as_the_docs_say() -> None:
 
 def test_the_seconds_of_a_sample_are_the_measured() -> None:
     result = measured("h200x2-evaluation-8k-llama3.2-1b-shape")["benchmarks"]
-    by_benchmark = _TABLES["evaluation"]["measured"]
-    assert {name: [result[name]["seconds"], result[name]["samples"]] for name in by_benchmark} == by_benchmark
+    by_benchmark = {name: benchmark.timed for name, benchmark in BENCHMARKS.items() if benchmark.timed}
+    assert len(by_benchmark) == 5
+    assert {name: (result[name]["seconds"], result[name]["samples"]) for name in by_benchmark} == by_benchmark
 
 
 def test_the_least_seconds_of_a_sample_are_those_of_a_small_model_alone_and_in_eight_slots() -> None:
     alone, of_eight = (measured(f"h200-evaluation-mini{slots}")["benchmarks"] for slots in ("", "-8-slots"))
-    for name, least in _TABLES["evaluation"]["least"].items():
-        assert [alone[name]["seconds"], of_eight[name]["seconds"], alone[name]["samples"]] == least
+    timed = {name: benchmark.timed_small for name, benchmark in BENCHMARKS.items() if benchmark.timed_small}
+    assert len(timed) == 4
+    for name, least in timed.items():
+        assert (alone[name]["seconds"], of_eight[name]["seconds"], alone[name]["samples"]) == least
 
 
 @pytest.mark.parametrize(("slots", "name"), [(1, "h200-evaluation-mini"), (8, "h200-evaluation-mini-8-slots")])

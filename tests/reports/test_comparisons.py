@@ -159,8 +159,8 @@ def test_perplexity_of_other_token_ids_is_other_questions(store: FakeStore) -> N
     unit = f"perplexity/validation/{LENGTHS[0]}"
     store.add("a", unit, [1.0, 2.0])
     store.add("b", unit, [1.0, 2.0], prompt_sha256="1")
-    store.add("a", "mmlu/anatomy", [1.0, 2.0])
-    store.add("b", "mmlu/anatomy", [1.0, 2.0], prompt_sha256="1")  # a prompt that is cut elsewhere
+    store.add("a", "mmlu/anatomy", [1.0, 2.0], tokens=[9, 9])
+    store.add("b", "mmlu/anatomy", [1.0, 2.0], tokens=[9, 9], prompt_sha256="1")  # a prompt that is cut elsewhere
     first, second = ([read_unit(entry, store.root).questions for entry in store.entries[row]] for row in "ab")
     assert [a == b for a, b in zip(first, second, strict=True)] == [False, True]
 

@@ -43,6 +43,7 @@ def write_unit(root: Path, task: str, tokens: Sequence[str], first: float) -> No
     columns = {
         "doc_id": pa.array(range(n), pa.int64()), "reference": [json.dumps([token]) for token in tokens],
         "metric": [task] * n, "score": [first + i for i in range(n)], "prompt_sha256": ["s"] * n,
+        "untruncated_tokens": pa.array([None] * n, pa.int64()),
     }  # fmt: skip
     pq.write_table(pa.table(columns), directory / "rows.parquet")
     summary = {"n_expected": n, "flags": [], "tokens": list(tokens), "about": "The phrase stands somewhere."}

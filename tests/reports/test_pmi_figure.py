@@ -79,6 +79,7 @@ def root(pmi: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Path:
     columns = {
         "doc_id": pa.array(range(n), pa.int64()), "untruncated_tokens": pa.array([None] * n, pa.int64()),
         "length_words": pa.array([None] * n, pa.int64()), "reference": ["[]"] * n, "metric": ["pmi"] * n,
+        "prompt_sha256": ["s"] * n,
         "score": pmi.mean(1), "tolerant_score": pa.array([None] * n, pa.float64()),
         "output": [json.dumps(chunk) for chunk in told],
     }  # fmt: skip

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.commands.reproduce import MEASURES
 from tokenweight.errors import UserError
+from tokenweight.evaluation.units import offered
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.plan import SHARED, graph_of, shared_to_make, to_make
@@ -123,10 +123,10 @@ def test_what_is_swept_cannot_be_set_too() -> None:
 
 
 def test_measures_are_named_in_one_order() -> None:
-    assert chosen_names("--measures", "mmlu, ruler", MEASURES) == ("ruler", "mmlu")
+    assert chosen_names("--measures", "mmlu, ruler", offered("sweep")) == ("ruler", "mmlu")
     assert SWEPT_ON == ("ruler", "longbench", "mmlu")
     with pytest.raises(UserError, match="--measures rulr: 'rulr' is none of"):
-        chosen_names("--measures", "rulr", MEASURES)
+        chosen_names("--measures", "rulr", offered("sweep"))
 
 
 def test_members_that_are_the_same_run_are_made_once(tmp_path: Path) -> None:

@@ -33,10 +33,11 @@ def evaluate(
     as_json: bool = False,
 ) -> None:
     from tokenweight.evaluation.run import evaluation_execution
-    from tokenweight.tasks.experiments import OFFERED, plan_models
+    from tokenweight.evaluation.units import offered
+    from tokenweight.tasks.experiments import plan_models
 
     place = open_store(options.store)
-    chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, OFFERED)
+    chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, offered("evaluate", benchmarks))
     pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
     if not all(piece.isdecimal() and int(piece) > 1 for piece in pieces):
         raise UserError(f"--lengths {lengths}: not lengths in tokens; write for example 4096,8192")

@@ -257,7 +257,7 @@ def needs(graph: Graph, entries: Iterable[PlanEntry], execution: Execution) -> l
             case Chunk(corpus=HubCorpus() as corpus):
                 found[_from_hub("data", corpus.repo_id, "the data set of the hub, at its pinned revision")] = None
             case UnitStage() as stage:
-                if hub := benchmark_of(stage.unit).hub(stage.evaluation):
+                if hub := benchmark_of(stage.unit).hub(stage.placed(artifact.sources).evaluation):
                     found[_from_hub("data", hub.repo_id, "the data set of the hub, at its pinned revision")] = None
             case Train() | Pretrain() if execution.deepspeed_stage:
                 there = find_spec("deepspeed") is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from tokenweight import embedded
 from tokenweight.commands.command import command, note, results_directory, show
@@ -15,15 +15,13 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.options import Choices, Offered, RunOptions, Seeds
+from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import AtLeastOne
 
 if TYPE_CHECKING:
     from tokenweight.pipeline import Store
     from tokenweight.pipeline.manifest import ResolvedExperiment
     from tokenweight.recipes.schema import Execution
-
-MEASURES = (*get_args(Offered), "planted")
 
 
 @command
@@ -69,13 +67,14 @@ def sweep(
     """A user's experiment that is written on the command line: its text is what `plan`, `report` and `reproduce` take."""
     from tokenweight.commands.plan import plan
     from tokenweight.commands.report import report
+    from tokenweight.evaluation.units import offered
     from tokenweight.recipes.recipe import chosen_names
     from tokenweight.reports.targets.find import find_experiments, sweep_experiment
     from tokenweight.reports.targets.schema import SWEPT_ON
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")
-    benchmarks = chosen_names("--measures", measures, MEASURES) if measures else SWEPT_ON
+    benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else SWEPT_ON
     user = sweep_experiment(recipes, over, members, benchmarks, name)
     find_experiments([user], scale, inputs)  # what is wrong is named as the options name it, not by lines of the text
     text = user.model_dump_json(indent=1, exclude_defaults=True)

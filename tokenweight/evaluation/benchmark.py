@@ -8,7 +8,7 @@ purpose: a plan asks benchmarks without loading any model library, so subclasses
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -21,6 +21,7 @@ from tokenweight.evaluation.data import Task, smoke_eval_dir
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
 from tokenweight.pipeline.digests import is_there
+from tokenweight.pipeline.experiment import Column
 from tokenweight.recipes.schema import Corpus, Evaluation
 
 ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
@@ -84,7 +85,8 @@ class HubData:
 class Benchmark(ABC):
     """One benchmark. Raise the version whenever the meaning of scores changes: older samples are not reused."""
 
-    name: ClassVar[str]
+    name: str
+    offered: ClassVar[Collection[str]] = ("evaluate", "sweep")  # where people choose it by name
     counted: ClassVar[str] = "samples"  # what its steps count, for progress
     tasks: ClassVar[Mapping[str, Task]]
     files: ClassVar[tuple[str, ...]] = ()  # of a task, in the official layout below setting `data`
@@ -92,7 +94,15 @@ class Benchmark(ABC):
     hub_data: ClassVar[HubData | None] = None  # that setting `data` "hub" reads
     metric_version: ClassVar[int] = 1
     metric_packages: ClassVar[tuple[str, ...]] = ()
+    timed: ClassVar[tuple[float, int] | None] = (
+        None  # seconds of one GPU, and the samples that took them (planning/costs.toml)
+    )
+    timed_small: ClassVar[tuple[float, float, int] | None] = (
+        None  # of a small model alone and in one of eight slots; samples
+    )
+    every_sample: ClassVar[int | None] = None  # of all tasks, where all are asked
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
+    keeps_outputs: ClassVar[bool] = False  # which can be scored again without the model
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
     cut_to_context: ClassVar[bool] = False  # these prompts depend on the model's context
     reads_sequences: ClassVar[bool] = False  # chunks of its settings' corpus, and the frozen scores of these
@@ -100,6 +110,7 @@ class Benchmark(ABC):
     classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
     scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
+    is_family: bool = False  # FAMILY:TASK is a benchmark of its own, which `member` makes
 
     @abstractmethod
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
@@ -115,7 +126,7 @@ class Benchmark(ABC):
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         """Raw local files, shipped ones included, whose content is part of the unit's identity, by the dotted field of
         `evaluation` that names them. UserError: a file is missing."""
-        files = self.local_files(unit.task, getattr(evaluation, self.name).data) if self.files else []
+        files = self.local_files(unit.task, self.settings(evaluation).data) if self.files else []
         return {f"{self.name}.data": files} if files else {}
 
     def local_files(self, task: str, data: str | None) -> list[Path]:
@@ -128,6 +139,12 @@ class Benchmark(ABC):
             raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}, or hub")
         return files
 
+    def samples_asked(self, evaluation: Evaluation) -> float | None:
+        """Samples of a unit, on the mean of all tasks; None where only the data say how many."""
+        settings = self.settings(evaluation)
+        given = getattr(settings, "samples", None) or getattr(settings, "documents", None)
+        return given or (self.every_sample and self.every_sample / len(self.tasks))
+
     def n_expected(self, evaluation: Evaluation) -> int | None:
         """Samples of each unit, where the settings say how many."""
         return None
@@ -136,19 +153,30 @@ class Benchmark(ABC):
         """How a unit's model is asked, beside its settings: versions, generation, the hub's data."""
         return {"template_version": self.tasks[unit.task].template_version}
 
-    def scoring(self, unit: Unit) -> dict[str, Any]:
+    def scoring(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """How a unit's outputs become scores, beside its settings."""
         packages = {name: version(name) for name in self.metric_packages}
-        metric = self.tasks[unit.task].metric
+        metric = self.metric(unit.task, evaluation)
         return {"metric": metric, "metric_version": self.metric_version, "metric_packages": packages}
+
+    def metric(self, task: str, evaluation: Evaluation) -> str:
+        return self.tasks[task].metric
+
+    def settings(self, evaluation: Evaluation) -> Any:
+        """Its own settings, or its family's; None where it has none."""
+        return getattr(evaluation, self.name.partition(":")[0], None)
+
+    def columns(self, column: Column, evaluation: Evaluation) -> tuple[list[Column], list[str]]:
+        """What a table shows in place of the plain column of a benchmark that reports do not know, and notes below it."""
+        return [column], []
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """The parts of `evaluation`, by field, that the unit's samples and scores depend on, and no others."""
-        return {self.name: getattr(evaluation, self.name)}
+        return {self.name: settings} if (settings := self.settings(evaluation)) else {}
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
         """The hub's data that these settings read, if they do."""
-        return self.hub_data if getattr(getattr(evaluation, self.name), "data", None) == "hub" else None
+        return self.hub_data if getattr(self.settings(evaluation), "data", None) == "hub" else None
 
     def corpus(self, evaluation: Evaluation) -> Corpus | None:
         """The corpus, of perplexity's settings, whose validation documents are read, if they are."""

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+import random
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache, partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
+from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import HubData, Unit, UnitRun
 from tokenweight.evaluation.data import readable_hub
-from tokenweight.evaluation.loaded_model import LoadedModel, quiet_harness
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.samples import AskedBenchmark, Sample
 from tokenweight.recipes.schema import Evaluation
+from tokenweight.training.quiet import quiet_transformers
 
 Documents = list[dict[str, Any]]
+SEED = 1234  # lm-eval's default
 
 
-class HarnessBenchmark(AskedBenchmark):
+class OfHarness(AskedBenchmark):
+    """What a task of lm-eval asks, as its own run does."""
+
+    @abstractmethod
+    def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
+        """lm-eval's tasks by the units' names of them, with data. UserError: these cannot be loaded."""
+
+    def references(self, task: Any, document: Any) -> list[str]:
+        return [str(task.doc_to_target(document))]
+
+    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
+        random.seed(0)  # as lm-eval's run begins: some tasks draw from it
+        np.random.seed(SEED)
+        tasks = self.harness_tasks([run.unit for run in runs], evaluation)
+        for unit in (run.unit for run in runs):
+            task, new_tokens = tasks[unit.task], self.new_tokens(unit.task, evaluation)
+            task.set_fewshot_seed(SEED)
+            if new_tokens:
+                task.set_config("generation_kwargs", {"max_gen_toks": new_tokens}, update=True)
+            for doc_id, document in task.doc_iterator(limit=self.settings(evaluation).samples):
+                references = self.references(task, document)
+                yield _sample(unit, task, doc_id, document, references, new_tokens, model)
+
+
+class HarnessBenchmark(OfHarness):
     """A benchmark that lm-eval defines: `folder` of its library, tasks named `prefix` and the unit's task."""
 
     folder: ClassVar[str]
@@ -30,28 +59,14 @@ class HarnessBenchmark(AskedBenchmark):
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
         """Documents of local files by lm-eval's name of their split. UserError: not in their official layout."""
 
-    def references(self, document: dict[str, Any]) -> list[str]:
+    def references(self, task: Any, document: Any) -> list[str]:
         return [str(document["target"])]
 
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
 
-    def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
-        """Prompts, stop sequences and choices by lm-eval's task, as many examples as fit."""
-        settings, tasks = getattr(evaluation, self.name), self.harness_tasks([run.unit for run in runs], evaluation)
-        for unit in (run.unit for run in runs):
-            task, new_tokens = tasks[self.prefix + unit.task], self.new_tokens(unit.task, evaluation)
-            for doc_id, document in enumerate(islice(task.eval_docs, settings.samples)):
-                with_shots = partial(task.fewshot_context, document)
-                prompt = model.fitting(with_shots, settings.fewshot, new_tokens or 2)  # 2: a choice's letter
-                name = task.config.task, doc_id, 1
-                requests = task.construct_requests(doc=document, ctx=prompt.text, metadata=name)
-                instances = requests if isinstance(requests, list) else [requests]
-                yield Sample(unit, doc_id, instances, prompt, self.references(document), new_tokens)
-
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
-        """lm-eval's tasks by name, on our data. UserError: a data set of the hub cannot be loaded."""
-        settings, hub = getattr(evaluation, self.name), self.hub_data
+        settings, hub = self.settings(evaluation), self.hub_data
         members = []
         for unit in units:
             member = {"task": self.prefix + unit.task, "num_fewshot": settings.fewshot}
@@ -59,13 +74,45 @@ class HarnessBenchmark(AskedBenchmark):
                 members.append(member | {"custom_dataset": partial(_in_memory, self.splits(files, evaluation))})
             else:
                 members.append(member | {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}})
-        with quiet_harness(), readable_hub(self.name, hub.repo_id):  # local data are in memory by now
-            tasks: dict[str, Any] = _manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
-        for unit in units:
-            if new_tokens := self.new_tokens(unit.task, evaluation):
-                task = tasks[self.prefix + unit.task]
-                task.set_config("generation_kwargs", {"max_gen_toks": new_tokens}, update=True)
-        return tasks
+        with quiet_transformers(), readable_hub(self.name, hub.repo_id):  # local data are in memory by now
+            tasks: dict[str, Any] = task_manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
+        return {unit.task: tasks[self.prefix + unit.task] for unit in units}
+
+
+def _sample(
+    unit: Unit, task: Any, doc_id: int, document: Any, references: list[str], new_tokens: int, model: LoadedModel
+) -> Sample:
+    """A document's requests, with as many examples as fit. StageError: a choice does not fit behind its question."""
+    draws = task.sampler.rnd if hasattr(task, "sampler") else random.Random()
+    before, after = draws.getstate(), list[Any]()
+    made: dict[str, list[Any]] = {}
+
+    def requests(context: Any) -> list[Any]:
+        found = task.construct_requests(doc=document, ctx=context, metadata=(task.config.task, doc_id, 1))
+        return found if isinstance(found, list) else [found]
+
+    @cache
+    def prompt_with(shots: int) -> str:
+        draws.setstate(before)
+        found = requests(task.fewshot_context(document, shots, gen_prefix=task.doc_to_prefix(document)))
+        after.append(draws.getstate())
+        longest: str = max((one.args[0] for one in found), key=len)
+        made[longest] = found
+        return longest
+
+    shots, room = task.config.num_fewshot, new_tokens
+    if not new_tokens:
+        ends = [one.args[1] for one in made[prompt_with(shots)]]
+        room = 1 + max(len(model.lm.tok_encode(end, add_special_tokens=False)) for end in ends)
+    prompt = model.fitting(prompt_with, shots, room)
+    draws.setstate(after[0])  # the next document's examples are lm-eval's, whether or not some were left out here
+    instances = made[prompt_with(0) if prompt.left_truncated else prompt.text]
+    if prompt.left_truncated and len({one.args[0] for one in instances}) == 1:
+        instances = requests(prompt.text)
+    read = [model.read("".join(one.args)).n_tokens for one in instances] if not new_tokens else [prompt.n_tokens]
+    if max(read) + new_tokens > model.context_tokens:
+        raise StageError(f"{unit.id}: document {doc_id} does not fit {model.context_tokens} tokens with its choices")
+    return Sample(unit, doc_id, instances, prompt, references, new_tokens, task=task)
 
 
 @lru_cache(maxsize=1024)
@@ -75,16 +122,22 @@ def _compiled(template: str) -> Any:
     return type(env).from_string(env, template)
 
 
-@cache
-def _manager(folder: str) -> Any:
-    """Knows the definitions of one folder, without the scan of lm-eval's whole task library."""
+def library() -> Path:
+    """lm-eval's folder of tasks."""
     import lm_eval
+
+    return Path(lm_eval.__file__).parent / "tasks"
+
+
+@cache
+def task_manager(*folders: str) -> Any:
+    """Knows the definitions of folders of lm-eval's library, or elsewhere, without the scan of all ("")."""
     from lm_eval.tasks import TaskManager
     from lm_eval.utils import env
 
     # Each question and each of its examples is a template compiled anew: most of MMLU's time before the model is asked.
     env.from_string = _compiled
-    return TaskManager(include_defaults=False, include_path=str(Path(lm_eval.__file__).parent / "tasks" / folder))
+    return TaskManager(include_defaults=False, include_path=[str(library() / folder) for folder in folders])
 
 
 def _in_memory(splits: dict[str, Documents], **_: Any) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from lm_eval.models.huggingface import HFLM
 from transformers import GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
-from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token, quiet_harness
+from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token
 from tokenweight.evaluation.rows import sha256_text
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.recipes.schema import Execution, Precision
 from tokenweight.training.models import causal_lm, resolve_device
+from tokenweight.training.quiet import quiet_transformers
 
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
@@ -150,7 +151,7 @@ class HFModel(LoadedModel):
             self.batch_tokens = max(context_tokens, int(room / cache_bytes))
         self.logits_tokens = LOGITS_ELEMENTS[device] // model.config.get_text_config().vocab_size
         self.max_sequences = MAX_BATCH_SEQUENCES[device]
-        with quiet_harness():
+        with quiet_transformers():
             lm = EvaluatedModel(
                 pretrained=model.eval(),
                 tokenizer=tokenizer,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -60,7 +58,7 @@ class LoadedModel:
         """Answers to one batch of requests of one kind with `sequences` contexts: greedy continuations, or of each given
         continuation (log-likelihood in nats, is greedy)."""
         self.lm.batch_size_per_gpu = sequences  # hf's
-        with quiet_harness():
+        with quiet_transformers():
             return list(getattr(self.lm, instances[0].request_type)(instances, disable_tqdm=True))
 
     def with_nll_head(self, benchmark: str) -> Any:
@@ -139,16 +137,3 @@ def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return int(2 * config.num_hidden_layers * heads * width * element_bytes)
-
-
-@contextlib.contextmanager
-def quiet_harness() -> Iterator[None]:
-    """lm-eval and transformers speak of errors only; what matters of their warnings is checked here."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with quiet_transformers():
-            yield
-    finally:
-        logger.setLevel(level)

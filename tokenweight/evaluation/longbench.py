@@ -46,6 +46,9 @@ class LongBench(PromptedBenchmark):
     tasks = TASKS
     files = ("{task}.jsonl",)
     layout = "the directory of the official JSONL"
+    timed = (80.3, 400)
+    timed_small = (1.8, 3.1, 64)
+    every_sample = 3750
     # The parquet mirror; the original needs a script, which datasets >= 4 refuses.
     hub_data: ClassVar = HubData(
         "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"

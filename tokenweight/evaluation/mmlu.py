@@ -29,6 +29,9 @@ class Mmlu(HarnessBenchmark):
     fewshot_order = "first_n of dev"
     files = ("dev/{task}_dev.csv", "test/{task}_test.csv")
     layout = "a directory with dev/ and test/"
+    timed = (21.9, 1425)
+    timed_small = (11.9, 24.0, 1140)
+    every_sample = 14_042
     hub_data = HubData("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "abstract_algebra", "--mmlu")
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:
@@ -37,7 +40,7 @@ class Mmlu(HarnessBenchmark):
             raise UserError(f"{files[0]}: {len(dev)} examples for {shots} shots; give more or lower fewshot")
         return {"dev": dev, "test": test}
 
-    def references(self, document: dict[str, Any]) -> list[str]:
+    def references(self, task: Any, document: Any) -> list[str]:
         return [LETTERS[document["answer"]]]
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:

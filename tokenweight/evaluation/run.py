@@ -147,7 +147,7 @@ class StoredOutputs:
 
     def of(self, identity: Identity) -> Path | None:
         """The artifact of the same unit under another scoring, whole; None if there is none."""
-        if BENCHMARKS[identity.config["unit"]["benchmark"]].one_pass:
+        if not BENCHMARKS[identity.config["unit"]["benchmark"]].keeps_outputs:
             return None
         return next((path for path in self._by_name.get(identity.name, ()) if self._holds(path, identity)), None)
 
@@ -178,7 +178,7 @@ def rescore_unit(
     for row in read_rows(scored_dir):
         references = json.loads(row.reference)
         scored = benchmark.score(unit.task, row.output, references, classes.get(row.doc_id), evaluation)
-        rows.append(replace(row, metric=benchmark.tasks[unit.task].metric, **vars(scored)))
+        rows.append(replace(row, metric=benchmark.metric(unit.task, evaluation), **vars(scored)))
     before = json.loads((scored_dir / SUMMARY_NAME).read_text())
     content = benchmark.summary(unit, rows, before["n_expected"], before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}

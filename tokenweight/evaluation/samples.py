@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -53,13 +53,14 @@ class Sample:
     new_tokens: int  # 0: log-likelihoods
     all_classes: Classes = None
     length_words: int | None = None
+    task: Any = None  # of lm-eval, where it scores
 
     @property
     def text(self) -> str:
         """What is asked; of choices, what comes before each."""
         return str(self.instances[0].args[0])
 
-    def row(self, output: str, metric: str, scored: Scored) -> Row:
+    def row(self, metric: str, output: str, scored: Scored) -> Row:
         prompt = self.prompt
         return Row(
             doc_id=self.doc_id,
@@ -98,6 +99,7 @@ class AskedBenchmark(Benchmark):
     """A benchmark whose prompts a model answers greedily, by lm-eval's requests."""
 
     one_pass = False
+    keeps_outputs = True
 
     @abstractmethod
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
@@ -107,9 +109,15 @@ class AskedBenchmark(Benchmark):
         """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
         return self.tasks[task].new_tokens
 
-    @abstractmethod
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
-        """What the metric makes of an output, fresh or stored; needs no model."""
+        """What the metric makes of an output, fresh or stored, where it `keeps_outputs`; needs no model."""
+        raise NotImplementedError
+
+    def answered(self, sample: Sample, answers: list[Any], evaluation: Evaluation) -> tuple[str, Scored]:
+        """The output that is kept of the answers to a sample's requests, and its score: a generated text, or of choices
+        (log-likelihood, is greedy) each, of which the former are kept as a JSON list."""
+        output = answers[0] if sample.new_tokens else json.dumps([float(nats) for nats, _ in answers])
+        return output, self.score(sample.unit.task, output, sample.references, sample.all_classes, evaluation)
 
     def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
         found = super().signs(task, rows) | {"all_empty": all(not row.output.strip() for row in rows)}
@@ -143,10 +151,9 @@ class AskedBenchmark(Benchmark):
         done = 0
         for batch in _batches(waiting, model):
             made = defaultdict[Unit, list[Row]](list)
-            for sample, output in zip(batch, _outputs(batch, model), strict=True):
-                unit, task = sample.unit, sample.unit.task
-                scored = self.score(task, output, sample.references, sample.all_classes, evaluation)
-                made[unit].append(sample.row(output, self.tasks[task].metric, scored))
+            for sample, answers in zip(batch, _answers(batch, model), strict=True):
+                metric = self.metric(sample.unit.task, evaluation)
+                made[sample.unit].append(sample.row(metric, *self.answered(sample, answers, evaluation)))
             done += len(batch)
             complete = {unit: {} for unit, new in made.items() if len(rows[unit]) + len(new) == expected[unit]}
             yield Step(made, done, len(waiting), complete)
@@ -168,21 +175,18 @@ def _batches(waiting: list[Sample], model: LoadedModel) -> Iterator[list[Sample]
             left = left[size:]
 
 
-def _outputs(samples: list[Sample], model: LoadedModel) -> list[str]:
-    """What the model answers to each sample: text, or a JSON list of its choices' log-likelihoods."""
+def _answers(samples: list[Sample], model: LoadedModel) -> list[list[Any]]:
+    """What the model answers to each sample's requests."""
     import torch
 
     with suppress(torch.OutOfMemoryError):
-        answers = model.ask([instance for sample in samples for instance in sample.instances], len(samples))
-        if samples[0].new_tokens:
-            return answers
-        choices = iter(answers)
-        return [json.dumps([float(next(choices)[0]) for _ in sample.instances]) for sample in samples]
+        answers = iter(model.ask([instance for sample in samples for instance in sample.instances], len(samples)))
+        return [list(islice(answers, len(sample.instances))) for sample in samples]
     torch.cuda.empty_cache()  # what filled it is gone
     if len(samples) == 1:
         raise StageError(f"a prompt of {samples[0].prompt.n_tokens} tokens does not fit the GPU's memory")
     half = len(samples) // 2
-    return _outputs(samples[:half], model) + _outputs(samples[half:], model)
+    return _answers(samples[:half], model) + _answers(samples[half:], model)
 
 
 # --- Prompts that are made beforehand ------------------------------------------------------------

@@ -5,7 +5,8 @@ Loads no model library: a plan lists units with it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
+from tokenweight.evaluation.lm_eval_task import LmEvalTask
 from tokenweight.evaluation.longbench import LongBench
 from tokenweight.evaluation.mmlu import Mmlu
 from tokenweight.evaluation.perplexity import Perplexity
@@ -20,22 +22,40 @@ from tokenweight.evaluation.phrase import Phrase
 from tokenweight.evaluation.planted import Planted
 from tokenweight.evaluation.pmi import Pmi
 from tokenweight.evaluation.ruler.benchmark import Ruler
+from tokenweight.pipeline import experiment
 from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Evaluation, Execution
 
 ANSWER_SECONDS = 20.0  # of the hub
-BENCHMARKS: dict[str, Benchmark] = {
-    benchmark.name: benchmark
-    for benchmark in (Ruler(), LongBench(), Mmlu(), Bbh(), Perplexity(), Pmi(), Phrase(), Planted())
-}
+BENCHMARKS: dict[str, Benchmark] = experiment.BENCHMARKS
+for _one in (Ruler(), LongBench(), Mmlu(), Bbh(), Perplexity(), Pmi(), Phrase(), Planted(), LmEvalTask()):
+    BENCHMARKS[_one.name] = _one
 
 
 def benchmark_of(unit: Unit) -> Benchmark:
     return BENCHMARKS[unit.benchmark]
 
 
-def unreachable(benchmarks: Collection[str], evaluation: Evaluation) -> list[str]:
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of benchmarks as they run; of a family by name. UserError: one is unknown."""
+    order, given = list(BENCHMARKS), [(name.partition(":"), name) for name in sorted(names)]
+    for (family, _, task), name in given:
+        if family not in order or BENCHMARKS[family].is_family is not bool(task):
+            raise UserError(f"benchmarks: {name!r} is unknown; choose from {', '.join(offered('sweep'))}")
+    return [name for _, name in sorted(given, key=lambda one: order.index(one[0][0]))]
+
+
+def offered(where: str, text: str = "") -> list[str]:
+    """Benchmarks that a command offers, of a family those that a comma-separated text names, or FAMILY:TASK."""
+    found = list[str]()
+    for name, benchmark in BENCHMARKS.items():
+        given = [piece.strip() for piece in text.split(",") if piece.strip().startswith(f"{name}:")]
+        found += (given or [f"{name}:TASK"] if benchmark.is_family else [name]) if where in benchmark.offered else []
+    return found
+
+
+def unreachable(benchmarks: Iterable[str], evaluation: Evaluation) -> list[str]:
     """One line for each data set of the hub that cannot be read, with the way out.
 
     Online the hub is asked for the pinned revision; with HF_HUB_OFFLINE set, the local cache must hold the data.
@@ -44,8 +64,8 @@ def unreachable(benchmarks: Collection[str], evaluation: Evaluation) -> list[str
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     seen, found = set[HubData](), []
-    for name, benchmark in BENCHMARKS.items():
-        data = benchmark.hub(evaluation) if name in benchmarks else None
+    for name in in_order(benchmarks):
+        data = BENCHMARKS[name].hub(evaluation)
         if data is None or data in seen:
             continue
         seen.add(data)
@@ -131,10 +151,10 @@ class Evaluate(UnitStage):
             evaluation=Evaluation.model_construct(backend=backend, precision=evaluation.precision, **own),
             context_tokens=context_tokens,
             protocol=benchmark.protocol(unit, evaluation),
-            scoring=benchmark.scoring(unit),
+            scoring=benchmark.scoring(unit, evaluation),
         )
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         backend = self.evaluation.backend
-        name = f"{inputs['checkpoint'].short_name}--{self.unit.id.replace('/', '-')}"
+        name = f"{inputs['checkpoint'].short_name}--{re.sub(r'[^A-Za-z0-9._+-]', '-', self.unit.id)}"
         return name if backend == "hf" else f"{name}-{backend}"

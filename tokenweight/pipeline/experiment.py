@@ -12,6 +12,18 @@ from tokenweight.pipeline.measures import Difference, Measure
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.options import MOST_SEEDS
 
+
+class Benchmarks(dict[str, Any]):
+    """Benchmarks by name; the room `evaluation` fills it. FAMILY:TASK is what the entry FAMILY makes of a task."""
+
+    def __missing__(self, name: str) -> Any:
+        family, _, task = name.partition(":")
+        if not task or family not in self:
+            raise KeyError(name)
+        return self[family].member(task)
+
+
+BENCHMARKS = Benchmarks()
 Extreme = Literal["largest", "smallest"]
 
 

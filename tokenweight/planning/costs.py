@@ -17,7 +17,7 @@ from typing import Any
 from tokenweight.assets import shipped_config
 from tokenweight.context.extend import Extend
 from tokenweight.corpus.stages import Chunk
-from tokenweight.evaluation.units import Evaluate
+from tokenweight.evaluation.units import Evaluate, benchmark_of
 from tokenweight.files import read_json
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
 from tokenweight.recipes.schema import Execution, Scorer
@@ -111,24 +111,20 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
 
 def _evaluate(stage: Evaluate, model: Artifact, slots: int) -> Cost:
     """Samples times the seconds of one, by parameters and, where it grows with the context, by tokens."""
-    name, unknown, measured = stage.unit.benchmark, _untimed(model), _TABLES["evaluation"]
-    if name not in measured["measured"]:
-        unknown = {f"GPU-hours of evaluation by {name}, which was not timed": 1}
-    elif name in measured["least"] and parameters(config_of(model)) >= measured["least_parameters"]:
+    benchmark, unknown, measured = benchmark_of(stage.unit), _untimed(model), _TABLES["evaluation"]
+    if benchmark.timed is None:
+        unknown = {f"GPU-hours of evaluation by {benchmark.name}, which was not timed": 1}
+    elif benchmark.timed_small and parameters(config_of(model)) >= measured["least_parameters"]:
         unknown = {}
-    if unknown:
+    if unknown or benchmark.timed is None:
         return Cost(unknown=unknown)
-    settings = getattr(stage.evaluation, name)
-    samples = settings.documents if name == "perplexity" else settings.samples
-    if samples is None and name in _TABLES["samples"]:
-        every, tasks = _TABLES["samples"][name]
-        samples = every / tasks
+    samples = benchmark.samples_asked(stage.evaluation)
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
-    tokens = stage.unit.length_tokens or (stage.context_tokens if name == "longbench" else measured["tokens"])
+    tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])
     share = parameters(config_of(model)) / measured["parameters"] * tokens / measured["tokens"]
-    seconds, count = measured["measured"][name]
-    alone, of_eight, least_count = measured["least"].get(name, (0, 0, 1))
+    seconds, count = benchmark.timed
+    alone, of_eight, least_count = benchmark.timed_small or (0.0, 0.0, 1)
     busy = (of_eight - alone) / 7  # the GPU; what it waits for, slots share
     least = (busy + (alone - busy) / slots) / least_count
     return Cost(samples * max(seconds / count * share, least) / 3600)

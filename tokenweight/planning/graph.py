@@ -205,7 +205,7 @@ class Planner:
             inputs |= self._planted(recipe, base, tokenizer)
         else:
             files = self._data(unit, evaluation)
-        settings = getattr(evaluation, unit.benchmark)
+        settings = benchmark_of(unit).settings(evaluation)
         if getattr(settings, "scorer", None) == "frozen":  # reads the short windows: by default the base, un-extended
             inputs["scorer"] = self._base(getattr(settings, "scorer_model", None) or recipe.base)[0]
         return self._made(Evaluate.of(unit, evaluation, context_tokens), inputs, files)

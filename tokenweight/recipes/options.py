@@ -12,7 +12,6 @@ from tokenweight.recipes.schema import Backend, Execution
 
 MOST_SEEDS = 100  # each is planned before the first runs
 AnyModelScale = Literal["paper", "smoke"]
-Offered = Literal["ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi"]  # benchmarks of models as they are
 Seeds = Annotated[int, Field(ge=1, le=MOST_SEEDS)]
 # How stages run: the fields of Execution that people change often; the others by the option `execution`.
 Choices = Annotated[

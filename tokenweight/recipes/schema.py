@@ -320,6 +320,15 @@ class Planted(Frozen):
     precision: Precision = "bf16"  # of the scorer
 
 
+class LmEval(Frozen):
+    """Tasks of lm-eval by name, the benchmarks lm_eval:TASK."""
+
+    include_path: str | None = None  # folder of YAML files with tasks of one's own, as lm-eval's --include_path
+    fewshot: int | None = Field(default=None, ge=0)  # None: as the task says
+    samples: PositiveInt | None = None  # per task; None: all
+    max_new_tokens: PositiveInt | None = None  # a cap on the tasks' own lengths; None: as they are
+
+
 class Evaluation(Frozen):
     """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
 
@@ -333,6 +342,7 @@ class Evaluation(Frozen):
     pmi: Pmi
     phrase: Phrase
     planted: Planted
+    lm_eval: LmEval
 
 
 class Execution(Explained):

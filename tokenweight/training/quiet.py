@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+logging.getLogger("lm_eval").setLevel(logging.ERROR)  # what matters of its warnings is checked
 logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)  # it speaks when imported
 
 

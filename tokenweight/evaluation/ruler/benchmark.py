@@ -19,6 +19,8 @@ class Ruler(PromptedBenchmark):
     tasks = TASKS
     path_fields = ("haystack", "squad", "hotpotqa")
     apart_by = "length_tokens"
+    timed = (58.7, 325)
+    timed_small = (36.0, 100.8, 2600)
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = evaluation.ruler.lengths_tokens

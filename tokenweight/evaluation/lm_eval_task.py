@@ -1,0 +1,268 @@
+"""`lm_eval:TASK`, any task, group or tag of lm-eval: its own prompts, filters and metrics, under this project's guards.
+
+`lm_eval:TASK:METRIC` and `lm_eval:TASK:METRIC:FILTER` choose the score; without, it is the first metric that is a mean over
+samples, behind the first filter. Prompts, answers and scores are those of lm-eval's own run (`simple_evaluate`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from functools import cache, partial
+from glob import glob
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Self
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import HubData, Unit, version
+from tokenweight.evaluation.data import Task, readable_hub, table
+from tokenweight.evaluation.harness_tasks import OfHarness, library, task_manager
+from tokenweight.evaluation.samples import Sample, Scored
+from tokenweight.pipeline.experiment import Column
+from tokenweight.pipeline.measures import SampleMean, UnitMean
+from tokenweight.recipes.schema import Evaluation
+from tokenweight.training.quiet import quiet_transformers
+
+SETTING = "evaluation.lm_eval"
+
+
+class LmEvalTask(OfHarness):
+    name = "lm_eval"
+    is_family = True
+    keeps_outputs = False  # a score needs lm-eval's document
+    tasks: ClassVar[Mapping[str, Task]] = defaultdict(partial(Task, metric=""))  # lm-eval knows what they are
+
+    @classmethod
+    @cache
+    def member(cls, task: str) -> Self:
+        made = cls()
+        made.name, made.is_family = f"{cls.name}:{task}", False
+        return made
+
+    def _known(self, evaluation: Evaluation) -> Known:
+        return _known(self.name, self.settings(evaluation).include_path)
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        """One for each task. UserError: there is none, one cannot be run here, or there is no such metric or filter."""
+        tasks = [] if self.is_family else list(self._known(evaluation).tasks)
+        if longest := [task for task in tasks if self.new_tokens(task, evaluation) >= context_tokens]:
+            raise UserError(
+                f"{self.name}: an answer of {longest[0]} may fill the model's {context_tokens} tokens; give less with "
+                f"--set {SETTING}.max_new_tokens=N"
+            )
+        return [Unit(self.name, task) for task in tasks]
+
+    def columns(self, column: Column, evaluation: Evaluation) -> tuple[list[Column], list[str]]:
+        """Shares are averaged over all samples, in percent; else a column for each task, in the metric's own unit."""
+        known, shown = self._known(evaluation), list[Column]()
+        is_share, filtered = known.metric in table("harness")["shares"], known.filter.removeprefix("none")
+        words = f"({known.metric}, {filtered})" if filtered else f"({known.metric})"
+        for number, task in enumerate([known.name] if is_share else known.tasks):
+            measure = SampleMean(benchmark=self.name) if is_share else UnitMean(benchmark=self.name, task=task)
+            label = f"{task} {words}" if column.label == self.name else column.label
+            key = f"{column.key}-{number}" if number else column.key
+            shown.append(column.model_copy(update={"key": key, "label": label, "measure": measure}))
+        unit, better = "in percent" if is_share else "in its own unit", "higher" if known.higher else "lower"
+        note = f"{known.name}: {known.metric} by lm-eval {version('lm-eval')}, {unit}; {better} is better."
+        note += (
+            f" Its {len(known.tasks)} tasks are averaged over all samples." if is_share and len(known.tasks) > 1 else ""
+        )
+        if of_chat := [name for name, task in known.tasks.items() if task.for_chat]:
+            note += f" lm-eval means a chat template for {', '.join(of_chat)}; there is none here."
+        return shown, [note]
+
+    # --- identity ---
+
+    def metric(self, task: str, evaluation: Evaluation) -> str:
+        return self._known(evaluation).metric
+
+    def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        """Its own, without a folder that none of its tasks is from."""
+        settings, is_own = self.settings(evaluation), self._known(evaluation).is_own
+        return {"lm_eval": settings if is_own else settings.model_copy(update={"include_path": None})}
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        """Of tasks of the user's own: Python files beside the YAML file (which the protocol has), and local data."""
+        known = self._known(evaluation)
+        files = [*known.tasks[unit.task].folder.glob("*.py"), *known.tasks[unit.task].data_files]
+        if missing := [str(file) for file in files if not file.is_file()]:
+            raise UserError(f"{self.name}: {', '.join(missing)} missing; mend dataset_kwargs of {unit.task}")
+        return {"lm_eval.include_path": sorted(files)} if known.is_own else {}
+
+    def hub(self, evaluation: Evaluation) -> HubData | None:
+        """Of the first task that reads the hub."""
+        tasks = [] if self.is_family else self._known(evaluation).tasks.values()
+        return next((task.hub_data for task in tasks if task.hub_data), None)
+
+    def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
+        known = self._known(evaluation)
+        said = {"task": known.tasks[unit.task].without_places(), "filter": known.filter}
+        return super().protocol(unit, evaluation) | said
+
+    def new_tokens(self, task: str, evaluation: Evaluation) -> int:
+        own, most = self._known(evaluation).tasks[task].new_tokens, self.settings(evaluation).max_new_tokens
+        return min(own, most or own)
+
+    # --- asking and scoring ---
+
+    def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
+        known, fewshot = self._known(evaluation), self.settings(evaluation).fewshot
+        with quiet_transformers(), readable_hub("lm_eval", known.name):
+            tasks: dict[str, Any] = known.manager.load([known.name])["tasks"]
+        for task in tasks.values():
+            own = task.get_config("num_fewshot")  # a task that says 0 has its reasons: so does lm-eval
+            task.set_config("num_fewshot", own or 0 if fewshot is None or own == 0 else fewshot)
+        return tasks
+
+    def answered(self, sample: Sample, answers: list[Any], evaluation: Evaluation) -> tuple[str, Scored]:
+        """Filtered and scored by lm-eval's task; of choices the most likely one's number is kept beside."""
+        known, task, instances = self._known(evaluation), sample.task, sample.instances
+        for instance, answer in zip(instances, answers, strict=True):
+            instance.resps = [answer]
+        task._instances = instances
+        task.apply_filters()
+        filtered = [instance.filtered_resps[known.filter] for instance in instances]
+        score = float(task.process_results(instances[0].doc, filtered)[known.metric])
+        if sample.new_tokens:
+            return answers[0], Scored(str(filtered[0]), score)
+        output = json.dumps([[float(nats), bool(is_greedy)] for nats, is_greedy in answers])
+        return output, Scored(str(max(range(len(answers)), key=lambda choice: answers[choice][0])), score)
+
+
+# --- what lm-eval says of a task, without its data -----------------------------------------------
+
+
+class Described:
+    """A task by its YAML file, in which functions are texts. UserError: it cannot be run here."""
+
+    def __init__(self, config: dict[str, Any], file: Path | None, benchmark: str) -> None:
+        from datasets.data_files import sanitize_patterns
+        from lm_eval.models.utils import normalize_gen_kwargs
+
+        self.config, self.name, self.folder = config, config["task"], (file or Path("none")).parent
+        self.kind, kwargs = config.get("output_type", "generate_until"), config.get("dataset_kwargs") or {}
+        generation = normalize_gen_kwargs(config.get("generation_kwargs") or {})
+        refused = {
+            "is written in Python, not as a YAML file": "class" in config,
+            f"asks for {self.kind}": self.kind not in ("generate_until", "loglikelihood", "multiple_choice"),
+            "reads more than text": config.get("doc_to_image") or config.get("doc_to_audio"),
+            "runs code that the model writes": config.get("unsafe_code"),
+            "samples its answers": generation.get("do_sample") or config.get("repeats", 1) > 1,
+        }
+        if reasons := [reason for reason, is_so in refused.items() if is_so]:
+            raise UserError(f"{benchmark}: {self.name} {reasons[0]}, which is not supported; choose another task")
+        self.new_tokens = int(generation["max_gen_toks"]) if self.kind == "generate_until" else 0
+        self.filters = [one["name"] for one in config.get("filter_list") or [{"name": "none"}]]
+        readme = self.folder / "README.md"
+        lines = readme.read_text("utf-8").splitlines() if readme.is_file() else []
+        self.for_chat = bool(re.search("chat|instruct|llama", self.name))
+        self.for_chat |= any("chat_template" in line and self.name in line for line in lines)
+        path, splits = str(config.get("dataset_path") or ""), sanitize_patterns(kwargs.get("data_files") or [])
+        named = [file for files in splits.values() for file in files] + [f"{path}/**"] * Path(path).is_dir()
+        found = [Path(file) for name in named for file in glob(name, recursive=True) or [name]]
+        self.data_files = [file for file in found if not file.is_dir()]
+        self.hub_data = None
+        if path and not self.data_files and not config.get("custom_dataset"):
+            revision, option = kwargs.get("revision") or "main", f"--set {SETTING}.include_path=DIR, a task of your own"
+            self.hub_data = HubData(path, revision, config.get("dataset_name"), option)
+
+    def metrics(self) -> dict[str, bool | None]:
+        """Whether a higher value is better, of each metric; None of those that are no mean over samples."""
+        from lm_eval.api import metrics as registered  # the import registers them
+        from lm_eval.api.registry import DEFAULT_METRIC_REGISTRY, get_metric_aggregation, is_higher_better
+
+        found = {}
+        for one in self.config.get("metric_list") or [{"metric": one} for one in DEFAULT_METRIC_REGISTRY[self.kind]]:
+            name = str(one["metric"]).rpartition(".")[2]  # of a function the path comes before
+            is_mean = one.get("aggregation", get_metric_aggregation(name)) in ("mean", registered.mean)
+            found[name] = bool(one.get("higher_is_better", is_higher_better(name))) if is_mean else None
+        return found
+
+    def without_places(self) -> Any:
+        """The file's content; where files lie is no part of it."""
+        text = json.dumps(self.config, default=str)
+        for place in (*(f"{file.parent}/" for file in self.data_files), f"{self.folder}/", f"{library()}/"):
+            text = text.replace(place, "")
+        return json.loads(text)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the name of a benchmark means."""
+
+    manager: Any  # lm-eval's, which loads `name`
+    name: str
+    tasks: dict[str, Described]
+    metric: str
+    filter: str
+    higher: bool | None  # whether that is better
+    is_own: bool  # a task is the user's
+
+
+@cache
+def _known(benchmark: str, include_path: str | None) -> Known:
+    """UserError: there is no such task, metric or filter, or it cannot be run here."""
+    _, name, metric, filter_name = [*benchmark.split(":", 3), "", ""][:4]
+    if include_path and not Path(include_path).is_dir():
+        raise UserError(f"{SETTING}.include_path: {include_path} is no directory; give one with YAML files of tasks")
+    own = Path(include_path).resolve() if include_path else None
+    with quiet_transformers():
+        manager = _manager(name, own)
+        if name not in manager.task_index:
+            raise UserError(f"{benchmark}: lm-eval {version('lm-eval')} has no {name}; see `lm-eval ls tasks`")
+        tasks = {task: Described(*said, benchmark) for task, said in _configs(manager, name).items()}
+        metrics = [task.metrics() for task in tasks.values()]
+    means = [one for one in metrics[0] if all(others.get(one) is not None for others in metrics)]
+    if not means or (metric and metric not in means):
+        refused = metric or ", ".join(metrics[0])
+        choices = f"choose from {', '.join(means)}" if means else "its tasks have no other in common"
+        raise UserError(f"{benchmark}: {refused} is no mean over samples that each of its tasks has; {choices}")
+    metric, filters = metric or means[0], next(iter(tasks.values())).filters
+    filter_name = filter_name or filters[0]
+    if not all(filter_name in task.filters for task in tasks.values()):
+        raise UserError(f"{benchmark}: {filter_name} is no filter of each task; choose from {', '.join(filters)}")
+    is_own = own is not None and any(task.folder.is_relative_to(own) for task in tasks.values())
+    return Known(manager, name, tasks, metric, filter_name, metrics[0][metric], is_own)
+
+
+def _manager(name: str, own: Path | None) -> Any:
+    """lm-eval's TaskManager of the folders that name a task; of the whole library, which takes 15 s, where a group needs it."""
+    word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+    found = (file for file in library().rglob("*.yaml") if word.search(file.read_text("utf-8")))
+    folders = {file.relative_to(library()).parts[0] for file in found}
+    given = [str(own)] if own else []
+    manager = task_manager(*sorted(folders, reverse=True), *given)  # of two files with one name the first counts
+    return manager if _is_complete(manager.task_index, name) or not (folders or own) else task_manager("", *given)
+
+
+def _is_complete(index: Mapping[str, Any], name: Any) -> bool:
+    entry = index.get(name) if isinstance(name, str) else None
+    members = entry.cfg["task"] if entry and entry.kind.name == "GROUP" else []
+    names = (one if isinstance(one, str) else one.get("task", one.get("group")) for one in members)
+    return entry is not None and all(_is_complete(index, one) for one in names)
+
+
+def _configs(manager: Any, name: str) -> dict[str, tuple[dict[str, Any], Path | None]]:
+    """What lm-eval would make each task of, and its file: by its own factory, which loads neither data nor functions."""
+    from lm_eval.api.task import ConfigurableTask
+    from lm_eval.tasks._factory import TaskFactory
+
+    class Unmade(ConfigurableTask):  # type: ignore[misc]
+        def __init__(self, config: dict[str, Any], file: Path | None = None) -> None:
+            self._config, self.said = SimpleNamespace(task=config["task"]), (config, file)
+
+    class Factory(TaskFactory):  # type: ignore[misc]
+        def _build_task(self, entry: Any, overrides: dict[str, Any] | None) -> Any:
+            return Unmade(self._load_full_config(entry, overrides), entry.yaml_path)
+
+        def _load_full_config(self, entry: Any, overrides: dict[str, Any] | None = None) -> dict[str, Any]:
+            return {**deepcopy(entry.cfg), **(overrides or {})}
+
+    manager = copy(manager)
+    manager._factory = Factory()
+    return {task: made.said for task, made in manager.load([name])["tasks"].items()}
