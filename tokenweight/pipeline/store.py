@@ -143,6 +143,9 @@ class Store:
             "wall_seconds": round((datetime.now(UTC) - work.started).total_seconds(), 3),
         }
         replace_file(work.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        for file in (work.directory / name for name in outputs):
+            if file.stat().st_nlink == 1:  # not the user's own; safetensors writes for its owner alone
+                file.chmod((work.directory / RECORD).stat().st_mode)
         # What is there now has all but its weights, and served reports until now.
         before = renamed_aside(path, f".{path.name}.removed") if path.exists() else None
         work.directory.rename(path)
