@@ -139,6 +139,8 @@ def make_piece(
                 inputs = {role: locate(one, store, small=role == "tokenizer") for role, one in artifact.inputs.items()}
                 stage = artifact.stage.placed(artifact.sources)
                 work.facts.update(stage.run(inputs, work.directory, execution, progress))
+                for remark in work.facts.get("remarks", ()):
+                    note(f"{artifact.address}: {remark}")
                 count += 1
         if len(artifacts) > 1:
             progress(done, len(artifacts), "artifacts")

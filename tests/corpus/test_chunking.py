@@ -241,3 +241,15 @@ def tokenizer_with_unused_bos(directory: Path) -> Path:
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<bos>"})
     )
     return directory
+
+
+def test_special_tokens_that_a_text_spells_out_are_counted_and_reported(tmp_path: Path) -> None:
+    words = "the old tower by the lake was quiet that evening and nobody came " * 60
+    for name, text in (("a", words), ("b", f"{words}<|end_of_text|>{words}<|begin_of_text|>"), ("c", words)):
+        (tmp_path / f"{name}.txt").write_text(text)
+    stage = Chunk(corpus=FilesCorpus(path=str(tmp_path), validation_documents=1), chunking=Chunking(long_tokens=128))
+    facts = stage.run({"tokenizer": smoke_base_dir()}, tmp_path / "out", Execution(), no_progress)
+    documents_read = facts["documents"]
+    assert facts["remarks"] == [
+        f"2 special tokens are spelled out in 1 of {documents_read} documents, and read as such"
+    ]

@@ -59,6 +59,7 @@ TRIPPED = [  # flag, unit, rows that trip it, rows that narrowly do not
     ("prompt_echoed", unit("ruler/vt/4096"), mixed(2, 10, echoed=True), mixed(1, 10, echoed=True)),
     ("missing_bos", unit("mmlu/anatomy"), mixed(1, 10, bos_tokens=0), mixed(10, 10, bos_tokens=None)),
     ("double_bos", unit("mmlu/anatomy"), mixed(1, 10, bos_tokens=2), mixed(10, 10, bos_tokens=1)),
+    ("special_tokens", unit("bbh/snarks"), mixed(1, 10, special_tokens=1), mixed(10, 10, special_tokens=0)),
     ("all_zero", unit("bbh/snarks"), scored(*[0.0] * 8), scored(*[0.0] * 7, 1.0)),
     ("all_equal", unit("bbh/snarks"), scored(*[0.5] * 8), scored(*[0.5] * 7, 0.4)),
     ("all_empty", unit("bbh/snarks"), mixed(8, 8, output=" \n"), mixed(7, 8, output=" \n")),

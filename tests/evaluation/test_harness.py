@@ -75,6 +75,13 @@ def test_bos_missing_or_doubled_is_an_error(harness: HFModel, monkeypatch: pytes
         harness.read("a")
 
 
+def test_special_tokens_inside_a_prompt_are_counted(harness: HFModel) -> None:
+    tokenizer = harness.lm.tokenizer
+    prompt = harness.read(f"a{tokenizer.eos_token}b{tokenizer.bos_token}c")
+    assert (prompt.bos_tokens, prompt.special_tokens) == (1, 2)
+    assert harness.read("abc").special_tokens == 0
+
+
 def test_a_prompt_that_would_be_cut_is_refused(harness: HFModel) -> None:
     prompt = "A" * 300
     n = harness.read(prompt).n_tokens

@@ -38,6 +38,7 @@ class _Read(NamedTuple):
     domain: str
     part: int  # of a mixture; else 0
     tokens: int
+    special: int  # tokens that it spells out
     kept: bool
 
 
@@ -81,7 +82,11 @@ def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, pro
     pq.write_table(pa.table(index), out_dir / "sequences.parquet")  # type: ignore[no-untyped-call]
     accounting = _account(chunking, read, lengths, segments, chosen, encoder.bos is not None) | extra
     (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
-    return accounting | ({"files_left_out": not_read} if not_read else {})
+    facts = accounting | ({"files_left_out": not_read} if not_read else {})
+    if special := [document.special for document in read if document.special]:
+        told = f"{sum(special)} special tokens are spelled out in {len(special)} of {len(read)} documents, and read as such"
+        facts["remarks"] = [told]
+    return facts
 
 
 def _tokenise(stage: Chunk, encoder: Encoder, streams: Path, progress: Progress) -> list[_Read]:
@@ -106,7 +111,8 @@ def _tokenise(stage: Chunk, encoder: Encoder, streams: Path, progress: Progress)
             for document, encoded in encoder.encode_all(texts):
                 length = len(encoded.tokens)
                 keep = length >= (1 if any_length else payload)
-                read.append(_Read(document.id, document.domain, number, length, keep))
+                special = int(np.isin(encoded.tokens, encoder.special).sum())
+                read.append(_Read(document.id, document.domain, number, length, special, keep))
                 for name, (file, dtype) in files.items() if keep else ():
                     array = getattr(encoded, name)
                     file.write((np.zeros(length, dtype) if array is None else array).tobytes())

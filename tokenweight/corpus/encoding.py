@@ -49,6 +49,7 @@ class Encoder:
         self.bos = by_parity(parity, sequence_bos)(self._tokenizer)
         self.skipped_tokens = int(self.bos is not None and sequence_bos(self._tokenizer) is None)
         self.eos: int | None = self._tokenizer.eos_token_id
+        self.special = special_ids(self._tokenizer)
         self._fast: Any = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
         if self._fast is not None:  # what tokenizer.json may ask for; transformers ignores it too
             self._fast.no_truncation()
@@ -100,6 +101,11 @@ class Encoder:
         if self._fast is None:
             return self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def special_ids(tokenizer: Any) -> list[int]:
+    """Ids that a text gives where it spells a special token out, such as </s>: read as that token, as transformers does."""
+    return [id for id in tokenizer.all_special_ids if id != tokenizer.unk_token_id]
 
 
 def sequence_bos(tokenizer: Any) -> int | None:

@@ -26,7 +26,7 @@ from tokenweight.recipes.schema import Corpus, Evaluation
 
 ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
 # What is wrong with prompts, whatever the metric: it stays when outputs are scored again.
-PROMPT_FLAGS = ("double_bos", "left_truncated", "missing_bos", "prompt_echoed")
+PROMPT_FLAGS = ("double_bos", "left_truncated", "missing_bos", "prompt_echoed", "special_tokens")
 version = cache(metadata.version)  # milliseconds each, and a plan asks thousands of times
 
 
@@ -189,6 +189,7 @@ class Benchmark(ABC):
             "missing_bos": any(row.bos_tokens == 0 for row in rows),
             "double_bos": any((row.bos_tokens or 0) > 1 for row in rows),
             "left_truncated": any(row.left_truncated for row in rows),
+            "special_tokens": any(row.special_tokens for row in rows),
             "prompt_echoed": fmean(bool(row.echoed) for row in rows) > ECHOED_SHARE,
         }
 

@@ -26,6 +26,7 @@ class Prompt:
     untruncated_tokens: int
     bos_tokens: int | None  # at its start; None where the tokenizer has no BOS
     left_truncated: bool = False  # the text itself was cut, not only examples left out
+    special_tokens: int = 0  # spelled out behind BOS
 
     @property
     def truncated(self) -> bool:
@@ -40,11 +41,13 @@ class LoadedModel:
     max_sequences: int
 
     def __init__(self, lm: Any, checkpoint_dir: Path, context_tokens: int) -> None:
+        from tokenweight.corpus.encoding import special_ids
+
         self.lm = lm
         self.checkpoint_dir = checkpoint_dir
         self.context_tokens = context_tokens
         tokenizer = lm.tokenizer
-        self._bos = tokenizer.bos_token_id
+        self._bos, self._special = tokenizer.bos_token_id, frozenset(special_ids(tokenizer))
         self._adds_bos = self._bos is not None and tokenizer("a")["input_ids"][:1] == [self._bos]
         # GPT-2's kind names its end-of-text token as BOS too, and adds none: there is no BOS to miss.
         self._has_bos = self._bos is not None and (self._adds_bos or self._bos != tokenizer.eos_token_id)
@@ -100,7 +103,8 @@ class LoadedModel:
             )
         if self._bos is not None and ids[:2] == [self._bos] * 2:
             raise StageError("BOS is there twice at the start of a prompt; the prompt text must not contain it")
-        return Prompt(text, len(ids), len(ids), self.bos_tokens(ids))
+        bos = self.bos_tokens(ids)
+        return Prompt(text, len(ids), len(ids), bos, special_tokens=sum(id in self._special for id in ids[bos or 0 :]))
 
     def checked(self, text: str, new_tokens: int) -> Prompt:
         """A request that must fit as it is. StageError: it does not; lm-eval would cut its beginning, BOS and all."""

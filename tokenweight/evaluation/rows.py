@@ -42,6 +42,7 @@ class Row:
     bos_tokens: int | None = None  # BOS tokens at the prompt's start; None where the tokenizer has no BOS
     left_truncated: bool | None = None  # the question itself lost its beginning (few-shot examples are not meant)
     echoed: bool | None = None  # the output repeats the prompt (samples.echoes)
+    special_tokens: int | None = None  # that the prompt spells out behind its BOS, and the model reads as such
 
 
 def schema() -> pa.Schema:

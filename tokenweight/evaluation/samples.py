@@ -74,6 +74,7 @@ class Sample:
             metric=metric,
             bos_tokens=prompt.bos_tokens,
             left_truncated=prompt.left_truncated,
+            special_tokens=prompt.special_tokens,
             echoed=self.new_tokens > 0 and echoes(output, self.text),
             **vars(scored),
         )
