@@ -111,6 +111,8 @@ def test_a_single_file_is_a_corpus(library: Path) -> None:
         ("x.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"x\.jsonl, line 3: no string in field `text`"),
         ("x.jsonl", b'{"text": 5}\n', r"x\.jsonl, line 1: no string in field `text`"),
         ("x.jsonl", b'{"text": "a"}\nnot json\n', r"x\.jsonl, line 2: not JSON"),
+        ("x.txt", b"o\0n\0e\0", r"x\.txt: character 1 is NUL, which no text has"),
+        ("x.jsonl", b'{"text": "a"}\n{"text": "ab\\u0000"}\n', r"x\.jsonl, line 2: character 2 is NUL"),
         ("x.txt", b"", r"x\.txt: the file is empty"),
         ("x.jsonl", b"", r"x\.jsonl: the file is empty"),
         ("x.parquet", b"", r"x\.parquet: the file is empty"),

@@ -115,7 +115,7 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
     relative = path.relative_to(root) if root.is_dir() else Path(path.name)
     name, domain = relative.as_posix(), relative.parts[0] if len(relative.parts) > 1 else ""
     if _suffix(path) == ".txt":
-        yield Document(name, decode(path, path.read_bytes()), domain)
+        yield Document(name, _without_nul(decode(path, path.read_bytes()), str(path)), domain)
         return
     unit, rows = ("row", _parquet_rows(path)) if _suffix(path) == ".parquet" else ("line", _json_rows(path))
     for number, text in rows:
@@ -128,7 +128,7 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
             raise UserError(
                 f"{path}, {unit} {number}: {half} is half of a character; mend or remove the {unit}"
             ) from None
-        yield Document(f"{name}:{number}", _newlines(text), domain)
+        yield Document(f"{name}:{number}", _without_nul(_newlines(text), f"{path}, {unit} {number}"), domain)
 
 
 def decode(path: Path, raw: bytes, line: int | None = None) -> str:
@@ -141,6 +141,12 @@ def decode(path: Path, raw: bytes, line: int | None = None) -> str:
             f"{path}, line {at}: not UTF-8 (byte 0x{raw[error.start]:02x}); convert it, e.g. iconv -f LATIN1 -t UTF-8"
         ) from None
     return _newlines(text)
+
+
+def _without_nul(text: str, place: str) -> str:
+    if (at := text.find("\0")) >= 0:
+        raise UserError(f"{place}: character {at} is NUL, which no text has; mend or remove it")
+    return text
 
 
 def _newlines(text: str) -> str:
