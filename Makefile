@@ -14,7 +14,7 @@ STAMP = $(VENV)/.installed
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install reproduce mini rehearse books-given test test-all slurm mutate check types format clean
+.PHONY: help install reproduce mini rehearse books-given test test-all test-faults slurm mutate check types format clean
 
 help:
 	@echo "make reproduce  Table 3 at smoke scale (CPU, offline after installation) into $(OUT)/"
@@ -23,6 +23,7 @@ help:
 	@echo "make install    virtual environment $(VENV) with the pinned versions"
 	@echo "make test       tests as CI runs them"
 	@echo "make test-all   the longer ones too, with a Slurm of two nodes on this machine"
+	@echo "make test-faults  the fault laboratory: damage and garbage; a table of what was tried and what happened"
 	@echo "make mutate     changes the weighting room one place at a time; tests must notice (some eight minutes)"
 	@echo "make check      ruff and mypy"
 	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
@@ -73,6 +74,10 @@ books-given:
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
+
+# All of the laboratory; make test runs a sample of it.
+test-faults: $(STAMP)
+	$(BIN)/python -m pytest tests/faults
 
 # With DeepSpeed, whose first run on a CPU compiles an extension for some minutes (gcc and ninja).
 test-all: $(STAMP) slurm

@@ -23,7 +23,7 @@ def read_json(path: Path) -> Any:
     """What a JSON file holds; None where it is not there or cannot be read."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from tokenweight.pipeline.manifest import Manifest, RowEntry, Run, StageEntry
+from tokenweight.pipeline.store import files_fault
 from tokenweight.reports.figures import style
 from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
@@ -31,8 +32,12 @@ def read_steps(entry: StageEntry, store_root: Path) -> pd.DataFrame | str:
     record = record_of(entry, store_root)
     if isinstance(record, str):
         return f"refused, {record}" if record else "not trained yet"
+    directory = store_root / entry.address
+    only = {name: file for name, file in record["outputs"].items() if name == "metrics.jsonl"}
+    if fault := files_fault(directory, {"outputs": only}, digests=True):
+        return f"refused, {fault}"
     try:
-        lines = (store_root / entry.address / "metrics.jsonl").read_text("utf-8").splitlines()
+        lines = (directory / "metrics.jsonl").read_text("utf-8").splitlines()
         table = pd.DataFrame(map(json.loads, lines))[["step", *QUANTITIES]].astype(
             dict.fromkeys(QUANTITIES, float) | {"step": int}
         )

@@ -18,7 +18,7 @@ from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.longbench import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.units import Evaluate, Prepare
-from tokenweight.pipeline import Store, read_record
+from tokenweight.pipeline import Store, file_sha256, read_record
 from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import PlanEntry, schedule
@@ -240,6 +240,9 @@ def test_flags_about_prompts_stay_and_a_lacking_sample_stays_lacking(
     summary = json.loads((directory / "summary.json").read_text())
     text = json.dumps(summary | {"n_expected": 3}, indent=2, sort_keys=True) + "\n"
     (directory / "summary.json").write_text(text)
+    record = read_record(directory)  # of contents of one's own, or the unit were asked again
+    record["outputs"]["summary.json"]["sha256"] = file_sha256(directory / "summary.json")
+    (directory / "record.json").write_text(json.dumps(record))
     after = planned()
     run(after, store)
     assert told(after, store, "bbh/snarks")[1]["flags"] == ["missing_samples", "mostly_truncated", "prompt_echoed"]

@@ -323,7 +323,7 @@ def test_a_damaged_record_is_shown_as_far_as_it_goes(one_row: FakeStore) -> None
     report = build_report(one_row.manifest(), one_row.root)
     first, second, third = (one_row.root / entry.address for entry in one_row.entries["uniform"][:3])
     change_record(first, facts={"mean_score": float("nan"), "flags": 7}, git=[1], devices=None, wall_seconds="x")
-    change_record(second, inputs=[1], outputs={"rows.parquet": 3}, started=None)
+    change_record(second, inputs=[1], outputs={"rows.parquet": {"bytes": "x", "sha256": 3}}, started=None)
     (third / "record.json").write_text("{")
     page = Outline(render([Section(report, COMMAND)], one_row.root))
     assert unit(page.data, "ruler/task_00/1024")["facts"]["mean_score"] == "nan"

@@ -245,7 +245,8 @@ def unscorable(task: str, row: dict[str, Any]) -> str | None:
     answers, classes, metric = row["answers"], row.get("all_classes"), TASKS[task].metric
     if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
         return "answers is no list of texts"
-    if metric == "classification" and not (isinstance(classes, list) and classes):
+    are_names = isinstance(classes, list) and classes and all(isinstance(one, str) for one in classes)
+    if metric == "classification" and not are_names:
         return "all_classes is no list of class names"
     if metric == "retrieval" and not all(_PARAGRAPH.search(answer) for answer in answers):
         return "an answer does not read 'Paragraph N'"

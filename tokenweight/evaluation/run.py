@@ -157,7 +157,7 @@ class StoredOutputs:
             return False
         other = replace(identity, config=record["config"])
         same = _unscored(other) == _unscored(identity) and self._store.path(other) == path
-        return same and self._store.state(other).kind == "complete"
+        return same and self._store.state(other, digests=True).kind == "complete"
 
 
 def _unscored(identity: Identity) -> dict[str, Any]:

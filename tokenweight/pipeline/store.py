@@ -1,5 +1,6 @@
 """The store: where an artifact lives, whether it may be reused, and how it is made (architecture, rules 2-5)."""
 
+import hashlib
 import json
 import platform
 import re
@@ -69,12 +70,14 @@ class Store:
         return path.with_name(f".{path.name}.partial")
 
     def state(self, identity: Identity, *, digests: bool = False) -> State:
-        """Whether the artifact may be reused; file sizes are always compared, contents only with `digests`."""
+        """Whether the artifact may be reused; sizes of files are compared, contents with `digests` and of evaluations."""
         path = self.path(identity)
         if path.exists():
             record = read_record(path)
             if record is not None and record.get("fingerprint") != identity.fingerprint:
                 return State("damaged", "its record carries another fingerprint")
+            if identity.stage == "evaluate" and (fault := _contents_fault(path)):  # a report would refuse it
+                return State("damaged", fault)
             return state_of(path, record, digests=digests)
         if is_held(self.root, identity.stage, identity.fingerprint):
             return State("being made", "another run is making it")
@@ -142,6 +145,7 @@ class Store:
             "started": work.started.isoformat(timespec="seconds"),
             "wall_seconds": round((datetime.now(UTC) - work.started).total_seconds(), 3),
         }
+        record["sha256"] = _record_digest(record)
         replace_file(work.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         for file in (work.directory / name for name in outputs):
             if file.stat().st_nlink == 1:  # not the user's own; safetensors writes for its owner alone
@@ -171,15 +175,24 @@ def existing_store(path: Path) -> Store:
     if not root.is_dir():
         raise UserError(f"--store {path}: no such directory; name the one of your runs")
     record = next(root.glob(f"*/*/{RECORD}"), None)  # one is as good as all: no version writes into another's store
-    if record and (read_record(record.parent) or {}).get("record_version", RECORD_VERSION) < RECORD_VERSION:
-        raise UserError(f"--store {path}: was made by tokenweight 0.1; choose another --store")
+    made_by = ((record and read_record(record.parent)) or {}).get("record_version", RECORD_VERSION)
+    if made_by != RECORD_VERSION:
+        which = "tokenweight 0.1" if made_by == 1 else "another version of tokenweight"
+        raise UserError(f"--store {path}: was made by {which}; choose another --store")
     return Store(root)
 
 
 def read_record(artifact: Path) -> dict[str, Any] | None:
-    """The record of an artifact directory, or None where it is absent or unreadable."""
+    """The record of an artifact directory, or None where it is absent, unreadable or not what was written."""
     record = read_json(artifact / RECORD)
-    return record if isinstance(record, dict) and "outputs" in record else None
+    outputs, known = record.get("outputs") if isinstance(record, dict) else None, {"bytes", "sha256"}
+    if not isinstance(outputs, dict) or not all(isinstance(one, dict) and known <= {*one} for one in outputs.values()):
+        return None
+    return record if record.pop("sha256", None) in (None, _record_digest(record)) else None
+
+
+def _record_digest(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
 
 
 def state_of(artifact: Path, record: dict[str, Any] | None, *, digests: bool) -> State:
@@ -197,7 +210,7 @@ def files_fault(artifact: Path, record: dict[str, Any] | None, *, digests: bool)
     Weights that were removed on purpose are no fault.
     """
     if record is None:
-        return "no readable record.json"
+        return "no readable record.json, or one that was changed"
     removed = removed_weights(artifact)
     for name, expected in record["outputs"].items():
         file = artifact / name
@@ -218,13 +231,31 @@ def removed_weights(artifact: Path) -> list[str]:
 
 
 def locate(artifact: Artifact, store: Store, *, small: bool = False) -> Path:
-    """The directory that stages downstream read; `small`: of a model on the hub, without its weights."""
+    """The directory that stages downstream read; `small`: of a model on the hub, without its weights.
+
+    StageError where a file of the store has other contents than were written: it is set aside, and the next run makes it again.
+    """
     stage = artifact.stage
     if isinstance(stage, HubModel):
         return _fetch(stage, SMALL_FILES if small else None)
     if artifact.is_source:
         return Path(artifact.sources["sha256"] or "")
-    return store.path(artifact.identity) / stage.folder
+    path = store.path(artifact.identity)
+    if fault := _contents_fault(path):
+        with suppress(OSError):
+            renamed_aside(path, f"{path.name}.damaged")
+        raise StageError(f"{artifact.address}: damaged ({fault}); run again: it is made again")
+    return path / stage.folder
+
+
+def _contents_fault(path: Path) -> str | None:
+    """Contents are read once in each process, and again where a file was written since."""
+    return _fault_of(path, tuple((file, file.stat().st_mtime_ns) for file in sorted(path.rglob("*"))))
+
+
+@cache
+def _fault_of(path: Path, _times: tuple[tuple[Path, int], ...]) -> str | None:
+    return files_fault(path, read_record(path), digests=True)
 
 
 def _fetch(model: HubModel, patterns: list[str] | None) -> Path:
