@@ -20,7 +20,7 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import plan_texts, write_tables
 from tokenweight.tasks.pieces import run_in_order
 
-OUTCOMES = ("accepted", "named", "refused", "flagged", "made again", "false numbers", "losses")
+OUTCOMES = ("accepted", "named", "refused", "flagged", "scored 0", "made again", "false numbers", "losses")
 EXECUTION = Execution(device="cpu", eval_batch_sequences=4)
 UNITS = ("longbench/trec", "perplexity/validation/1024")
 EXPERIMENT = """\
