@@ -17,7 +17,7 @@ ROW = Row(
 )  # fmt: skip
 COLUMNS = [
     "doc_id", "prompt_sha256", "n_prompt_tokens", "untruncated_tokens", "truncated", "length_words", "output",
-    "filtered", "reference", "metric", "score", "tolerant_score", "bos_tokens", "left_truncated", "echoed",
+    "filtered", "reference", "metric", "score", "tolerant_score", "bos_tokens", "left_truncated", "echoed", "special_tokens",
 ]  # fmt: skip
 
 
