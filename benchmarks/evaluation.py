@@ -31,7 +31,20 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cyclopts
+import torch
 from cyclopts import Parameter
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from tokenweight.assets import SHIPPED_CONFIGS, SHIPPED_TOKENIZERS, shipped_config, tokenizer_dir
+from tokenweight.context.checkpoint_files import copy_tokenizer
+from tokenweight.evaluation.run import load
+from tokenweight.pipeline import Store
+from tokenweight.planning.plan import schedule
+from tokenweight.recipes.execution import default_execution
+from tokenweight.recipes.options import EvaluationInputs, ModelOptions
+from tokenweight.tasks.experiments import plan_models
+from tokenweight.tasks.pieces import make_piece, model_key, pieces_of
+from tokenweight.training.models import load_tokenizer
 
 # Samples and mean length in words: Table 1 and Appendix A of the LongBench paper (Bai et al. 2024).
 LONGBENCH = {
@@ -89,13 +102,6 @@ def write_questions(words: list[str], out_dir: Path) -> tuple[Path, Path]:
 
 def write_model(config: str, tokenizer_dir: Path, context_tokens: int, out_dir: Path) -> int:
     """Random weights of that configuration in bf16, with the tokenizer; returns the number of parameters."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
-    from tokenweight.context.checkpoint_files import copy_tokenizer
-    from tokenweight.training.models import load_tokenizer
-
     if config == "mini":
         values = MINI
     else:
@@ -155,8 +161,6 @@ class Clock:
 
 def now() -> float:
     """Seconds on the clock, when the GPU has done what it was asked."""
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -169,11 +173,6 @@ def slot(asked: dict[str, Any], first: Path, then: Path) -> list[dict[str, Any]]
 
 def measure(asked: dict[str, Any], store_dir: Path) -> dict[str, Any]:
     """Evaluate in this process; by benchmark units, samples, seconds, and the shares of what they went into."""
-    from tokenweight.evaluation.run import load
-    from tokenweight.pipeline import Store
-    from tokenweight.planning.plan import schedule
-    from tokenweight.tasks.pieces import make_piece, model_key, pieces_of
-
     planned, execution = planned_evaluation(asked, store_dir)
     store, clock, models = Store(store_dir), Clock(), {}
     loading = 0.0
@@ -214,11 +213,6 @@ def measure(asked: dict[str, Any], store_dir: Path) -> dict[str, Any]:
 
 def planned_evaluation(asked: dict[str, Any], store_dir: Path) -> Any:
     """The planned experiment, and how it runs."""
-    from tokenweight.pipeline import Store
-    from tokenweight.recipes.execution import default_execution
-    from tokenweight.recipes.options import EvaluationInputs, ModelOptions
-    from tokenweight.tasks.experiments import plan_models
-
     # The command offers the scales that fit any model; a benchmark may take mini's samples and lengths too.
     how = ModelOptions.model_construct(scale=asked["scale"], limit=asked["limit"], context_tokens=asked["length"])
     names = ["ruler", "longbench", "mmlu", "perplexity", *(["bbh"] if "bbh" in asked["data"] else [])]
@@ -231,10 +225,6 @@ def planned_evaluation(asked: dict[str, Any], store_dir: Path) -> Any:
 
 def prepare(asked: dict[str, Any], store_dir: Path) -> None:
     """Make the prompts and all else that comes before a model is asked."""
-    from tokenweight.pipeline import Store
-    from tokenweight.planning.plan import schedule
-    from tokenweight.tasks.pieces import make_piece, pieces_of
-
     planned, execution = planned_evaluation(asked, store_dir)
     for piece in pieces_of([planned.graph], [schedule(planned.graph, Store(store_dir))]):
         if not piece.reused and piece.stage != "evaluate":
@@ -255,10 +245,6 @@ def main(
     out: Annotated[Path | None, Parameter(help="JSON to write.")] = None,
 ) -> None:
     """Prepare what is not there yet, evaluate, and print what it took."""
-    import torch
-
-    from tokenweight.assets import SHIPPED_TOKENIZERS, tokenizer_dir
-
     tokenizer = tokenizer_dir(str(tokenizer)) if str(tokenizer) in SHIPPED_TOKENIZERS else tokenizer
     model_dir, data = scratch / f"{Path(config).stem}-random", {"corpus": str(books), "mmlu": str(mmlu)}
     parameters = write_model(config, tokenizer, length, model_dir)

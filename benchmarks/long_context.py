@@ -94,7 +94,7 @@ class Stages(TrainerCallback):
 
     def __init__(self, trainer: TokenWeightingTrainer, options: argparse.Namespace, about: dict[str, Any]) -> None:
         self.trainer, self.options, self.about = trainer, options, about
-        self.stages = [(length, name) for length in options.lengths for name in WEIGHTINGS]
+        self.stages = [(length, name) for length in options.lengths for name in options.weightings]
         self.rows: list[dict[str, Any]] = []
         self.seconds: list[float] = []
         self.mfus: list[float | None] = []
@@ -155,7 +155,7 @@ def main() -> None:
     shape = tiny(SHAPES[options.model]) if options.tiny else SHAPES[options.model]
     shape = replace(shape, long_tokens=max(options.lengths))
     layers, world = options.layers or shape.layers, int(os.environ.get("WORLD_SIZE", "1"))
-    steps_per_length = options.steps * len(WEIGHTINGS)
+    steps_per_length = options.steps * len(options.weightings)
     training = Training(
         steps=steps_per_length * len(options.lengths), sequences_per_step=1, learning_rate=2e-5, warmup_steps=1,
         precision="fp32" if options.tiny else "bf16",
@@ -175,8 +175,11 @@ def main() -> None:
         for length in options.lengths:
             check_sequence_parallel(execution, model.config, length)
         checkpoint_activations(model, execution.checkpointing)
-        last = len(WEIGHTINGS) - 1  # the weighting whose scores are ready
-        ready = set(range(last * options.steps, steps_per_length))
+        ready = {
+            step
+            for step in range(steps_per_length)
+            if options.weightings[step // options.steps] == "frozen, scores ready"
+        }
         rows = RowsOfManyLengths(options.lengths, steps_per_length, shape.config["vocab_size"], ready)
         trainer = TokenWeightingTrainer(
             model, arguments, rows, stage, plan=windows(options.lengths[0]), bos_token_id=None,
@@ -201,6 +204,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--model", choices=list(SHAPES), default="llama3-8b")
     parser.add_argument("--layers", type=int, help="default: all")
     parser.add_argument("--lengths", type=int, nargs="+", help="in tokens; default: 8k, 16k, 32k, 64k, 128k")
+    parser.add_argument("--weightings", help=f"by semicolon, uniform first, of: {'; '.join(WEIGHTINGS)}; default: all")
     parser.add_argument("--steps", type=int, default=3, help="of each length and weighting, the first to warm up")
     parser.add_argument("--checkpointing", choices=get_args(Checkpointing), default="full")
     parser.add_argument("--fused", action="store_true", help="compile the elementwise parts")
@@ -208,6 +212,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     options.lengths = sorted(options.lengths or (TINY_LENGTHS if options.tiny else LENGTHS))
+    options.weightings = options.weightings.split(";") if options.weightings else list(WEIGHTINGS)
+    if options.weightings[0] != "uniform" or set(options.weightings) - WEIGHTINGS.keys():
+        parser.error(f"--weightings: uniform first, then any of {'; '.join(WEIGHTINGS)}")
     if options.steps < 2:
         parser.error("--steps: at least 2, the first warms up")
     return options

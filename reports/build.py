@@ -123,7 +123,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
 
 
 def _as_it_ran(manifest: Manifest, samples: Samples, store_root: Path) -> Experiment:
-    """With what only records know: Table 1's tokens, a column each; parameters of the scorers that stand for the paper's."""
+    """With what only records know: Table 1's tokens, a column each; parameters of the scorers in place of the paper's."""
     experiment, trained = manifest.experiment, {entry.row: entry.train for entry in manifest.rows}
     if any(isinstance(column.measure, PhraseToken) for column in experiment.columns):
         texts = (unit.summary.get("tokens") for units in samples.units.values() for unit in units)

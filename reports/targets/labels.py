@@ -150,7 +150,7 @@ def lengths_of(recipes: Sequence[Recipe]) -> Lengths:
 
 
 def _departures(recipes: Mapping[str, Recipe]) -> tuple[str, ...]:
-    """Where models stand for others than those that the paper's own recipes name, a sentence each; recipes by their names."""
+    """Where models replace others than those of the paper's own recipes, a sentence each; recipes by their names."""
     found: dict[str, None] = {}
     scorers: dict[str, None] = {}
     for theirs, ours in zip(load_all(list(recipes), "paper"), recipes.values(), strict=True):

@@ -148,7 +148,9 @@ class ExperimentSpec(Described[RowSpec, Columns]):
         """The named scale that a scale's settings change; UserError for a scale that is not there."""
         like: Any = self.scales.get(name, {}).get("like", name)
         if like not in SCALES:
-            raise UserError(f"scale {name!r}: unknown; choose one of {', '.join((*SCALES, *self.scales))}")
+            raise UserError(
+                f"scale {name!r}: unknown; choose one of {', '.join(dict.fromkeys((*SCALES, *self.scales)))}"
+            )
         return like  # type: ignore[no-any-return]
 
     def common(self, scale: str) -> Settings:
@@ -227,7 +229,9 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
 
 
 def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
-    first = error.errors()[0]
+    first = min(
+        error.errors(), key=lambda one: one["type"] != "extra_forbidden"
+    )  # what is missing may be misspelt there
     steps = [step for step in first["loc"] if step != "[key]"]
     fields = RowSpec.model_fields if len(steps) > 2 and steps[0] == "rows" else ExperimentSpec.model_fields
     message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))

@@ -14,7 +14,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
-from tokenweight.evaluation.samples import AskedBenchmark, Classes, Sample, Scored
+from tokenweight.evaluation.samples import Classes, OutputBenchmark, Sample, Scored
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
@@ -28,7 +28,7 @@ from tokenweight.tasks.pieces import run_in_order
 HOW = ModelOptions(scale="smoke", device="cpu")
 
 
-class Parrot(AskedBenchmark):
+class Parrot(OutputBenchmark):
     """Does a model say a word again? All that a benchmark of one's own has to be."""
 
     name = "parrot"

@@ -94,6 +94,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ("weighting.kappa: 0.3", "weighting.kappa: 3", r"line 5, .*weighting\.kappa: Input should be less than or equal to 1"),
         ("training.learning_rate", "training.rate", r"line 3, set\.training\.rate: no such setting in any row"),
         ("label: sparse", "lable: sparse", r"line 5, rows\[0\]\.lable: no such key; did you mean label\?"),
+        ("rows:", "row:", r"line 4, row: no such key; did you mean rows\?"),
         ("seeds: 2", "seeds: two", r"line 8, seeds: .*valid integer.* \(got 'two'\)"),
         ("seeds: 2", "name: again", r'line 8: name is given twice'),
         ("[mmlu]", "[mmlu, rulr]", r"line 2, benchmarks\[1\]: .*'ruler'"),

@@ -107,4 +107,4 @@ def test_a_row_is_called_by_the_scorer_that_ran(store: FakeStore) -> None:
     settings = dict.fromkeys(recipes, (("scorer.model.kind", "pretrain", "smoke"),))
     report = build_report(manifest_of("table-5", rows, recipes=settings), store.root)
     assert [row.label for row in report.rows[:4]] == ["-", "5.5 M", "in place of 3.2 3B", "3.1 8B"]
-    assert "Our 5.5 M, in place of 3.2 3B stand beside its 3.2 1B, 3.2 3B." in markdown.render(styled(report, "both"))
+    assert "Our 5.5 M, in place of 3.2 3B are next to its 3.2 1B, 3.2 3B." in markdown.render(styled(report, "both"))

@@ -102,7 +102,6 @@ class Benchmark(ABC):
     )
     every_sample: ClassVar[int | None] = None  # of all tasks, where all are asked
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
-    keeps_outputs: ClassVar[bool] = False  # which can be scored again without the model
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
     cut_to_context: ClassVar[bool] = False  # these prompts depend on the model's context
     reads_sequences: ClassVar[bool] = False  # chunks of its settings' corpus, and the frozen scores of these

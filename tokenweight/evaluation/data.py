@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
 from tokenweight.errors import UserError
+from tokenweight.recipes.recipe import read_yaml
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +44,7 @@ def readable_hub(benchmark: str, repo_id: str) -> Iterator[None]:
 @cache
 def table(name: str) -> Any:
     """The content of one of this room's YAML files, e.g. `ruler/tasks`."""
-    text = (Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8")
-    return YAML(typ="safe", pure=True).load(text)
+    return read_yaml((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -15,7 +15,7 @@ from tokenweight.errors import StageError
 from tokenweight.evaluation.benchmark import HubData, Unit, UnitRun
 from tokenweight.evaluation.data import readable_hub
 from tokenweight.evaluation.loaded_model import LoadedModel
-from tokenweight.evaluation.samples import AskedBenchmark, Sample
+from tokenweight.evaluation.samples import AskedBenchmark, OutputBenchmark, Sample
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.training.quiet import quiet_transformers
 
@@ -47,7 +47,7 @@ class OfHarness(AskedBenchmark):
                 yield _sample(unit, task, doc_id, document, references, new_tokens, model)
 
 
-class HarnessBenchmark(OfHarness):
+class HarnessBenchmark(OfHarness, OutputBenchmark):
     """A benchmark that lm-eval defines: `folder` of its library, tasks named `prefix` and the unit's task."""
 
     folder: ClassVar[str]

@@ -34,7 +34,6 @@ SETTING = "evaluation.lm_eval"
 class LmEvalTask(OfHarness):
     name = "lm_eval"
     is_family = True
-    keeps_outputs = False  # a score needs lm-eval's document
     tasks: ClassVar[Mapping[str, Task]] = defaultdict(partial(Task, metric=""))  # lm-eval knows what they are
 
     @classmethod
@@ -137,7 +136,7 @@ class LmEvalTask(OfHarness):
 # --- what lm-eval says of a task, without its data -----------------------------------------------
 
 
-class Described:
+class TaskDefinition:
     """A task by its YAML file, in which functions are texts. UserError: it cannot be run here."""
 
     def __init__(self, config: dict[str, Any], file: Path | None, benchmark: str) -> None:
@@ -197,7 +196,7 @@ class Known:
 
     manager: Any  # lm-eval's, which loads `name`
     name: str
-    tasks: dict[str, Described]
+    tasks: dict[str, TaskDefinition]
     metric: str
     filter: str
     higher: bool | None  # whether that is better
@@ -215,7 +214,7 @@ def _known(benchmark: str, include_path: str | None) -> Known:
         manager = _manager(name, own)
         if name not in manager.task_index:
             raise UserError(f"{benchmark}: lm-eval {version('lm-eval')} has no {name}; see `lm-eval ls tasks`")
-        tasks = {task: Described(*said, benchmark) for task, said in _configs(manager, name).items()}
+        tasks = {task: TaskDefinition(*said, benchmark) for task, said in _configs(manager, name).items()}
         metrics = [task.metrics() for task in tasks.values()]
     means = [one for one in metrics[0] if all(others.get(one) is not None for others in metrics)]
     if not means or (metric and metric not in means):

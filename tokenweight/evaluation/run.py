@@ -20,7 +20,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import PROMPT_FLAGS, Benchmark, Unit, UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, read_rows, write_unit
-from tokenweight.evaluation.samples import AskedBenchmark, read_prompts
+from tokenweight.evaluation.samples import OutputBenchmark, read_prompts
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.optional import optional_room
 from tokenweight.pipeline import Identity, Store
@@ -147,7 +147,7 @@ class StoredOutputs:
 
     def of(self, identity: Identity) -> Path | None:
         """The artifact of the same unit under another scoring, whole; None if there is none."""
-        if not BENCHMARKS[identity.config["unit"]["benchmark"]].keeps_outputs:
+        if not isinstance(BENCHMARKS[identity.config["unit"]["benchmark"]], OutputBenchmark):
             return None
         return next((path for path in self._by_name.get(identity.name, ()) if self._holds(path, identity)), None)
 
@@ -173,7 +173,7 @@ def rescore_unit(
     """Write rows (filtered, metric and scores made anew) and summary of a unit into `out_dir` from the outputs in
     `scored_dir`; LongBench's prompts in `prepared_dir` have the class names of trec."""
     benchmark, rows = benchmark_of(unit), []
-    assert isinstance(benchmark, AskedBenchmark)
+    assert isinstance(benchmark, OutputBenchmark)
     classes = {line["doc_id"]: line["all_classes"] for line in (read_prompts(prepared_dir) if prepared_dir else ())}
     for row in read_rows(scored_dir):
         references = json.loads(row.reference)

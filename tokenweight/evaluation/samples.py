@@ -100,7 +100,6 @@ class AskedBenchmark(Benchmark):
     """A benchmark whose prompts a model answers greedily, by lm-eval's requests."""
 
     one_pass = False
-    keeps_outputs = True
 
     @abstractmethod
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
@@ -110,15 +109,10 @@ class AskedBenchmark(Benchmark):
         """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
         return self.tasks[task].new_tokens
 
-    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
-        """What the metric makes of an output, fresh or stored, where it `keeps_outputs`; needs no model."""
-        raise NotImplementedError
-
+    @abstractmethod
     def answered(self, sample: Sample, answers: list[Any], evaluation: Evaluation) -> tuple[str, Scored]:
-        """The output that is kept of the answers to a sample's requests, and its score: a generated text, or of choices
-        (log-likelihood, is greedy) each, of which the former are kept as a JSON list."""
-        output = answers[0] if sample.new_tokens else json.dumps([float(nats) for nats, _ in answers])
-        return output, self.score(sample.unit.task, output, sample.references, sample.all_classes, evaluation)
+        """The output that is kept of the answers to a sample's requests (a generated text, or of each choice its
+        log-likelihood in nats and whether it is greedy), and its score."""
 
     def signs(self, task: str, rows: Sequence[Row]) -> dict[str, bool]:
         found = super().signs(task, rows) | {"all_empty": all(not row.output.strip() for row in rows)}
@@ -190,10 +184,22 @@ def _answers(samples: list[Sample], model: LoadedModel) -> list[list[Any]]:
     return _answers(samples[:half], model) + _answers(samples[half:], model)
 
 
+class OutputBenchmark(AskedBenchmark):
+    """One whose scores follow from outputs and references, so that stored outputs are scored again without a model."""
+
+    @abstractmethod
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
+        """What the metric makes of an output, fresh or stored: a text, or a JSON list of the choices' log-likelihoods."""
+
+    def answered(self, sample: Sample, answers: list[Any], evaluation: Evaluation) -> tuple[str, Scored]:
+        output = answers[0] if sample.new_tokens else json.dumps([float(nats) for nats, _ in answers])
+        return output, self.score(sample.unit.task, output, sample.references, sample.all_classes, evaluation)
+
+
 # --- Prompts that are made beforehand ------------------------------------------------------------
 
 
-class PromptedBenchmark(AskedBenchmark):
+class PromptedBenchmark(OutputBenchmark):
     """A benchmark whose prompts `prepare` writes; they are answered without stop sequences."""
 
     prompted = True

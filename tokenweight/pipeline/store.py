@@ -76,9 +76,7 @@ class Store:
             record = read_record(path)
             if record is not None and record.get("fingerprint") != identity.fingerprint:
                 return State("damaged", "its record carries another fingerprint")
-            if identity.stage == "evaluate" and (fault := _contents_fault(path)):  # a report would refuse it
-                return State("damaged", fault)
-            return state_of(path, record, digests=digests)
+            return state_of(path, record, digests=digests or identity.stage == "evaluate")  # a report would refuse it
         if is_held(self.root, identity.stage, identity.fingerprint):
             return State("being made", "another run is making it")
         if self.partial(identity).exists():
