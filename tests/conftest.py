@@ -84,3 +84,18 @@ def run_command(
         return code, told.out, told.err
 
     return run
+
+
+@pytest.fixture
+def pieces_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run makes its pieces in this process, one after the other, without Prefect."""
+    from tokenweight.commands import reproduce
+    from tokenweight.tasks.experiments import write_tables
+    from tokenweight.tasks.pieces import run_in_order
+
+    def run(*, wanted: Any, store: Any, execution: Any, options: Any, written: dict[str, Any], **_: Any) -> None:
+        for planned in wanted:
+            run_in_order(planned.graph, store, execution)
+            written[planned.name] = write_tables(planned, store, options.out.resolve())
+
+    monkeypatch.setattr(reproduce, "run_flow", run)

@@ -23,10 +23,7 @@ from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.planning.plan import schedule
-from tokenweight.recipes.options import RunOptions
-from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.experiments import write_tables
-from tokenweight.tasks.pieces import run_in_order
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")
@@ -48,19 +45,9 @@ def whole(place: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def in_order(
-    *, wanted: list[ResolvedExperiment], store: Store, execution: Execution, options: RunOptions,
-    written: dict[str, Any], **_: Any,
-) -> None:  # fmt: skip
-    for planned in wanted:
-        run_in_order(planned.graph, store, execution)
-        written[planned.name] = write_tables(planned, store, options.out.resolve())
-
-
 @pytest.fixture
-def run(place: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `tokenweight evaluate` in this process: the same pieces, in order."""
-    monkeypatch.setattr(command, "run_flow", in_order)
+def run(place: Path, run_command: Run, pieces_in_order: None) -> Run:
+    """Runs `tokenweight evaluate` in this process."""
     return partial(run_command, place, "evaluate")
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests_pipeline import run
@@ -115,11 +116,13 @@ def assert_one_line(code: object, out: str, err: str, message: str) -> None:
     ],
     ids=["empty directory", "empty file", "not UTF-8", "documents shorter than a chunk"],
 )
-def test_bad_text_is_named_before_any_long_work(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+def test_bad_text_is_named_before_any_long_work(
+    files: dict[str, bytes], message: str, tmp_path: Path, run_command: Any, pieces_in_order: None
+) -> None:
     directory = corpus(tmp_path / "text", **files)
-    done = run("reproduce", "table-3", "--corpus", directory, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr[-2000:]
-    assert message in done.stderr.strip().splitlines()[-1]
-    assert "Traceback" not in done.stdout + done.stderr
+    code, out, err = run_command(tmp_path, "reproduce", "table-3/uniform@mmlu", "--corpus", directory)
+    assert code == 2, err[-2000:]
+    assert message in err.strip().splitlines()[-1]
+    assert "Traceback" not in out + err
     assert not (tmp_path / "store" / "train").exists()
     assert list((tmp_path / "store").glob("*/.*.partial")) == []
