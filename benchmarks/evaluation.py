@@ -265,7 +265,9 @@ def main(
         shutil.rmtree(store, ignore_errors=True)
         shutil.copytree(scratch / "store", store)
     began = time.perf_counter()
-    with ProcessPoolExecutor(side_by_side, multiprocessing.get_context("spawn")) as pool:
+    threads = max(1, (os.cpu_count() or 1) // side_by_side)  # as slots share the cores
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(side_by_side, spawn, torch.set_num_threads, (threads,)) as pool:
         first, then = zip(*pool.map(slot, [asked] * side_by_side, *stores), strict=True)
     seconds = {
         name: [round(sum(row["seconds"] for row in one.values()), 1) for one in processes]
