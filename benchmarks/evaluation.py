@@ -38,7 +38,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tokenweight.assets import SHIPPED_CONFIGS, SHIPPED_TOKENIZERS, shipped_config, tokenizer_dir
 from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.evaluation.run import load
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions

@@ -18,9 +18,10 @@ from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Cancelling
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import SHARED, shared_to_make, to_make
+from tokenweight.progress import counted
 from tokenweight.reports.targets import TARGETS
 
 FLOW = "reproduce"
@@ -51,12 +52,11 @@ def run_in_pool(
 
     `parameters`: those of the flow for each of them.
 
-    Raises:
-        UserError: the pool is not there, has no deployment of the flow reproduce, or is this run's own.
+    UserError: the pool is not there, has no deployment of the flow reproduce, or is this run's own.
     """
     runs = planned.graph.runs
     waiting = [run for run in runs if to_make(planned.graph.part([run]), store)]
-    get_run_logger().info("%s: %d models, %d of them to make", planned.name, len(runs), len(waiting))
+    get_run_logger().info("%s: %d of %s to make", planned.name, len(waiting), counted(len(runs), "model"))
     if not waiting:
         return {}
     failed: dict[str, str] = {}

@@ -24,13 +24,13 @@ from prefect.logging import get_run_logger
 from tokenweight.errors import StageError, UserError
 from tokenweight.flat import flat
 from tokenweight.flows.pool import cancel_runs, own_parameters, run_in_pool
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.locks import shared_lock
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.pipeline.stage import Graph
-from tokenweight.pipeline.store import open_store
+from tokenweight.pipeline.store import Store, open_store
 from tokenweight.planning.plan import check_before_running, graph_of, schedule
 from tokenweight.processes import end_with_parent
+from tokenweight.progress import counted
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
@@ -101,8 +101,7 @@ def run_experiments(
     A row whose artifacts failed says why. `parameters`: of the flow, for the runs in a pool. `written`, files by
     experiment and kind, is filled also where this raises.
 
-    Raises:
-        UserError, StageError: what failed, all together, after the tables are written.
+    UserError, StageError: what failed, all together, after the tables are written.
     """
     written = {} if written is None else written
     out = options.out.expanduser().resolve()
@@ -118,7 +117,7 @@ def run_experiments(
         graphs = [planned.graph for planned in wanted]
         outcome = run_graph(graphs, store, execution, seconds=options.seconds or float("inf"), records=options.records)
         failed = {planned.name: _failed_recipes(planned, outcome) for planned in wanted}
-        get_run_logger().info("%d artifacts made, %d reused", outcome.made, outcome.reused)
+        get_run_logger().info("%s made, %d reused", counted(outcome.made, "artifact"), outcome.reused)
     for planned in wanted:
         try:
             files = write_tables(planned, store, out, options.figures, failed[planned.name])
@@ -134,7 +133,7 @@ def run_experiments(
         recipes = {reason: ", ".join(recipe for recipe in why if why[recipe] == reason) for reason in why.values()}
         reasons = "; ".join(f"{names}: {reason}" for reason, names in recipes.items())
         count = len({recipe for one in wanted for recipe in one.graph.evaluations})
-        raise StageError(f"{len(why)} of {count} models failed: {reasons}")
+        raise StageError(f"{len(why)} of {counted(count, 'model')} failed: {reasons}")
     outcome.raise_failures()
     return written
 
@@ -221,7 +220,7 @@ def run_graph(
         with held_gpus(execution, stages, note, end) as gpus:
             pieces = pieces_of(graphs, plans, by_length=len(gpus or ()) * execution.slots_per_gpu > 1)
             waiting = [piece for piece in pieces if not piece.reused]
-            note(f"{len(waiting)} pieces to make, {len(pieces) - len(waiting)} reused")
+            note(f"{counted(len(waiting), 'piece')} to make, {len(pieces) - len(waiting)} reused")
             if gpus is None:
                 return Outcome(left=waiting)
             with Slots(store, execution, gpus) as slots:

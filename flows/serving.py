@@ -32,6 +32,7 @@ from prefect.states import Cancelled, Crashed
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokenweight.errors import UserError
+from tokenweight.progress import counted
 from tokenweight.recipes.recipe import one_line
 
 FILE = "prefect.yaml"
@@ -87,8 +88,7 @@ def entries_in(file: Path) -> list[Entry]:
 def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None:
     """Register the deployments of a project (:func:`file_of`) on the server in use and run them until SIGINT or SIGTERM.
 
-    Raises:
-        UserError: they are served by another process, or belong to somebody else and are not to be taken over.
+    UserError: they are served by another process, or belong to somebody else and are not to be taken over.
     """
     file = file_of(project)
     entries, owner = entries_in(file), f"{socket.gethostname()}:{project}"
@@ -100,7 +100,9 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
         settle(client, ours, say)
         scheduled = {one.name: one.schedules for one in deployments if one.schedules}
         paused = [name for name, schedules in scheduled.items() if not any(one.active for one in schedules)]
-        say(f"{len(ours)} deployments of {file}, {runs} runs at once; Ctrl-C ends this and its runs")
+        say(
+            f"{counted(len(ours), 'deployment')} of {file}, {counted(runs, 'run')} at once; Ctrl-C ends this and its runs"
+        )
         if paused:
             say(f"paused schedules: {', '.join(paused)}; resume them on the deployments' pages")
         say("next, elsewhere: prefect deployment run reproduce-table-3 --watch")

@@ -18,10 +18,8 @@ from tokenweight.reports.samples import UnitResult
 _OF_A_TASK = {"metric", "generation", "fewshot", "fewshot_order", "template_version", "lengths_tokens", "task"}
 _PROTOCOL = ("protocol", "scoring", "evaluation")  # parts of an evaluation's configuration
 _DIGEST = "sha256:"  # how the digest of raw data begins, in the place of its path
-_OF_A_ROW = (
-    "checkpoint",
-    "scorer",
-)  # inputs that rows do not share; others they do where they answer the same questions
+_OF_A_ROW = ("checkpoint", "scorer")  # inputs that rows do not share; others they do where they are asked the same
+_LENGTH = 40  # characters of a setting that a refusal quotes
 _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
 
 
@@ -76,11 +74,7 @@ def _first_difference(what: str, values: Mapping[str, dict[str, Any]]) -> str | 
         first_row, first = next(iter(values.items()))
         for path in sorted(value.keys() | first.keys()) if value != first else ():
             if value.get(path) != first.get(path):
-                ours, theirs = (_short(side.get(path)) for side in (first, value))
+                texts = (json.dumps(side.get(path), ensure_ascii=False, default=str) for side in (first, value))
+                ours, theirs = (text if len(text) <= _LENGTH else f"{text[: _LENGTH - 1]}…" for text in texts)
                 return f"{what}{path} differs ({first_row}: {ours}; {row}: {theirs})"
     return None
-
-
-def _short(value: Any, limit: int = 40) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -125,9 +125,9 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
 def _as_it_ran(manifest: Manifest, samples: Samples, store_root: Path) -> Experiment:
     """With what only records know: Table 1's tokens, a column each; parameters of the scorers in place of the paper's."""
     experiment, trained = manifest.experiment, {entry.row: entry.train for entry in manifest.rows}
-    if any(isinstance(column.measure, PhraseToken) for column in experiment.columns):
+    if isinstance(plain := experiment.columns[0].measure, PhraseToken):
         texts = (unit.summary.get("tokens") for units in samples.units.values() for unit in units)
-        columns = phrase_columns(tuple(map(str, next(filter(None, texts), ()))))
+        columns = phrase_columns(plain, tuple(map(str, next(filter(None, texts), ()))))
         return experiment.model_copy(update={"columns": columns})
     rows = list(experiment.rows)
     for number, row in enumerate(rows):
@@ -153,11 +153,8 @@ def _emphasis(
     results: Results, columns: Sequence[Column], rows: Sequence[Row], filled: Mapping[tuple[str, str], Estimate]
 ) -> tuple[dict[tuple[str, str], tuple[Mark, ...]], dict[str, list[str]]]:
     """Marks of cells, none where all rows are at the floor; by the rows that lack a value the columns not judged for it."""
-    rule, marks, withheld = (
-        results.experiment.emphasis,
-        dict[tuple[str, str], tuple[Mark, ...]](),
-        dict[str, list[str]](),
-    )
+    rule, withheld = results.experiment.emphasis, dict[str, list[str]]()
+    marks = dict[tuple[str, str], tuple[Mark, ...]]()
     for column in columns:
         values = {row.key: filled[row.key, column.key].value for row in rows if (row.key, column.key) in filled}
         of_column = Emphasis(set_apart=rule.set_apart) if column.key in results.at_floor else rule
@@ -182,11 +179,11 @@ def _correlations(experiment: Experiment, rows: Sequence[Row], results: Results)
         return ()
     first, second = experiment.correlate
     values = [[results.means[column].cells[row.key].value for column in (first, second)] for row in rows]
-    whole = pd.DataFrame(values, dtype=np.float64).dropna().to_numpy()
+    whole = pd.DataFrame(values, dtype=np.float64).dropna()
     return tuple(
         Statistic(
             name=f"{name} correlation of {first} and {second}",
-            value=correlation(name.lower(), *whole.T) if len(whole) == len(rows) else None,
+            value=correlation(name.lower(), whole) if len(whole) == len(rows) else None,
             n=len(whole),
             paper=printed,
         )

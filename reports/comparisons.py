@@ -14,6 +14,7 @@ from tokenweight.pipeline.experiment import Column, Experiment
 from tokenweight.pipeline.manifest import Run
 from tokenweight.pipeline.measures import ColumnMean, Perplexity, SampleMean, TaskMean
 from tokenweight.reports.estimates import Estimate, Measured, mean_of_seeds
+from tokenweight.reports.measuring import is_filled
 from tokenweight.reports.model import CellDifference, FindingResult, Inference
 from tokenweight.reports.statistics import Key, holm, over_seeds_and_samples
 
@@ -47,7 +48,7 @@ class Results:
 
     @cached_property
     def at_floor(self) -> set[str]:
-        """Columns that cannot be measured here: no row is above chance (of questions with four answers) or zero.
+        """Columns that cannot be measured here: of all rows, each with a value, none is above chance (of choices) or zero.
 
         So is a mean of columns most of which are. They are neither tested nor judged, and nothing in them stands out.
         """
@@ -57,10 +58,12 @@ class Results:
             if isinstance(measure, ColumnMean):
                 is_at_floor = 2 * len(found.intersection(measure.columns)) > len(measure.columns)
             elif self.is_share(column):
-                cells = self.means[column.key].cells.items()
-                lows = ((infer(self, row, column.key).ci_low, cell.value) for row, cell in cells)
-                least = [value if low is None else low for low, value in lows if value is not None]
-                is_at_floor = bool(least) and max(least) <= getattr(measure, "chance", 0.0)
+                rows = [row.key for row in self.experiment.rows if is_filled(row, column)]
+                cells = [self.means[column.key].cells[row] for row in rows]
+                lows = (infer(self, row, column.key).ci_low for row in rows)
+                least = [cell.value if low is None else low for low, cell in zip(lows, cells, strict=True)]
+                known = [low for low in least if low is not None]
+                is_at_floor = 0 < len(known) == len(rows) and max(known) <= max(cell.chance for cell in cells)
             found |= {column.key} if is_at_floor else set()
         return found
 

@@ -38,6 +38,7 @@ class Estimate:
     remarks: tuple[str, ...] = ()  # what to know about the column's value, whichever row
     addresses: tuple[str, ...] = ()
     spread: float | None = None  # over seeds
+    chance: float = 0.0  # what guessing gives
 
 
 @dataclass(frozen=True)
@@ -60,15 +61,13 @@ class Measured(Generic[Key]):
         """Whether both rest on the same samples of the same tasks, so that they can be compared in pairs."""
         return one in self.of and other in self.of and np.array_equal(np.isnan(self.of[one]), np.isnan(self.of[other]))
 
-    def equal_scores(self, one: Key, other: Key) -> bool:
-        return self.same_samples(one, other) and np.array_equal(self.of[one], self.of[other], equal_nan=True)
-
     def less(self, one: Key, other: Key) -> Estimate:
         """The difference of two cells on the same resampled items; rows with equal scores differ by exactly nothing."""
         cell = self.cells[one]
         difference = combined((cell, self.cells[other]), (1.0, -1.0), (cell,))
-        if difference.draws is not None and self.equal_scores(one, other):
-            return replace(difference, draws=np.zeros_like(difference.draws))
+        is_known = difference.draws is not None and self.same_samples(one, other)
+        if is_known and np.array_equal(self.of[one], self.of[other], equal_nan=True):
+            return replace(difference, draws=np.zeros(DRAWS))
         return difference
 
 
@@ -146,7 +145,8 @@ def mean_of_seeds(column: Measured[Run]) -> Measured[str]:
             worst = max(seeds, key=lambda seed: _SEVERITY.index(seed.status))  # the first one that is not complete
             values = [seed.value for seed in seeds if seed.value is not None]
             spread = None if mean.value is None else float(np.std(values, ddof=1))
-            cells[row] = replace(mean, df=worst.df, n=worst.n, n_expected=worst.n_expected, spread=spread)
+            of_one = {name: getattr(worst, name) for name in ("df", "n", "n_expected", "chance")}
+            cells[row] = replace(mean, spread=spread, **of_one)
         if all(column.same_samples(run, runs[0]) for run in runs):
             scores[row] = np.mean([column.of[run] for run in runs], axis=0)
     return Measured(cells, pd.DataFrame(scores, index=column.scores.index))

@@ -11,10 +11,12 @@ import pandas as pd
 from tokenweight.pipeline import measures
 from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import Manifest, Run
+from tokenweight.progress import counted
 from tokenweight.reports.agreement import disagreement
 from tokenweight.reports.estimates import Estimate, Measured, Reason, mean_of_columns, means_and_draws
 from tokenweight.reports.pmi import PERCENT, pmi_estimate
 from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
+from tokenweight.reports.targets.columns import about
 
 _NAMED = 3  # unit names that a note spells out
 _AFTER: dict[type, int] = {measures.ColumnMean: 1, measures.Difference: 2}  # measures that read other columns
@@ -82,7 +84,9 @@ def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, 
             cells[run] = of_one_unit(measure, chosen[0], label)
         else:
             known = None if getattr(measure, "side", None) else _expected(chosen)
-            cells[run] = Estimate("complete", n_expected=known, addresses=tuple(unit.entry.address for unit in chosen))
+            guessed = sum(unit.n * unit.summary.get("chance", 0.0) for unit in chosen) / sum(unit.n for unit in chosen)
+            chance, addresses = getattr(measure, "chance", PERCENT * guessed), tuple(u.entry.address for u in chosen)
+            cells[run] = Estimate("complete", n_expected=known, addresses=addresses, chance=chance or PERCENT * guessed)
     if of_one_unit:
         return Measured(cells)
     ready = {run: units[run] for run, cell in cells.items() if cell.status == "complete"}
@@ -109,7 +113,8 @@ def _means(
             no_value(run, f"{held[0].entry.benchmark} has no tolerant scores", "refused", n)
     if isinstance(measure, measures.TaskMean) and measure.side:
         lengths = items("untruncated_tokens" if measure.unit == "tokens" else "length_words")
-        where = f"LongBench {'≤' if measure.side == 'short' else '>'}{measure.border} {measure.unit}"
+        label = about([measure.benchmark])[measure.benchmark].get("label", measure.benchmark)
+        where = f"{label} {'≤' if measure.side == 'short' else '>'}{measure.border} {measure.unit}"
         unknown = (lengths.isna() & scores.notna()).groupby(level="unit").sum()
         is_short = lengths <= measure.border
         scores = scores.where(is_short if measure.side == "short" else ~is_short)
@@ -143,8 +148,8 @@ def _tasks(measure: measures.Measure, units: pd.Index) -> pd.Index:
     match measure:
         case measures.SampleMean(benchmark=benchmark):
             return pd.Index([benchmark] * len(units))
-        case measures.Perplexity(length_tokens=length_tokens):
-            return pd.Index([f"perplexity/{length_tokens}"] * len(units))
+        case measures.Perplexity(benchmark=benchmark, length_tokens=length_tokens):
+            return pd.Index([f"{benchmark}/{length_tokens}"] * len(units))
         case measures.TaskMean(side=str(side)):
             return units + f"/{side}"
     return units
@@ -181,7 +186,7 @@ def _gap(
     several = "such as " if len(bad) > 1 else ""
     detail = f"{several}{bad[0].reason}" if status == "partial" else "; ".join(dict.fromkeys(u.reason for u in bad))
     names = ", ".join(unit.entry.unit for unit in bad[:_NAMED]) + (" and others" if len(bad) > _NAMED else "")
-    reason = Reason(label, f"{len(bad)} of {len(units)} units {status}, {names} ({detail})")
+    reason = Reason(label, f"{len(bad)} of {counted(len(units), 'unit')} {status}, {names} ({detail})")
     addresses = tuple(unit.entry.address for unit in units if unit.record)
     return Estimate(status, n=n, n_expected=_expected(units), reasons=(reason,), addresses=addresses)
 
@@ -201,9 +206,7 @@ def _absent_tasks(measure: measures.Measure, units: Sequence[UnitResult]) -> str
             lacking = ", ".join(task for task in wanted if task not in tasks)
             return f"the run has no unit of {what} for {lacking or 'each task once'}"
         case measures.TaskMean(task_count=int(count)) if len(set(tasks)) != count:
-            return f"the run has {len(set(tasks))} of {count} tasks of {what}"
+            return f"the run has {len(set(tasks))} of {counted(count, 'task')} of {what}"
         case measures.UnitMean(task=task):
             what += f"/{task}"
-        case measures.PhraseToken():
-            what = "the phrase"
     return None if units else f"the run has no units of {what}"

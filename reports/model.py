@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tokenweight.pipeline.experiment import Labelled
 from tokenweight.recipes.frozen import Frozen
@@ -61,19 +61,7 @@ class Cell(Frozen):
     addresses: tuple[str, ...] = ()  # artifacts below the store that the value was computed from
 
 
-class Headed(Labelled):
-    """What the paper may call otherwise than we do."""
-
-    if TYPE_CHECKING:
-        paper_label: str | None
-
-    @property
-    def has_paper_label(self) -> bool:
-        """Whether the paper has another label for it."""
-        return self.paper_label not in (None, "", self.label)
-
-
-class ReportColumn(Frozen, Headed):
+class ReportColumn(Frozen, Labelled):
     key: str
     label: str
     group: str = ""
@@ -84,7 +72,7 @@ class ReportColumn(Frozen, Headed):
     paper_label: str | None = None  # its heading in the paper, such as 8k where ours is 1k
 
 
-class ReportRow(Frozen, Headed):
+class ReportRow(Frozen, Labelled):
     key: str
     group: str = ""
     label: str
@@ -157,6 +145,11 @@ class Report(Frozen):
     @property
     def cells(self) -> tuple[Cell, ...]:
         return tuple(cell for row in self.rows for cell in row.cells)
+
+    @property
+    def absent(self) -> list[Cell]:
+        """Cells that should have a value and have none."""
+        return [cell for cell in self.cells if cell.status in ("partial", "missing", "refused")]
 
     @property
     def places(self) -> Iterator[tuple[ReportRow, ReportColumn, Cell]]:

@@ -55,7 +55,7 @@ def read_distribution(unit: UnitResult) -> Distribution:
     return Distribution(
         bins=pd.read_parquet(unit.directory / "histogram.parquet"),
         documents=pd.json_normalize([json.loads(chunk) for chunk in chunks]).groupby("document").sum(),
-        shift_k=float(unit.record["config"]["evaluation"]["pmi"]["shift_k"]),
+        shift_k=float(unit.record["config"]["evaluation"][unit.entry.benchmark]["shift_k"]),
     )
 
 
@@ -94,7 +94,7 @@ def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats |
     value = scale * float(counted.sum() / tokens.sum())
     if len(tokens) < 2:
         return value, None
-    drawn, drawn_tokens = bootstrap_means("pmi/documents", np.stack([counted, tokens]))
+    drawn, drawn_tokens = bootstrap_means(f"{measure.benchmark}/documents", np.stack([counted, tokens]))
     return value, scale * drawn / drawn_tokens
 
 

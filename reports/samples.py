@@ -99,7 +99,7 @@ def read_samples(manifest: Manifest, store_root: Path) -> Samples:
     return Samples(units)
 
 
-def record_of(entry: UnitEntry | StageEntry, store_root: Path) -> dict[str, Any] | str:
+def record_of(entry: StageEntry, store_root: Path) -> dict[str, Any] | str:
     """An artifact's record, or why it cannot be used: "" where the store has no such artifact."""
     record = read_record(store_root / entry.address)
     if record is None:

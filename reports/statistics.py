@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Hashable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -39,13 +39,10 @@ def bootstrap_means(key: str, scores: Floats) -> Floats:
     return means
 
 
-def correlation(kind: str, x: Floats, y: Floats) -> float | None:
-    """Pearson's, or Spearman's (of the ranks, ties sharing their mean rank); None for a constant side or fewer than two points."""
-    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return None
-    if kind == "spearman":
-        x, y = (np.array(pd.Series(side).rank(), np.float64) for side in (x, y))
-    return float(np.corrcoef(x, y)[0, 1])
+def correlation(kind: Any, points: pd.DataFrame) -> float | None:
+    """Pearson's or Spearman's of two columns; None for a constant side or fewer than two points."""
+    found = float(points.corr(kind).to_numpy()[0, 1])
+    return None if math.isnan(found) else found
 
 
 class Uncertain(NamedTuple):

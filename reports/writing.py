@@ -35,9 +35,7 @@ def write_results(
 ) -> tuple[Report, dict[str, Path]]:
     """The report and its files by kind, below `<out>/<scale>`: see :func:`write_report`; figures, and the manifest itself.
 
-    Raises:
-        UserError: a file cannot be written.
-        StageError: the store has nothing of it at all: a table of nothing would look like a result.
+    UserError: a file cannot be written. StageError: the store has nothing of it: a table of nothing would look like a result.
     """
     report = build_report(manifest, store_root)
     has_failures = any(entry.failed for entry in manifest.rows)

@@ -10,7 +10,6 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.run import check_backend
 from tokenweight.evaluation.units import BENCHMARKS, Evaluate, benchmark_of, in_order, unreachable
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.archive import check_place, write_records
 from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import (
@@ -22,6 +21,7 @@ from tokenweight.pipeline.manifest import (
     with_failures,
 )
 from tokenweight.pipeline.stage import Graph
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes import Inputs

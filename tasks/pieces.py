@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation.units import Evaluate, Prepare, benchmark_of
-from tokenweight.pipeline import Build, Store
 from tokenweight.pipeline.stage import Artifact, Graph
-from tokenweight.pipeline.store import Note, locate
+from tokenweight.pipeline.store import Build, Note, Store, locate
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Backend, Execution, Precision
@@ -103,13 +102,13 @@ def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool
         case Evaluate() as stage:
             unit, scorer = stage.unit, artifact.inputs.get("scorer")
             part = str(getattr(unit, benchmark_of(unit).apart_by or "", "")) if by_length else ""
-            name = " ".join(filter(None, [graph.wanted_by(artifact)[0], unit.benchmark, part]))
-            shared = model_key(artifact), unit.benchmark, scorer and scorer.fingerprint, part
+            name = " ".join(filter(None, [graph.wanted_by(artifact)[0], benchmark_of(unit).asked, part]))
+            shared = model_key(artifact), benchmark_of(unit).asked, scorer and scorer.fingerprint, part
         case Prepare() as stage:
             name = f"{stage.unit.benchmark} {stage.unit.length_tokens or stage.context_tokens}"
             shared = name, artifact.inputs["tokenizer"].fingerprint
         case stage:
-            name = graph.wanted_by(artifact)[0] if stage.name in ("train", "extend") else artifact.name
+            name = graph.wanted_by(artifact)[0] if stage.name in ("train", "extend") else artifact.identity.name
             shared = (artifact.fingerprint,)
     return (experiment, stage.name, *shared), f"{stage.name} {name}"
 

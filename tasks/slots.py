@@ -14,8 +14,7 @@ import psutil
 
 from tokenweight.embedded import at_signal
 from tokenweight.errors import StageError
-from tokenweight.pipeline import Store
-from tokenweight.pipeline.store import Note
+from tokenweight.pipeline.store import Note, Store
 from tokenweight.processes import kill
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution

@@ -24,8 +24,8 @@ from prefect.logging import get_run_logger
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Completed
 
-from tokenweight.pipeline import Identity, Store
-from tokenweight.pipeline.store import Note
+from tokenweight.pipeline.stage import Identity
+from tokenweight.pipeline.store import Note, Store
 from tokenweight.progress import Progress
 from tokenweight.tasks.slots import Interrupted
 from tokenweight.tasks.worker import OutOfMemory

@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.pipeline.store import Store
 from tokenweight.processes import call_at_signals, end_with_parent, kill
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import ModelKey, make_piece, model_key

@@ -1,5 +1,9 @@
 """Errors that a user can mend: shown as one line, exit code 2, never a traceback."""
 
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class UserError(Exception):
     """Bad input: the message names the field or file, what is wrong, and what to do."""
@@ -7,3 +11,16 @@ class UserError(Exception):
 
 class StageError(RuntimeError):
     """A stage could not finish for a reason that is not the user's input (exit code 1)."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean ...?" where a known name is much like it, and has the same numbers."""
+    alike = [one for one in known if re.sub(r"\D", "", one) == re.sub(r"\D", "", name)]
+    close = get_close_matches(name, alike, n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def choose(name: str, known: Iterable[str]) -> str:
+    """What to do about an unknown name: take the nearest, or any of those that are known."""
+    every = list(known)
+    return nearest(name, every) or f"; choose one of {', '.join(every)}"

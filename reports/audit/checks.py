@@ -15,6 +15,7 @@ from statistics import mean
 from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.reports.model import PaperNumber
@@ -235,9 +236,8 @@ def _correlation(kind: str, terms: Sequence[Interval]) -> Interval:
     """
     values = np.array([float(term.middle) for term in terms])
     halves = np.diag([float(term.high - term.middle) for term in terms])
-    centre, *moved = (
-        correlation(kind, *np.split(each, 2)) or 0.0 for each in (values, *(values + halves), *(values - halves))
-    )
+    shifted = (values, *(values + halves), *(values - halves))
+    centre, *moved = (correlation(kind, pd.DataFrame(each.reshape(2, -1).T)) or 0.0 for each in shifted)
     slack = np.abs(np.array(moved) - centre).reshape(2, -1).max(axis=0).sum()
     return Interval(Fraction(centre - slack), Fraction(centre + slack))
 

@@ -1,4 +1,4 @@
-"""Figures of panels: ablations and sweeps, RULER by length, over the paper's values where it has some."""
+"""Figures of panels: ablations and sweeps, a benchmark by length, over the paper's values where it has some."""
 
 from __future__ import annotations
 
@@ -96,11 +96,17 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
 
 
 def draw_lengths(
-    report: Report, _manifest: Manifest, _store_root: Path, lengths_tokens: Mapping[str, int], baseline: str | None
+    report: Report,
+    _manifest: Manifest,
+    _store_root: Path,
+    lengths_tokens: Mapping[str, int],
+    baseline: str | None,
+    axis: str,
 ) -> Drawing:
-    """RULER by length: a panel for each row, this run's curve over the paper's and over the baseline's.
+    """A benchmark by length: a panel for each row, this run's curve over the paper's and over the baseline's.
 
-    `lengths_tokens`: length of each RULER column by its key; `baseline`: key of the row shown in every panel.
+    `lengths_tokens`: length of each of its columns by key; `baseline`: key of the row shown in every panel; `axis`: what is
+    along the vertical one, the benchmark's name first.
     """
     plotted = points(report, lengths_tokens, [row.key for row in report.rows])
     figure, panels = style.grid(len(report.rows), _COLUMNS, lambda rows: 0.95 + 1.25 * rows, sharex=True, sharey=True)
@@ -124,10 +130,10 @@ def draw_lengths(
             axes.tick_params(labelbottom=True)
             axes.set_xlabel("length (tokens)")
     _of_paper(panels[: len(rows)], plotted, "column", rows, lengths_tokens, "the paper")
-    figure.supylabel("RULER, mean recall of 13 tasks (%)", fontsize=7)
+    figure.supylabel(axis, fontsize=7)
     style.legend_above(figure, style.by_name(figure))
     scaled = any(column.has_paper_label for column in columns)
-    about = f"RULER by length{', in brackets those of the paper beside them' if scaled else ''}."
+    about = f"{axis.partition(',')[0]} by length{', in brackets those of the paper beside them' if scaled else ''}."
     return _drawing(figure, report, lengths_tokens, plotted, about)
 
 

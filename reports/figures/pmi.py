@@ -14,7 +14,7 @@ from tokenweight.reports.figures import style
 from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import Distribution
-from tokenweight.reports.samples import Floats, read_unit
+from tokenweight.reports.samples import Floats, read_unit, reads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
             absent.append(f"{row.label}: {', '.join(lacking)}, the table's notes say why")
         else:  # of the first seed
             units = (unit for entry in manifest.rows if entry.row == row.key for unit in entry.units)
-            unit = next(unit for unit in units if unit.benchmark == "pmi")
+            unit = next(unit for unit in units if reads(manifest.experiment.columns[0].measure, unit))
             found[row.label] = pmi.read_distribution(read_unit(unit, store_root))
     only = next(iter(found.values())) if len(found) == 1 else None
     figure = Figure(figsize=(style.COLUMN_INCHES, 3.1 if only else 2.3))

@@ -11,6 +11,7 @@ from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.reports.figures.style import FORMATS, Drawing, render, style
 from tokenweight.reports.model import Report
+from tokenweight.reports.targets.columns import about
 
 
 def _draw(place: str, report: Report, manifest: Manifest, store_root: Path, **given: Any) -> Drawing:
@@ -23,18 +24,22 @@ def _draw(place: str, report: Report, manifest: Manifest, store_root: Path, **gi
 def figures_of(manifest: Manifest) -> dict[str, Callable[[Report, Manifest, Path], Drawing]]:
     """The experiment's figures by what their files' names add to its own, from its report, itself and the store's root.
 
-    "": the figure that it is; -training where it trains; -lengths where its table has RULER at several lengths.
+    "": the figure that it is; -training where it trains; -lengths where its table has a benchmark at several lengths.
     """
     figures = dict[str, Callable[[Report, Manifest, Path], Drawing]]()
     experiment, baseline = manifest.experiment, manifest.experiment.baseline
     if experiment.figure:
-        figures[""] = partial(_draw, "pmi.draw" if experiment.figure.kind == "pmi" else "panels.draw_sweep")
+        kind = experiment.figure.kind
+        figures[""] = partial(_draw, "panels.draw_sweep" if kind in ("ablation", "sweep") else f"{kind}.draw")
     if any(row.train for row in manifest.rows):
         figures["-training"] = partial(_draw, "training.draw", baseline=baseline)
     measures = {c.key: c.measure for c in experiment.columns if c.shown and isinstance(c.measure, TaskMean)}
-    ruler = {key: m.length_tokens for key, m in measures.items() if m.benchmark == "ruler" and m.length_tokens}
-    if len(ruler) > 1:
-        figures["-lengths"] = partial(_draw, "panels.draw_lengths", lengths_tokens=ruler, baseline=baseline)
+    for name, one in about(measure.benchmark for measure in measures.values()).items():
+        lengths = {key: m.length_tokens for key, m in measures.items() if m.benchmark == name and m.length_tokens}
+        if len(lengths) > 1 and (axis := one.get("by_length")):
+            figures["-lengths"] = partial(
+                _draw, "panels.draw_lengths", lengths_tokens=lengths, baseline=baseline, axis=axis
+            )
     return figures
 
 

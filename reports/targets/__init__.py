@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.reports.targets.schema import ExperimentSpec, read_experiment
 
 ALL = "paper"  # the name of all targets together of the paper
@@ -22,8 +22,6 @@ def get_target(name: str) -> ExperimentSpec:
             "then `tokenweight runtimes FILE.json`"
         )
     if name not in TARGETS:
-        raise UserError(
-            f"target {name!r}: unknown; choose one of {', '.join(TARGETS)}, or {ALL} for all, or give a file like my.yaml"
-        )
+        raise UserError(f"target {name!r}: unknown{choose(name, (*TARGETS, ALL, 'a file like my.yaml'))}")
     with read_experiment(str(Path(__file__).parent / f"{name}.yaml")) as spec:
         return spec

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.pipeline.experiment import Column, Lengths
 from tokenweight.pipeline.measures import Difference, PhraseToken
 from tokenweight.reports.paper.numbers import paper_cells
@@ -30,37 +30,38 @@ def columns_at(wanted: Iterable[Columns], lengths: Lengths) -> tuple[Column, ...
         asked, known = ColumnsOf(of=entry) if isinstance(entry, str) else entry, columns_data()["columns"]
         templates = known.get(asked.of) or known.get(f"{asked.of}/{asked.task}")
         if templates is None:
-            raise UserError(f"columns: {asked.of!r} is unknown; choose one of {', '.join(known)}")
+            raise UserError(f"columns: {asked.of!r} is unknown{choose(asked.of, known)}")
         found += (_worded(column, asked) for template in templates for column in _made(template, lengths, asked.task))
     return tuple(found)
 
 
 def usual_columns(benchmarks: Iterable[str], lengths: Lengths, brief: bool) -> tuple[Column, ...]:
     """Columns of the benchmarks, in the order of the paper's tables; `brief`: of LongBench and BBH fewer, for many rows."""
-    entries = (about.get("brief" if brief else "columns", about["columns"]) for about in _of(benchmarks).values())
+    entries = (one.get("brief" if brief else "columns", one["columns"]) for one in about(benchmarks).values())
     made = (column for entry in entries for column in columns_at(_COLUMNS.validate_python(entry), lengths))
     return tuple(column.model_copy(update={"paper": None}) for column in made)
 
 
 def notes_of(benchmarks: Iterable[str], *kinds: str) -> tuple[str, ...]:
     """What to know about benchmarks: `notes`, and `other_tokenizers` where rows may answer other samples of RULER."""
-    return tuple(note for about in _of(benchmarks).values() for kind in kinds for note in about.get(kind, ()))
+    return tuple(note for one in about(benchmarks).values() for kind in kinds for note in one.get(kind, ()))
 
 
 def headlines(columns: Iterable[Column], benchmarks: Iterable[str]) -> tuple[str, ...]:
     """The key of each benchmark's column that a figure shows."""
     keys = [column.key for column in columns]
-    beginnings = (about.get("headline", name) for name, about in _of(benchmarks).items())
+    beginnings = (one.get("headline", name) for name, one in about(benchmarks).items())
     return tuple(start if start in keys else [key for key in keys if key.startswith(start)][-1] for start in beginnings)
 
 
-def phrase_columns(tokens: Sequence[str]) -> tuple[Column, ...]:
+def phrase_columns(plain: PhraseToken, tokens: Sequence[str]) -> tuple[Column, ...]:
     """A column for each token of Table 1's phrase; the paper's where no record says which they are."""
     printed = [place.rpartition("/")[2] for place in paper_cells() if place.startswith("table-1/shade/")]
     labels = [token_label(text) for text in tokens] or printed
     columns = []
     for index, label in enumerate(labels):
-        measure, paper = PhraseToken(index=index, tokens=tuple(tokens)), label if labels == printed else None
+        measure = plain.model_copy(update={"index": index, "tokens": tuple(tokens)})
+        paper = label if labels == printed else None
         columns.append(Column(key=f"token-{index}", label=label, measure=measure, paper=paper, paper_label=paper))
     return tuple(columns)
 
@@ -76,13 +77,13 @@ def tokens_label(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
 
 
-def _of(benchmarks: Iterable[str]) -> dict[str, Any]:
+def about(benchmarks: Iterable[str]) -> dict[str, Any]:
     """What is said of benchmarks, in the order of the paper's tables; of others one column, all samples' mean in percent."""
     wanted, known = dict.fromkeys(benchmarks), columns_data()["benchmarks"]
     plain = {name: {"label": name, "measure": {"kind": "sample-mean", "benchmark": name}} for name in wanted}
     keys = {name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in wanted}
     others = {name: {"columns": [plain[name] | {"key": key}], "headline": key} for name, key in keys.items()}
-    return {name: about for name, about in (known | others | known).items() if name in wanted}
+    return {name: one for name, one in (known | others | known).items() if name in wanted}
 
 
 def _worded(column: Column, asked: ColumnsOf) -> Column:
@@ -104,7 +105,7 @@ def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterat
     template, split = dict(template), lengths.longbench_split
     if isinstance(other := template["measure"].get("columns"), str):
         template["measure"] = template["measure"] | {"columns": [c.key for c in _made(other, lengths, task)]}
-    each = {**dict(lengths), "perplexity": lengths.perplexity or lengths.ruler}.get(template.pop("each", ""), (0,))
+    each = dict(lengths).get(template.pop("each", ""), (0,)) or lengths.ruler
     for nearest, tokens in pairwise((0, *each)):
         at = tokens_label(tokens)
         of_paper, between = divmod(tokens * PAPER_BASE_CONTEXT_TOKENS, lengths.ruler[0])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import ValidationError
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment, RowEntry
 from tokenweight.recipes.inputs import Inputs, check_settings, given_by, without_places
 from tokenweight.recipes.options import MOST_SEEDS
@@ -125,7 +125,7 @@ def _resolve(
 def _of_recipe(text: str) -> ExperimentSpec:
     recipe, _, benchmarks = text.partition("@")
     if recipe.partition("/seed-")[0] not in names():
-        raise UserError(f"recipe {recipe!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")
+        raise UserError(f"recipe {recipe!r}: unknown{choose(recipe, names())}")
     chosen = [name.strip() for name in benchmarks.split(",") if name.strip()]
     rows = [{"label": recipe, "recipe": recipe}]
     try:
@@ -166,9 +166,8 @@ def sweep_experiment(
     if not re.fullmatch(NAME, name):
         raise UserError(f"--name {name}: take lowercase letters, digits and dashes, for example kappa-of-frozen")
     rows = [{"recipe": recipe, "over": choice} for recipe in names for choice in choices]
-    return ExperimentSpec.model_validate(
-        {"name": name, "rows": rows, "benchmarks": benchmarks, "command": "tokenweight sweep"}
-    )
+    own = {"benchmarks": benchmarks} if benchmarks else {}
+    return ExperimentSpec.model_validate({"name": name, "rows": rows, **own, "command": "tokenweight sweep"})
 
 
 def models_experiment(

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.experiment import PAPER_LENGTHS, Column, Described, Experiment, Figure, Lengths, Row
+from tokenweight.pipeline.experiment import Column, Described, Experiment, Figure, Lengths, Row
 from tokenweight.recipes.inputs import as_options, load_all, without_places
 from tokenweight.recipes.recipe import Recipe, shown
 from tokenweight.recipes.schema import HubBase, PretrainBase
-from tokenweight.reports.targets.columns import columns_at, headlines, notes_of, tokens_label, usual_columns
+from tokenweight.reports.targets.columns import about, columns_at, headlines, notes_of, tokens_label, usual_columns
 from tokenweight.reports.targets.members import RECIPE, Member, members, short_names
 from tokenweight.reports.targets.schema import ExperimentSpec
 
@@ -20,7 +20,7 @@ def notes(
 ) -> tuple[str, ...]:
     """Where a run departs from the paper, a sentence each; recipes by row, what the user gave by option."""
     of_file = {name: without_places(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
-    of_file |= {key: shown(value) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
+    of_file |= {key: shown(without_places(value)) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
     symbols, _ = _fields(found)
     swept = {field: dict.fromkeys(shown(m.values[field]) for m in found if field in m.values) for field in symbols}
     said = {
@@ -60,7 +60,7 @@ def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[
 def experiment_at(spec: ExperimentSpec, lengths: Lengths) -> Experiment:
     """With columns and labels at a run's lengths, beside those of the paper's."""
     found, as_they_are, other_bases = members(spec), not spec.recipes, any(row.base for row in spec.rows)
-    papers = PAPER_LENGTHS.model_copy(update={"ruler": spec.paper_lengths_tokens})
+    papers = Lengths(ruler=spec.paper_lengths_tokens)
     if spec.columns:
         columns, notes = columns_at(spec.columns, lengths), notes_of(spec.notes_of, "notes")
         labels_there = {column.paper: column.label for column in columns_at(spec.columns, papers) if column.paper}
@@ -122,7 +122,7 @@ def _baseline(spec: ExperimentSpec, rows: Sequence[Member], labels: Mapping[str,
 def _figure(rows: Sequence[Member], columns: tuple[Column, ...], measured: Sequence[str]) -> Figure | None:
     symbols, whole = _fields(rows)
     if not symbols:
-        return Figure(kind="pmi") if "pmi" in measured else None
+        return next((Figure(**one["figure"]) for one in about(measured).values() if "figure" in one), None)
     values = {m.key: {symbols[f]: m.values[f] for f in symbols} if whole else {"member": m.key} for m in rows}
     return Figure(kind="sweep", values=values, columns=headlines(columns, measured))
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose, nearest
+from tokenweight.pipeline.experiment import BENCHMARKS
 from tokenweight.recipes.inputs import Inputs, apply, longest_input
 from tokenweight.recipes.recipe import Recipe, build, names, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
-from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings, nearest
+from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
 
 RECIPE, SEED = "recipe", "seed"
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
@@ -65,8 +66,7 @@ def load_members(
 ) -> dict[tuple[str, int], Recipe]:
     """Their recipes, by key and seed; `bases`: models as they are that were looked at already, by row's base.
 
-    Raises:
-        UserError: a setting that a recipe does not have, or a value that does not fit.
+    UserError: a setting that a recipe does not have, or a value that does not fit.
     """
     made = {(m.key, seed): _load(spec, m, seed, scale, inputs, bases) for seed in range(seeds) for m in found}
     for key in (key for key in spec.common(scale) if not any(recipe.has_given(key) for recipe in made.values())):
@@ -104,8 +104,7 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 0:
             raise UserError(f"seed={shown(chosen)}: not a seed; give whole numbers from 0")
         if row.recipe.partition("/seed-")[0] not in names():
-            known = nearest(row.recipe, names()) or f"; choose one of {', '.join(names())}"
-            raise UserError(f"rows[{member.number}].recipe: {row.recipe!r} is unknown{known}")
+            raise UserError(f"rows[{member.number}].recipe: {row.recipe!r} is unknown{choose(row.recipe, names())}")
         if (chosen or seed) and "/seed-" in row.recipe:
             raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out where there are others")
         settings = scaled(seeded(row.recipe, chosen or seed), like)
@@ -133,8 +132,7 @@ def _evaluated(
     but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. The experiment's limit is
     the most samples of a task, subject or length, and the most documents of perplexity, of all benchmarks or by benchmark.
 
-    Raises:
-        UserError: the context is too short for a length, for all of them, or for a far context.
+    UserError: the context is too short for a length, for all of them, or for a far context.
     """
     settings, benchmarks, label = scaled(_AS_IT_IS, scale), spec.measured_on, member.key
     if base:
@@ -172,17 +170,16 @@ def _evaluated(
     inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
     recipe = build(f"evaluate/{label}", scale, apply(inputs, settings, scale))
     if unknown := sorted(key for key in inputs.assignments() if not recipe.has_given(key)):
-        raise UserError(f"--set {unknown[0]}: no such setting of an evaluation; they begin with evaluation.")
+        way = (
+            nearest(unknown[0], recipe.origins) or f"; `tokenweight show-config {_AS_IT_IS} --scale {scale}` lists them"
+        )
+        raise UserError(f"--set {unknown[0]}: an evaluation has no such setting{way}")
     evaluation = recipe.evaluation
     if evaluation.backend != spec.backend:
         raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
-    if "pmi" in benchmarks and read <= evaluation.pmi.short_tokens:
-        short = read // 4
-        raise UserError(
-            f"--model {label}: is read with {read} tokens, which leaves pmi no far context beside a short one of "
-            f"{evaluation.pmi.short_tokens}; give less with --set evaluation.pmi.short_tokens={short} "
-            f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}, or choose --benchmarks without pmi"
-        )
+    for name in BENCHMARKS.keys() & set(benchmarks):
+        if refusal := BENCHMARKS[name].refusal(evaluation, read):
+            raise UserError(f"--model {label}: {refusal}, or choose --benchmarks without {name}")
     return recipe
 
 

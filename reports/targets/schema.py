@@ -5,16 +5,15 @@ The paper's tables, a user's YAML, sweeps and `evaluate --model` are all one of 
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt, ValidationError, ValidationInfo, model_validator
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose, nearest
 from tokenweight.pipeline.experiment import BENCHMARKS, Column, Described
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import read_yaml
@@ -31,24 +30,13 @@ def columns_data() -> dict[str, Any]:
 def _known(name: str) -> str:
     known = dict.fromkeys([*columns_data()["benchmarks"], *(key for key, one in BENCHMARKS.items() if one.offered)])
     if name.partition(":")[0] not in known:
-        raise ValueError(f"is unknown; choose from {', '.join(map(repr, known))}")
+        raise ValueError(f"is unknown{choose(name, known)}")
     return name
 
 
 Benchmark = Annotated[str, AfterValidator(_known)]
-SWEPT_ON: tuple[Benchmark, ...] = ("ruler", "longbench", "mmlu")  # what the paper's own ablations show
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
-_PATH_SETTINGS = (
-    ".data",
-    ".path",
-    ".file",
-    ".haystack",
-    ".squad",
-    ".hotpotqa",
-    ".tokenizer",
-    ".config",
-    ".include_path",
-)
+_PATH_SETTING = re.compile(r"\.(data|path|file|haystack|squad|hotpotqa|tokenizer|config|include_path)$")
 _WORDS = {  # pydantic's kinds of mistakes
     "tuple_type": "is no list; write for example [1, 2]",
     "model_type": "is no mapping; write for example {key: value}",
@@ -73,7 +61,7 @@ def _at(value: str, info: ValidationInfo) -> str:
 
 
 def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    is_path = {key: key.endswith(_PATH_SETTINGS) and isinstance(value, str) for key, value in settings.items()}
+    is_path = {key: _PATH_SETTING.search(key) and isinstance(value, str) for key, value in settings.items()}
     return {key: _at(value, info) if is_path[key] else value for key, value in settings.items()}
 
 
@@ -124,9 +112,8 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     base: Place | None = None  # directory of a model, ORG/NAME@COMMIT, pretrain, random:CONFIG
     tokenizer: Place | None = None  # directory with tokenizer.json, for base pretrain or random
     corpus: Place | None = None  # directory of .txt, .jsonl or .parquet
-    benchmarks: tuple[Benchmark, ...] = Field(
-        default=(), min_length=1
-    )  # what rows are measured on; columns are the usual
+    # What rows are measured on; columns are the usual.
+    benchmarks: tuple[Benchmark, ...] = Field(default=(), min_length=1)
     lengths: tuple[Length, ...] = Field(default=(), min_length=1)  # RULER's and perplexity's, in tokens
     set: Settings = Field(default={})  # settings of all rows that have them
     scales: dict[str, Settings] = Field(default={})  # settings at a scale, by its name; `like` names another
@@ -148,9 +135,7 @@ class ExperimentSpec(Described[RowSpec, Columns]):
         """The named scale that a scale's settings change; UserError for a scale that is not there."""
         like: Any = self.scales.get(name, {}).get("like", name)
         if like not in SCALES:
-            raise UserError(
-                f"scale {name!r}: unknown; choose one of {', '.join(dict.fromkeys((*SCALES, *self.scales)))}"
-            )
+            raise UserError(f"scale {name!r}: unknown{choose(name, dict.fromkeys((*SCALES, *self.scales)))}")
         return like  # type: ignore[no-any-return]
 
     def common(self, scale: str) -> Settings:
@@ -158,13 +143,9 @@ class ExperimentSpec(Described[RowSpec, Columns]):
 
     @property
     def measured_on(self) -> tuple[Benchmark, ...]:
-        """The benchmarks given, or usual ones: for models as they are all but pmi, which reads whole documents twice."""
-        if self.benchmarks:
-            return self.benchmarks
-        if any(row.recipe for row in self.rows):
-            return SWEPT_ON
-        every: tuple[Benchmark, ...] = ("ruler", "longbench", "mmlu", "bbh")
-        return every if self.backend == "vllm" else (*every, "perplexity")
+        """The benchmarks given, or the usual ones of recipes, or of models as they are by a backend (columns.yaml)."""
+        kind, known = "recipes" if self.recipes else self.backend, columns_data()["benchmarks"]
+        return self.benchmarks or tuple(name for name, about in known.items() if kind in about.get("usual", ()))
 
     @property
     def recipes(self) -> tuple[str, ...]:
@@ -229,9 +210,8 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
 
 
 def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
-    first = min(
-        error.errors(), key=lambda one: one["type"] != "extra_forbidden"
-    )  # what is missing may be misspelt there
+    # What is missing may be misspelt there.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     steps = [step for step in first["loc"] if step != "[key]"]
     fields = RowSpec.model_fields if len(steps) > 2 and steps[0] == "rows" else ExperimentSpec.model_fields
     message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
@@ -257,9 +237,3 @@ def _mistake(where: str, text: str, steps: Sequence[str], message: str) -> UserE
         line = node.lc.data[places[name]][0] + 1  # type: ignore[union-attr]  # ruamel's own lists and dicts know it
         node, steps = node[places[name]], [] if name == joined else steps[1:]
     return UserError(f"{where}, line {line}, {message}" if line else f"{where}: {message}")
-
-
-def nearest(key: str, known: Iterable[str]) -> str:
-    """ "; did you mean ...?" where a known key is much like it."""
-    close = get_close_matches(key, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {close[0]}?" if close else ""

@@ -20,8 +20,8 @@ from tokenweight.commands import reproduce as command
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import schedule
 from tokenweight.tasks.experiments import write_tables
 
@@ -193,7 +193,7 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--benchmarks", "ruler,arc"), "'arc' is none of"),
+        (("--benchmarks", "ruler,arc"), "'arc' is unknown"),
         (("--benchmarks", " "), "--benchmarks: names none; choose from"),
         (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),

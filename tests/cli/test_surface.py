@@ -10,7 +10,8 @@ import pytest
 from cyclopts import App
 
 from tokenweight.cli import COMMANDS, app
-from tokenweight.pipeline import Identity, Store, read_record
+from tokenweight.pipeline.stage import Identity
+from tokenweight.pipeline.store import Store, read_record
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from local_slurm import LocalSlurm, wait_for
 
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs, load, names

@@ -12,8 +12,8 @@ import pytest
 from conftest import POOL
 from local_slurm import LocalSlurm, wait_for
 
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.targets.find import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts

@@ -18,8 +18,9 @@ from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel
 from tokenweight.evaluation.longbench import LongBench
 from tokenweight.evaluation.rows import read_rows
 from tokenweight.evaluation.units import Evaluate, Prepare
-from tokenweight.pipeline import Store, file_sha256, read_record
+from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.stage import Artifact, Graph
+from tokenweight.pipeline.store import Store, read_record
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.recipes import Inputs

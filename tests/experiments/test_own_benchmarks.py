@@ -13,11 +13,12 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.data import Task
+from tokenweight.evaluation.hf_model import EvaluatedModel
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.samples import Classes, OutputBenchmark, Sample, Scored
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.options import ModelOptions
@@ -74,7 +75,7 @@ def test_a_benchmark_in_one_file_is_planned_evaluated_and_shown(
     assert {entry.action for entry in schedule(again.graph, store)} == {"reuse"}
 
 
-def test_a_task_of_lm_eval_is_planned_evaluated_and_shown(tmp_path: Path) -> None:
+def test_a_task_of_lm_eval_is_planned_evaluated_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [{"question": f"The {word} is", "choices": ["old", "new"], "gold": i % 2} for i, word in enumerate("abcde")]
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -87,10 +88,18 @@ def test_a_task_of_lm_eval_is_planned_evaluated_and_shown(tmp_path: Path) -> Non
         "name: mine\nbenchmarks: ['lm_eval:my_age', 'lm_eval:my_age:acc_norm']\nset: {evaluation.lm_eval.include_path: tasks}\n"
         f"rows: [{{label: base, base: {smoke_base_dir()}}}]\n"
     )
-    store = Store(tmp_path / "store")
+    store, asked = Store(tmp_path / "store"), list[int]()
+    ask = EvaluatedModel.loglikelihood
+    monkeypatch.setattr(EvaluatedModel, "loglikelihood", lambda *a, **k: (asked.append(len(a[1])), ask(*a, **k))[1])
     ((planned,), _) = plan_texts([str(tmp_path / "mine.yaml")], "smoke", Inputs(), store)
     assert planned.graph.missing == []
     table = shown(planned, store, tmp_path)
+    assert sum(asked) == 5 * 2  # two metrics, one question
+    units = [unit for row in planned.manifest.rows for unit in row.units]
+    summaries = [json.loads((store.root / unit.address / "summary.json").read_text()) for unit in units]
+    assert [summary["chance"] for summary in summaries] == [0.5, 0.5]
+    low = [cell["ci_low"] is None or cell["ci_low"] <= 50 for row in table["rows"] for cell in row["cells"]]
+    assert ("cannot be measured here" in json.dumps(table).lower()) is any(low)
     assert [column["label"] for column in table["columns"]] == ["my_age (acc)", "my_age (acc_norm)"]
     assert [cell["n"] for row in table["rows"] for cell in row["cells"]] == [5, 5]
     notes = json.dumps(table)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.targets.find import find_experiments
 from tokenweight.tasks.experiments import plan_experiment
@@ -97,7 +97,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         ("rows:", "row:", r"line 4, row: no such key; did you mean rows\?"),
         ("seeds: 2", "seeds: two", r"line 8, seeds: .*valid integer.* \(got 'two'\)"),
         ("seeds: 2", "name: again", r'line 8: name is given twice'),
-        ("[mmlu]", "[mmlu, rulr]", r"line 2, benchmarks\[1\]: .*'ruler'"),
+        ("[mmlu]", "[mmlu, rulr]", r"line 2, benchmarks\[1\]: .*did you mean ruler\?"),
         ("name: mine", "name: table-3", r"line 1, name: table-3 is a target's; choose another"),
         ("name: mine", "name: My own", r"line 1, name: take lowercase letters, digits and dashes"),
         ("name: mine", "name: " + "x" * 101, r"line 1, name: .*at most 100"),

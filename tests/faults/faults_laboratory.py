@@ -11,9 +11,9 @@ import pytest
 
 from tokenweight.evaluation import units
 from tokenweight.evaluation.data import smoke_eval_dir
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.pipeline.stage import Artifact, Graph
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.schema import Execution

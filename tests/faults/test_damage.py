@@ -16,10 +16,9 @@ import pytest
 from faults_laboratory import EXECUTION, Laboratory
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.inventory import inventory
 from tokenweight.pipeline.stage import Artifact
-from tokenweight.pipeline.store import RECORD, existing_store
+from tokenweight.pipeline.store import RECORD, Store, existing_store
 from tokenweight.reports.figures.training import read_steps
 from tokenweight.reports.samples import read_unit
 from tokenweight.tasks.pieces import make_piece

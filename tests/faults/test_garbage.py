@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import check_inputs
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.execution import execution_for

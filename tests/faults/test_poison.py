@@ -13,8 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.hf_model import EvaluatedModel
-from tokenweight.pipeline import Store, file_sha256, read_record
+from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.pipeline.store import Store, read_record
 from tokenweight.tasks.pieces import make_piece
 
 Tally = Callable[[str, str, str], None]

@@ -14,7 +14,8 @@ from tokenweight.flows import reproduce as flows
 from tokenweight.flows.evaluate import evaluate
 from tokenweight.flows.reproduce import Outcome
 from tokenweight.flows.runtimes import reproduce_table_6
-from tokenweight.pipeline import Identity, Store
+from tokenweight.pipeline.stage import Identity
+from tokenweight.pipeline.store import Store
 from tokenweight.tasks import task_runs
 from tokenweight.tasks.task_runs import make
 

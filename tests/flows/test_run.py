@@ -23,8 +23,8 @@ from prefect.testing.utilities import prefect_test_harness
 
 from tokenweight.errors import StageError
 from tokenweight.flows.reproduce import Outcome, run_graph
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Graph
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.schema import Execution
@@ -178,7 +178,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tokenweight.tasks.slots import Slots
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import Piece
 from work_for_slots import chunk, texts

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact, Graph, LocalModel, Stage, replaced
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import STAGES, Planner
 from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution

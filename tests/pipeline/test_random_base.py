@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.pipeline import Store
-from tokenweight.pipeline.store import read_record
+from tokenweight.pipeline.store import Store, read_record
 from tokenweight.planning.graph import Planner
 from tokenweight.progress import no_progress
 from tokenweight.recipes import Inputs, load_all

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests_pipeline import run
 
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.targets.find import sweep_experiment
 from tokenweight.tasks.experiments import plan_texts

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.costs import (
     parameters,
     published_config,

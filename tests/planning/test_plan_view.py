@@ -13,8 +13,8 @@ import pytest
 
 from tokenweight.commands.plan import needs, plan_rows, print_plan
 from tokenweight.evaluation.units import Evaluate
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.costs import config_of, parameters, published_config
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, execution_for

@@ -8,8 +8,8 @@ import pytest
 from tokenweight.assets import shipped_config, smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import Evaluate
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Artifact, Graph
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names

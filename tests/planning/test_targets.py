@@ -6,8 +6,8 @@ import pytest
 
 from tokenweight.commands.plan import overview
 from tokenweight.errors import UserError
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner, union
 from tokenweight.recipes import SCALES, Inputs, load, load_all, names
 from tokenweight.recipes.schema import Scale

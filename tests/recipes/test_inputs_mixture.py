@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.schema import EchoCorpus, FilesCorpus, MixtureCorpus, NovelCorpus, PretrainBase

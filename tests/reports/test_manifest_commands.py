@@ -4,8 +4,8 @@ from pathlib import Path
 
 from reports_fake_store import FakeStore, manifest_of
 
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import RowEntry
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.html.page import show_config_command
 from tokenweight.reports.targets.find import find_experiments

@@ -155,7 +155,7 @@ def test_scores_are_those_of_training() -> None:
 
 def test_a_document_too_short_for_far_context_does_not_spoil_the_interval(root: Path) -> None:
     whole = read_distribution(read_unit(ENTRY, root))
-    mean = Pmi(statistic="mean")
+    mean = Pmi(benchmark="pmi", statistic="mean")
     with_short = replace(whole, documents=pd.concat([whole.documents, *[0 * whole.documents[:1]] * 6]))
     value, draws = statistic(mean, with_short)
     expected, expected_draws = statistic(mean, whole)
@@ -232,7 +232,7 @@ def test_a_broken_artifact_is_refused(broken: str, root: Path, tmp_path: Path) -
 def test_a_quantile_is_the_bin_that_the_share_ends_in(root: Path) -> None:
     distribution = read_distribution(read_unit(ENTRY, root))
     assert quantile(distribution, 0.5, "all") == pytest.approx(0, abs=1 / 256)
-    assert units_of(Pmi(statistic="mean"), [read_unit(ENTRY, root)])[0].entry == ENTRY
+    assert units_of(Pmi(benchmark="pmi", statistic="mean"), [read_unit(ENTRY, root)])[0].entry == ENTRY
 
 
 def test_matplotlib_is_loaded_only_where_a_figure_is_drawn() -> None:

@@ -147,7 +147,7 @@ def test_partial_and_missing_units_print_a_dash_and_a_note(store: FakeStore) -> 
     store.add("lcde", "mmlu/anatomy", [0.0, 1.0, 1.0], n_expected=3)
     store.add("lcde", "mmlu/virology", None, n_expected=3)
     report = build_report(store.manifest(), store.root)
-    assert said(report, "uniform", "mmlu") == "Uniform: 1 of 1 units partial, mmlu/anatomy (2 of 3 samples)"
+    assert said(report, "uniform", "mmlu") == "Uniform: 1 of 1 unit partial, mmlu/anatomy (2 of 3 samples)"
     assert said(report, "lcde", "mmlu") == "LCDE: 1 of 2 units missing, mmlu/virology (not evaluated yet)"
     assert report.comparisons == 0
 

@@ -116,7 +116,9 @@ def test_chosen_formats_are_written_and_no_others(eventful: Report, tmp_path: Pa
     write_report(eventful, tmp_path, chosen_formats("csv, md"))
     assert sorted(path.suffix for path in tmp_path.iterdir() if path.is_file()) == [".csv", ".md"]
     for text, unknown in (("pdf", "pdf"), ("md,doc", "doc")):
-        with pytest.raises(UserError, match=f"^--formats {text}: '{unknown}' is none of md, tex, csv, json$"):
+        with pytest.raises(
+            UserError, match=f"^--formats {text}: '{unknown}' is unknown; choose one of md, tex, csv, json$"
+        ):
             chosen_formats(text)
     for text in ("", " , "):
         with pytest.raises(UserError, match=r"^--formats: names none; choose from md, tex, csv, json$"):

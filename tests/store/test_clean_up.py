@@ -11,9 +11,10 @@ import pytest
 
 from tokenweight import cli
 from tokenweight.errors import StageError
-from tokenweight.pipeline import Build, Identity, Store, read_record
 from tokenweight.pipeline.inventory import Entry, Removal, garbage, inventory, remove, unneeded, weights
 from tokenweight.pipeline.locks import shared_lock
+from tokenweight.pipeline.stage import Identity
+from tokenweight.pipeline.store import Build, Store, read_record
 
 CHUNKS = Identity("chunk", 1, "novel", {"seed": 1})
 MODEL = Identity("train", 1, "uniform", {"steps": 3}, {"chunks": CHUNKS.fingerprint})

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tokenweight.pipeline import Identity, canonical_json
+from tokenweight.pipeline.stage import Identity, canonical_json
 
 
 def test_canonical_json_ignores_key_order() -> None:

@@ -9,8 +9,8 @@ from tokenweight import cli
 from tokenweight.corpus.files import documents, list_files
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import smoke_eval_dir
-from tokenweight.pipeline import Store, file_sha256
-from tokenweight.pipeline.digests import listed_digest, listed_files
+from tokenweight.pipeline.digests import file_sha256, listed_digest, listed_files
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes import Inputs, load

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Build, Identity, Store, read_record
+from tokenweight.pipeline.stage import Identity
+from tokenweight.pipeline.store import Build, Store, read_record
 
 IDENTITY = Identity("chunk", 1, "novel", {"seed": 1})
 
@@ -163,7 +164,8 @@ def test_runs_at_once_make_it_once(tmp_path: Path) -> None:
 
 def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from tokenweight.pipeline import *\n"
+        "import sys, time; from pathlib import Path\n"
+        "from tokenweight.pipeline.stage import *; from tokenweight.pipeline.store import *\n"
         "with Store(Path(sys.argv[1])).building(Identity('chunk', 1, 'novel', {'seed': 1})) as work:\n"
         "    (work.directory / 'part-0').write_text('x'); print('building', flush=True); time.sleep(60)\n"
     )

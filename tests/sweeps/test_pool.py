@@ -19,7 +19,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Running, Sched
 from tokenweight.errors import UserError
 from tokenweight.flows import pool as pools
 from tokenweight.flows import reproduce as flows
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import SHARED
 from tokenweight.reports.targets.find import find_experiments
 

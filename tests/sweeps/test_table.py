@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.experiment import Column, Experiment, Figure, Lengths, Row
 from tokenweight.pipeline.manifest import Manifest, with_failures
 from tokenweight.pipeline.measures import SampleMean
+from tokenweight.pipeline.store import Store
 from tokenweight.reports.figures.panels import draw_sweep
 from tokenweight.reports.figures.style import style
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from work_for_slots import chunk
 
-from tokenweight.pipeline import Store
+from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes import load_all

@@ -73,14 +73,16 @@ def print_markdown(text: str) -> None:
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str | None = None, numbers_from: int = 99
 ) -> None:
-    """Rows letter by letter; columns from `numbers_from` on are to the right."""
+    """Rows letter by letter; columns from `numbers_from` on are to the right, and these and the first stay whole."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", justify="right" if number >= numbers_from else "left")
+        is_number = number >= numbers_from
+        justify: Any = "right" if is_number else "left"
+        table.add_column(heading, overflow="fold", justify=justify, no_wrap=is_number or not number)
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     Console().print(table)

@@ -46,9 +46,7 @@ def evaluate(
     if wanted and isinstance(corpus, FilesCorpus):
         n, protocol = document_count(corpus, "validation"), corpus.validation_documents
         if n < protocol:
-            note(
-                f"--corpus {inputs.corpus}: {n} documents, the protocol has {protocol}; perplexity and pmi read them all"
-            )
+            note(f"--corpus {inputs.corpus}: {n} documents, the protocol has {protocol}; all of them are read")
     make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
 
 

@@ -15,12 +15,12 @@ from tokenweight.corpus.sources import left_out
 from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.units import UnitStage, benchmark_of
 from tokenweight.flat import Part
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Graph, HubModel
-from tokenweight.pipeline.store import open_store
+from tokenweight.pipeline.store import Store, open_store
 from tokenweight.planning.costs import GPU, Cost, stage_cost, summed
 from tokenweight.planning.graph import Planner, union
 from tokenweight.planning.plan import PlanEntry, check_execution, schedule, shortened, to_run
+from tokenweight.progress import counted
 from tokenweight.recipes import load, load_all, names
 from tokenweight.recipes.execution import default_execution, execution_for
 from tokenweight.recipes.inputs import Inputs
@@ -174,7 +174,7 @@ def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         wanted = ", ".join(recipes) if len(recipes) <= _NAMED else f"{len(recipes)} recipes"
         wanted = "all" if len(recipes) == len(everyone) else wanted
         hours = _hours([row["cost"] for row in members if action == "run"])
-        yield stage, f"{len(members)} units ({counts})" if units else name, action, reason, wanted, hours
+        yield stage, f"{counted(len(members), 'unit')} ({counts})" if units else name, action, reason, wanted, hours
 
 
 def _hours(costs: Sequence[dict[str, Any]]) -> str:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tokenweight.commands.command import command, note, print_markdown, results_directory, show
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest
-from tokenweight.pipeline.store import existing_store
+from tokenweight.pipeline.store import Store, existing_store
+from tokenweight.progress import counted
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import RESULTS, STORE, Seeds
 from tokenweight.recipes.recipe import chosen_names
@@ -55,20 +55,23 @@ def report(
         return
     if style == "paper":  # of all experiments, those that have printed numbers
         manifests = [manifest for manifest in manifests if manifest.name in paper_tables()] or manifests
-    nothing: list[StageError] = []
+    lacking = list[str]()
     for manifest in manifests:
         try:
             result, files = write_results(manifest, place.root, directory, chosen, style, figures, layout)
         except StageError as error:
-            nothing.append(error)
+            lacking.append(str(error))
             continue
         is_all = style == "both" and set(chosen) == set(FORMATS)  # as `reproduce` writes it
         if is_all and not manifest_path(place.root, manifest.name, manifest.scale).is_file():
             keep_manifest(manifest, place.root)
         show(files, as_json, text_of(result, style, as_json))
-    if nothing and len(nothing) == len(manifests):
-        raise nothing[0]
-    note(*map(str, nothing))
+        if result.absent:
+            count = counted(len(result.absent), "value")
+            lacking.append(f"{manifest.name} ({manifest.scale}): {count} missing; run {manifest.full_command}")
+    note(*lacking[:-1])
+    if lacking:
+        raise StageError(lacking[-1])
 
 
 def _manifests(

@@ -13,14 +13,15 @@ from tokenweight import embedded
 from tokenweight.commands.command import command, note, results_directory, show
 from tokenweight.errors import UserError
 from tokenweight.pipeline.store import open_store
+from tokenweight.progress import counted
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import AtLeastOne
 
 if TYPE_CHECKING:
-    from tokenweight.pipeline import Store
     from tokenweight.pipeline.manifest import ResolvedExperiment
+    from tokenweight.pipeline.store import Store
     from tokenweight.recipes.schema import Execution
 
 
@@ -70,11 +71,10 @@ def sweep(
     from tokenweight.evaluation.units import offered
     from tokenweight.recipes.recipe import chosen_names
     from tokenweight.reports.targets.find import find_experiments, sweep_experiment
-    from tokenweight.reports.targets.schema import SWEPT_ON
 
     if dry_run and report_only:
         raise UserError("--dry-run: does not go with --report-only; leave one out")
-    benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else SWEPT_ON
+    benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else ()
     user = sweep_experiment(recipes, over, members, benchmarks, name)
     find_experiments([user], scale, inputs)  # what is wrong is named as the options name it, not by lines of the text
     text = user.model_dump_json(indent=1, exclude_defaults=True)
@@ -127,7 +127,7 @@ def make_and_show(
     if all(entry.action == "reuse" for plan in plans for entry in plan):
         count, names = len({entry.artifact for plan in plans for entry in plan}), ", ".join(one.name for one in wanted)
         say = note if as_json else print
-        say(f"All {count} artifacts of {names} ({wanted[0].manifest.scale}) are in the store: nothing to run.")
+        say(f"{counted(count, 'artifact')} of {names} ({wanted[0].manifest.scale}) in the store: nothing to run.")
         with packed_as_it_goes(store.root, options.records):
             for planned in wanted:
                 files = current_results(planned.manifest, store.root, out, options.figures)

@@ -10,14 +10,14 @@ from pydantic import Field
 from rich.filesize import decimal
 
 from tokenweight.commands.command import command, print_json
-from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline import Store
+from tokenweight.errors import StageError, UserError, choose
 from tokenweight.pipeline.archive import write_records
 from tokenweight.pipeline.inventory import Entry, garbage, inventory, remove, unneeded, used_by
 from tokenweight.pipeline.inventory import weights as weights_of
 from tokenweight.pipeline.locks import exclusive_lock
-from tokenweight.pipeline.store import Kind, existing_store
+from tokenweight.pipeline.store import Kind, Store, existing_store
 from tokenweight.planning.plan import to_make
+from tokenweight.progress import counted
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import STORE
 from tokenweight.tasks.experiments import plan_texts
@@ -77,10 +77,10 @@ def verify(
             print(f"damaged: {entry.address}: {entry.reason}")
         checked = sum(entry.kind in ("complete", "weights removed", "damaged") for entry in entries)
         how = "records, sizes and contents" if digests else "records and sizes"
-        print(f"{checked} artifacts checked ({how}): {len(damaged) or 'none'} damaged")
+        print(f"{counted(checked, 'artifact')} checked ({how}): {len(damaged) or 'none'} damaged")
     if damaged:
         raise StageError(
-            f"{len(damaged)} artifacts are damaged: a run that needs one sets it aside and makes it again; "
+            f"{counted(len(damaged), 'artifact')} damaged: a run that needs one sets it aside and makes it again; "
             "or put its files back"
         )
 
@@ -96,7 +96,7 @@ def pack(
     count = write_records(root, place)
     if not count:
         raise UserError(f"--store {store}: holds nothing that is finished, so no records")
-    print(f"{place}: records of {count} artifacts, {decimal(place.stat().st_size)}")
+    print(f"{place}: records of {counted(count, 'artifact')}, {decimal(place.stat().st_size)}")
 
 
 @command
@@ -165,7 +165,7 @@ def _filtered(entries: list[Entry], stage: str | None, state: str | None) -> lis
     if stage is not None and stage not in stages:
         raise UserError(f"--stage {stage}: the store has none of it; it has {', '.join(sorted(stages)) or 'nothing'}")
     if state is not None and state not in states:
-        raise UserError(f"--state {state}: unknown; choose from {', '.join(states)}")
+        raise UserError(f"--state {state}: unknown{choose(state, states)}")
     return [entry for entry in entries if stage in (None, entry.stage) and state in (None, entry.kind)]
 
 

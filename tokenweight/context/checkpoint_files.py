@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline import file_sha256
+from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.stage import content_digest
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # not training_args.bin, optimizer.bin

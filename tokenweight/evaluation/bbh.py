@@ -67,15 +67,13 @@ def strict_answer(output: str) -> str:
     return str(found[0]).strip() if found else NO_ANSWER
 
 
-def tolerant_answer(output: str) -> str:
-    """The same place, with or without final full stop, spaces, quotes or emphasis around it."""
-    found = _TOLERANT.search(output)
-    return found.group(1).strip().strip("*\"'`").rstrip(". ").strip("*\"'` ") if found else NO_ANSWER
-
-
 def tolerant_score(output: str, target: str) -> float:
-    """1.0 if the tolerant answer is the target; for options, "(A) 05/01/2021" and "A)" answer "(A)", and "(A) or (B)" neither."""
-    answer, target = tolerant_answer(output), target.strip()
+    """1.0 if the same place has the target, with or without final full stop, spaces, quotes or emphasis around it.
+
+    For options, "(A) 05/01/2021" and "A)" answer "(A)", and "(A) or (B)" neither.
+    """
+    found, target = _TOLERANT.search(output), target.strip()
+    answer = found.group(1).strip().strip("*\"'`").rstrip(". ").strip("*\"'` ") if found else NO_ANSWER
     if answer != target and re.fullmatch(r"\([A-Z]\)", target) and not _HEDGED.match(answer):
         option = _OPTION.match(answer)
         answer = f"({option.group(1) if option else answer})"

@@ -94,12 +94,9 @@ class Benchmark(ABC):
     hub_data: ClassVar[HubData | None] = None  # that setting `data` "hub" reads
     metric_version: ClassVar[int] = 1
     metric_packages: ClassVar[tuple[str, ...]] = ()
-    timed: ClassVar[tuple[float, int] | None] = (
-        None  # seconds of one GPU, and the samples that took them (planning/costs.toml)
-    )
-    timed_small: ClassVar[tuple[float, float, int] | None] = (
-        None  # of a small model alone and in one of eight slots; samples
-    )
+    # Seconds of one GPU, and the samples that took them (planning/costs.toml); of a small model alone and in one of eight slots.
+    timed: ClassVar[tuple[float, int] | None] = None
+    timed_small: ClassVar[tuple[float, float, int] | None] = None
     every_sample: ClassVar[int | None] = None  # of all tasks, where all are asked
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
@@ -164,6 +161,15 @@ class Benchmark(ABC):
     def settings(self, evaluation: Evaluation) -> Any:
         """Its own settings, or its family's; None where it has none."""
         return getattr(evaluation, self.name.partition(":")[0], None)
+
+    @property
+    def asked(self) -> str:
+        """What a model is asked, by name: benchmarks with the same questions are evaluated together, and asked once."""
+        return self.name
+
+    def refusal(self, evaluation: Evaluation, context_tokens: int) -> str | None:
+        """Why a model that reads `context_tokens` cannot be measured so, with the way out; None: it can."""
+        return None
 
     def columns(self, column: Column, evaluation: Evaluation) -> tuple[list[Column], list[str]]:
         """What a table shows in place of the plain column of a benchmark that reports do not know, and notes below it."""

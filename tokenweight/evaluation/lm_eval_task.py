@@ -43,6 +43,11 @@ class LmEvalTask(OfHarness):
         made.name, made.is_family = f"{cls.name}:{task}", False
         return made
 
+    @property
+    def asked(self) -> str:
+        """Without metric and filter."""
+        return ":".join(self.name.split(":")[:2])
+
     def _known(self, evaluation: Evaluation) -> Known:
         return _known(self.name, self.settings(evaluation).include_path)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.evaluation.rows import Row, sha256_ids
+from tokenweight.evaluation.rows import Row, sha256_ids, sha256_text
 from tokenweight.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class LoadedModel:
         from tokenweight.corpus.encoding import special_ids
 
         self.lm = lm
+        self._answers: dict[str, Any] = {}  # by the digest of what was asked
         self.checkpoint_dir = checkpoint_dir
         self.context_tokens = context_tokens
         tokenizer = lm.tokenizer
@@ -59,10 +60,14 @@ class LoadedModel:
 
     def ask(self, instances: list[Instance], sequences: int) -> list[Any]:
         """Answers to one batch of requests of one kind with `sequences` contexts: greedy continuations, or of each given
-        continuation (log-likelihood in nats, is greedy)."""
-        self.lm.batch_size_per_gpu = sequences  # hf's
-        with quiet_transformers():
-            return list(getattr(self.lm, instances[0].request_type)(instances, disable_tqdm=True))
+        continuation (log-likelihood in nats, is greedy). What was answered before, as for another metric, is not asked."""
+        keys = [sha256_text(repr((one.request_type, one.args))) for one in instances]
+        if new := {key: one for key, one in zip(keys, instances, strict=True) if key not in self._answers}:
+            self.lm.batch_size_per_gpu = sequences  # hf's
+            with quiet_transformers():
+                answers = getattr(self.lm, instances[0].request_type)(list(new.values()), disable_tqdm=True)
+            self._answers.update(zip(new, answers, strict=True))
+        return [self._answers[key] for key in keys]
 
     def with_nll_head(self, benchmark: str) -> Any:
         """The transformers model with the head that gives every token's NLL. UserError: it would change its logits."""

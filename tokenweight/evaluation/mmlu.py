@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,8 @@ class Mmlu(HarnessBenchmark):
         return [LETTERS[document["answer"]]]
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
-        letter = chosen(json.loads(output))
+        log_likelihoods = json.loads(output)
+        letter = LETTERS[log_likelihoods.index(max(log_likelihoods))]  # the first among equals
         return Scored(letter, float(letter == references[0]))
 
 
@@ -65,8 +65,3 @@ def read_split(path: Path) -> Documents:
     if not documents:
         raise UserError(f"{path}: is empty; give a complete file")
     return documents
-
-
-def chosen(log_likelihoods: Sequence[float]) -> str:
-    """Letter of the most likely choice, the first among equals."""
-    return LETTERS[log_likelihoods.index(max(log_likelihoods))]

@@ -49,7 +49,17 @@ class Pmi(CorpusBenchmark):
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """One unit; none where the model reads no more than a window, which leaves no far context."""
-        return super().units(evaluation, context_tokens) if context_tokens > evaluation.pmi.short_tokens else []
+        return [] if self.refusal(evaluation, context_tokens) else super().units(evaluation, context_tokens)
+
+    def refusal(self, evaluation: Evaluation, context_tokens: int) -> str | None:
+        window, short = evaluation.pmi.short_tokens, context_tokens // 4
+        if context_tokens > window:
+            return None
+        return (
+            f"is read with {context_tokens} tokens, which leaves {self.name} no far context beside a short one of {window}; "
+            f"give less with --set evaluation.pmi.short_tokens={short} "
+            f"--set evaluation.pmi.stride_tokens={max(1, short * 3 // 4)}"
+        )
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         """A row of each chunk, in order. The histogram is written behind it: a row not counted there is made again."""

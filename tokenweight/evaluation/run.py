@@ -23,8 +23,8 @@ from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, read_r
 from tokenweight.evaluation.samples import OutputBenchmark, read_prompts
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.optional import optional_room
-from tokenweight.pipeline import Identity, Store
-from tokenweight.pipeline.store import peak_memory_bytes, read_record
+from tokenweight.pipeline.stage import Identity
+from tokenweight.pipeline.store import Store, peak_memory_bytes, read_record
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import ModelOptions

@@ -60,6 +60,12 @@ class Sample:
         """What is asked; of choices, what comes before each."""
         return str(self.instances[0].args[0])
 
+    @property
+    def chance(self) -> float:
+        """What guessing gives, of several choices one; lm-eval may also ask for each without its question."""
+        choices = 0 if self.new_tokens else sum(bool(instance.args[0]) for instance in self.instances)
+        return 1 / choices if choices > 1 else 0.0
+
     def row(self, metric: str, output: str, scored: Scored) -> Row:
         prompt = self.prompt
         return Row(
@@ -140,8 +146,10 @@ class AskedBenchmark(Benchmark):
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
         samples = list(self.samples(runs, evaluation, model))
         expected = Counter(sample.unit for sample in samples)
+        chances = {unit: [sample.chance for sample in samples if sample.unit == unit] or [0.0] for unit in rows}
+        notes = {unit: {"chance": fmean(of_unit)} for unit, of_unit in chances.items()}
         waiting = [sample for sample in samples if sample.doc_id not in rows[sample.unit]]
-        complete = {unit: dict[str, Any]() for unit, kept in rows.items() if len(kept) == expected[unit]}
+        complete = {unit: notes[unit] for unit, kept in rows.items() if len(kept) == expected[unit]}
         yield Step({}, 0, len(waiting), complete)
         done = 0
         for batch in _batches(waiting, model):
@@ -150,7 +158,7 @@ class AskedBenchmark(Benchmark):
                 metric = self.metric(sample.unit.task, evaluation)
                 made[sample.unit].append(sample.row(metric, *self.answered(sample, answers, evaluation)))
             done += len(batch)
-            complete = {unit: {} for unit, new in made.items() if len(rows[unit]) + len(new) == expected[unit]}
+            complete = {unit: notes[unit] for unit, new in made.items() if len(rows[unit]) + len(new) == expected[unit]}
             yield Step(made, done, len(waiting), complete)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
@@ -42,7 +42,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     order, given = list(BENCHMARKS), [(name.partition(":"), name) for name in sorted(names)]
     for (family, _, task), name in given:
         if family not in order or BENCHMARKS[family].is_family is not bool(task):
-            raise UserError(f"benchmarks: {name!r} is unknown; choose from {', '.join(offered('sweep'))}")
+            raise UserError(f"benchmarks: {name!r} is unknown{choose(name, offered('sweep'))}")
     return [name for _, name in sorted(given, key=lambda one: order.index(one[0][0]))]
 
 

@@ -17,6 +17,7 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.inventory import inventory
 from tokenweight.pipeline.manifest import FOLDER as MANIFESTS
 from tokenweight.pipeline.store import RECORD, WEIGHTS_REMOVED
+from tokenweight.progress import counted
 
 SUFFIX = ".tar.xz"
 # Tokens, scores, weights; what metrics.jsonl has; of WEIGHTS_REMOVED, each archive has its own.
@@ -36,8 +37,8 @@ def check_place(store: Path, file: Path) -> None:
     lost = [address for address in _packed(file) if not (store / address).is_dir()] if file.exists() else []
     if lost:
         raise UserError(
-            f"{file}: has {len(lost)} artifacts that the store has not, such as {lost[0]}; unpack it into the store first, "
-            "or choose another place"
+            f"{file}: has {counted(len(lost), 'artifact')} that the store lacks, such as {lost[0]}; unpack it into the "
+            "store first, or choose another place"
         )
 
 

@@ -41,16 +41,21 @@ PAPER_LENGTHS = Lengths(ruler=(8192, 16_384, 24_576, 32_768))
 
 
 class Labelled:
-    """What has two labels: a row, a column."""
+    """What has two labels, and may have another in the paper: a row, a column."""
 
     if TYPE_CHECKING:
         group: str
         label: str
+        paper_label: str | None
 
     @property
     def name(self) -> str:
         """Both as one: "Frozen Sparse", "Uniform", "RULER 8k"."""
         return " ".join(part for part in (self.group, self.label) if part not in ("", "-"))
+
+    @property
+    def has_paper_label(self) -> bool:
+        return self.paper_label not in (None, "", self.label)
 
 
 class Row(Frozen, Labelled):

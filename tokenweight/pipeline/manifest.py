@@ -24,23 +24,21 @@ FOLDER = "manifests"
 Run = tuple[str, int]  # row and seed
 
 
-class UnitEntry(Frozen):
-    """One (checkpoint, benchmark, task, length): its artifact's address below the store and its fingerprint."""
+class StageEntry(Frozen):
+    """An artifact behind a row, such as its training: its address below the store."""
+
+    address: str
+    fingerprint: str
+
+
+class UnitEntry(StageEntry):
+    """One (checkpoint, benchmark, task, length)."""
 
     unit: str  # e.g. ruler/niah_single_1/4096
     benchmark: str
     task: str
     length_tokens: PositiveInt | None = None
-    address: str
-    fingerprint: str
     n_expected: PositiveInt | None = None  # samples; None where the recipe takes all there are
-
-
-class StageEntry(Frozen):
-    """An artifact behind a row, such as its training."""
-
-    address: str
-    fingerprint: str
 
 
 class RowEntry(Frozen):

@@ -16,12 +16,8 @@ class SampleMean(Frozen):
 
     benchmark: str
     tolerant: bool = False  # BBH: the score after tolerant extraction
+    chance: float = 0.0  # what guessing gives, in percent, where records do not say it
     kind: Literal["sample-mean"] = "sample-mean"
-
-    @property
-    def chance(self) -> float:
-        """What guessing gives, in percent: of MMLU's four answers one."""
-        return 25.0 if self.benchmark == "mmlu" else 0.0
 
 
 class TaskMean(Frozen):
@@ -53,9 +49,9 @@ class UnitMean(Frozen):
 class Perplexity(Frozen):
     """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9)."""
 
+    benchmark: str
     length_tokens: int
     kind: Literal["perplexity"] = "perplexity"
-    benchmark: Literal["perplexity"] = "perplexity"
 
 
 class Pmi(Frozen):
@@ -65,12 +61,12 @@ class Pmi(Frozen):
     (the score of `variant` is 0).
     """
 
+    benchmark: str
     statistic: Literal["mean", "quantile", "positive", "near_zero", "zero"]
     tokens: PmiTokens = "far"
     quantile: float = 0.5
     variant: str = "abs_pmi"  # a PMI variant of Section 5.3
     kind: Literal["pmi"] = "pmi"
-    benchmark: Literal["pmi"] = "pmi"
 
 
 class PhraseToken(Frozen):
@@ -80,10 +76,10 @@ class PhraseToken(Frozen):
     that a report makes into one for each.
     """
 
+    benchmark: str
     index: int = 0
     tokens: tuple[str, ...] = ()
     kind: Literal["phrase-token"] = "phrase-token"
-    benchmark: Literal["phrase"] = "phrase"
 
 
 class ColumnMean(Frozen):

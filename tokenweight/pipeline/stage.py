@@ -157,10 +157,6 @@ class Artifact:
         return self.identity.fingerprint
 
     @property
-    def name(self) -> str:
-        return self.identity.name
-
-    @property
     def short_name(self) -> str:
         return self.stage.short_label(self.inputs)
 

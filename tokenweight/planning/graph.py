@@ -12,8 +12,7 @@ from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import BENCHMARKS, Evaluate, Prepare, Unit, benchmark_of
-from tokenweight.pipeline import Digests, Store
-from tokenweight.pipeline.digests import is_there
+from tokenweight.pipeline.digests import Digests, is_there
 from tokenweight.pipeline.stage import (
     Artifact,
     Graph,
@@ -25,6 +24,7 @@ from tokenweight.pipeline.stage import (
     replaced,
     value_at,
 )
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity

@@ -12,9 +12,9 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.run import StoredOutputs, check_backend
 from tokenweight.evaluation.units import Evaluate, benchmark_of
 from tokenweight.optional import check_room
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.digests import refuse_listing
 from tokenweight.pipeline.stage import Artifact, Graph
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes.execution import check_batch
 from tokenweight.recipes.schema import Corpus, Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete

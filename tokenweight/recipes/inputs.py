@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.files import LISTING_SUFFIX
 from tokenweight.recipes.frozen import Explained
 from tokenweight.recipes.recipe import (
@@ -23,15 +23,11 @@ from tokenweight.recipes.recipe import (
     replace,
     scaled,
 )
-from tokenweight.recipes.schema import SCALES, Scale
+from tokenweight.recipes.schema import SCALES, Evaluation, Ruler, Scale
 
 _STEPS = ("training.steps", "training.sequences_per_step")
-_DATA = {
-    **{field: f"evaluation.{field}.data" for field in ("mmlu", "bbh", "longbench")},
-    **{field: f"evaluation.ruler.{field}" for field in ("haystack", "squad", "hotpotqa")},
-}
-
-
+_DATA = {name: f"evaluation.{name}.data" for name in Evaluation.model_fields}  # of those that Inputs has
+_DATA |= {name: f"evaluation.ruler.{name}" for name in Ruler.model_fields}
 _CONTEXT_FIELDS = ("max_position_embeddings", "n_positions", "max_seq_len", "n_ctx", "seq_length")
 
 
@@ -95,7 +91,7 @@ def load_all(wanted: Iterable[str], scale: Scale, inputs: Inputs | None = None) 
     A name may end in /seed-K: the recipe on other training sequences in another order, with other random ties.
     """
     if scale not in SCALES:
-        raise UserError(f"scale {scale!r}: unknown; choose one of {', '.join(SCALES)}")
+        raise UserError(f"scale {scale!r}: unknown{choose(scale, SCALES)}")
     inputs = inputs or Inputs()
     recipes = [build(name, scale, apply(inputs, scaled(name, scale), scale)) for name in wanted]
     check_settings(recipes, inputs)
@@ -154,7 +150,7 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     elif inputs.tokenizer:
         raise UserError("--tokenizer: belongs to a base that the pipeline makes; add --base pretrain or random:CONFIG")
     for field, key in _DATA.items():
-        if value := getattr(inputs, field):
+        if value := getattr(inputs, field, None):
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
     own = inputs.assignments()
     settings = override(replace(settings, GIVEN, changes), own)

@@ -17,9 +17,8 @@ Seeds = Annotated[int, Field(ge=1, le=MOST_SEEDS)]
 Choices = Annotated[
     dict[str, Any], Part(Execution, "launcher", "processes", "device", "slots_per_gpu", given_only=True)
 ]
-EvaluationInputs = Annotated[
-    Inputs, Part(Inputs, "corpus", "mmlu", "bbh", "longbench", "haystack", "squad", "hotpotqa", "settings")
-]
+_OF_EVALUATION = (name for name in Inputs.model_fields if name not in ("base", "tokenizer"))
+EvaluationInputs = Annotated[Inputs, Part(Inputs, *_OF_EVALUATION)]
 
 STORE = Path("store")
 RESULTS = Path("results")

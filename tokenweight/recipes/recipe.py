@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.recipes import schema
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import Weighting
@@ -148,7 +148,7 @@ def chosen_names(option: str, text: str, known: Iterable[str]) -> tuple[str, ...
     if not given:
         raise UserError(f"{option}: names none; choose from {', '.join(every)}")
     if unknown:
-        raise UserError(f"{option} {text}: {unknown[0]!r} is none of {', '.join(every)}")
+        raise UserError(f"{option} {text}: {unknown[0]!r} is unknown{choose(unknown[0], every)}")
     return tuple(name for name in every if name in given)
 
 
@@ -239,7 +239,7 @@ def scaled(name: str, scale: schema.Scale) -> Settings:
     """
     plain, _, seed = name.partition("/seed-")
     if plain not in names() or (seed and not seed.isdecimal()):
-        raise UserError(f"recipe {name!r}: unknown; choose one of {', '.join(names())}, if you like with /seed-1")
+        raise UserError(f"recipe {name!r}: unknown{choose(plain, names())}")
     used = list(_parts(of_scale("paper")["parts"], plain))
     if scale != "paper":
         own = of_scale(scale)["parts"]

@@ -38,7 +38,7 @@ class Pretrain(Stage):
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         shape = self.architecture
-        return f"{shape.family}-{shape.layers}x{shape.hidden_size}-{inputs['chunks'].name}"
+        return f"{shape.family}-{shape.layers}x{shape.hidden_size}-{inputs['chunks'].identity.name}"
 
     def short_label(self, inputs: Mapping[str, Artifact]) -> str:
         return "pretrained"
@@ -59,7 +59,7 @@ class Score(Stage):
     parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
-        return f"{inputs['model'].short_name}-on-{inputs['chunks'].name}"
+        return f"{inputs['model'].short_name}-on-{inputs['chunks'].identity.name}"
 
 
 class Train(Stage):
@@ -78,7 +78,7 @@ class Train(Stage):
     parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
-        name = f"{inputs['model'].short_name}-{inputs['chunks'].name}-{weighting_label(self.weighting, self.scorer)}"
+        name = f"{inputs['model'].short_name}-{inputs['chunks'].identity.name}-{weighting_label(self.weighting, self.scorer)}"
         name += "-as-authors" if self.parity == "authors" else ""
         return name + (f"-seed{self.seed}" if self.seed else "")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.evaluation.ruler.sizing import Draft, Draws, Family, draw_fitting, find_size, scan
 from tokenweight.evaluation.ruler.tasks import (
     TASKS,
@@ -271,7 +271,7 @@ def generate(
     no tokenizer, a source that is missing or cannot be read, or a length that cannot hold the task.
     """
     if task not in TASKS:
-        raise UserError(f"ruler task {task!r}: unknown; choose one of {', '.join(TASKS)}")
+        raise UserError(f"ruler task {task!r}: unknown{choose(task, TASKS)}")
     sources, spec = sources or Sources(), TASKS[task]
     if length_tokens < SHORTEST_TOKENS:
         raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
