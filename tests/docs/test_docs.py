@@ -43,6 +43,13 @@ def test_relative_links_lead_somewhere(document):
             assert anchor in {re.sub(r"[^\w\- ]", "", h).strip().lower().replace(" ", "-") for h in headings}, link
 
 
+def test_every_document_is_in_the_index():
+    linked = set(relative_links((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} <= {
+        link.partition("#")[0] for link in linked
+    }
+
+
 def test_the_example_of_the_method_gives_the_numbers_that_stand_there():
     failed, tried = doctest.testfile(str(METHOD), module_relative=False, encoding="utf-8")
     assert failed == 0
