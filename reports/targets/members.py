@@ -173,7 +173,7 @@ def _evaluated(
         way = (
             nearest(unknown[0], recipe.origins) or f"; `tokenweight show-config {_AS_IT_IS} --scale {scale}` lists them"
         )
-        raise UserError(f"--set {unknown[0]}: an evaluation has no such setting{way}")
+        raise UserError(f"--set {unknown[0]}: no such setting of an evaluation{way}")
     evaluation = recipe.evaluation
     if evaluation.backend != spec.backend:
         raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")

@@ -77,7 +77,7 @@ def test_a_corpus_of_two_documents_is_read_whole_and_said_to_be_small(
     given = ("--model", SHIPPED, "--scale", "smoke", "--device", "cpu", "--benchmarks", "perplexity", "--json")
     code, out, err = run(*given, "--corpus", str(tmp_path))
     assert (code, cells(json.loads(out))["perplexity-1k"]["n"]) == (0, 2)
-    assert err.startswith(f"--corpus {tmp_path}: 2 documents, the protocol has 8; perplexity and pmi read them all")
+    assert err.startswith(f"--corpus {tmp_path}: 2 documents, the protocol has 8; all of them are read")
 
 
 def test_every_column_of_the_protocol_is_filled(whole: dict[str, Any], place: Path) -> None:

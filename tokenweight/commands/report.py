@@ -66,7 +66,7 @@ def report(
         if is_all and not manifest_path(place.root, manifest.name, manifest.scale).is_file():
             keep_manifest(manifest, place.root)
         show(files, as_json, text_of(result, style, as_json))
-        if result.absent:
+        if style != "paper" and result.absent:
             count = counted(len(result.absent), "value")
             lacking.append(f"{manifest.name} ({manifest.scale}): {count} missing; run {manifest.full_command}")
     note(*lacking[:-1])
