@@ -23,7 +23,7 @@ help:
 	@echo "make install    virtual environment $(VENV) with the pinned versions"
 	@echo "make test       tests as CI runs them"
 	@echo "make test-all   the longer ones too, with a Slurm of two nodes on this machine"
-	@echo "make test-faults  the fault laboratory: damage, garbage, poison; a table of what was tried and what happened"
+	@echo "make test-faults  the fault laboratory: kills, damage, races, want, garbage, poison, safety, determinism; its table"
 	@echo "make mutate     changes the weighting room one place at a time; tests must notice (some eight minutes)"
 	@echo "make check      ruff and mypy"
 	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
@@ -75,7 +75,7 @@ books-given:
 test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' $(PARALLEL)
 
-# All of the laboratory; make test runs a sample of it.
+# All of the laboratory; make test runs a sample of it. FAULTS_KILLS=20 kills fewer whole runs than 100.
 test-faults: $(STAMP)
 	$(BIN)/python -m pytest tests/faults
 

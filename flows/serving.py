@@ -77,7 +77,7 @@ def file_of(project: Path) -> Path:
 def entries_in(file: Path) -> list[Entry]:
     """The deployments of a file. UserError: it is none of Prefect's."""
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text("utf-8"))
         return [Entry.model_validate(entry) for entry in content["deployments"]]
     except ValidationError as error:
         raise UserError(f"{file}: a deployment: {one_line(error)}") from None

@@ -28,6 +28,8 @@ _FEW_SAMPLES = 20  # of a task; with fewer its interval holds the mean less ofte
 _NAMED = 3  # units that a flag's note spells out
 
 # What the flags of an evaluation mean; the evaluation names them, and may have others.
+# With one of these a cell is never bold: no answers, or another protocol's.
+_SPOILING = {"all_empty", "double_bos", "implausibly_perfect", "missing_bos", "prompt_echoed"}
 FLAG_MEANINGS: dict[str, str] = json.loads(Path(__file__).with_name("flags.json").read_text("utf-8"))
 
 
@@ -53,7 +55,10 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     for place, (row, column) in places.items():
         if results.is_share(column) and filled[place].value == 0:
             filled[place] = replace(filled[place], reasons=(Reason(row.name, words("all_zero")),))
-    emphasis, withheld = _emphasis(results, columns, rows, filled)
+    units = [unit for held in samples.units.values() for unit in held]
+    spoiled = {unit.entry.address for unit in units if _SPOILING.intersection(unit.summary.get("flags") or ())}
+    sound = {place: cell for place, cell in filled.items() if spoiled.isdisjoint(cell.addresses)}
+    emphasis, withheld = _emphasis(results, columns, rows, sound)
     reasons = dict[str, dict[str, None]]()  # text -> rows that it is said of, in the order in which cells have them
     for reason in (reason for cell in filled.values() for reason in cell.reasons):
         reasons.setdefault(reason.text, {})[reason.row] = None
@@ -80,7 +85,7 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
     trained = {(entry.row, entry.seed): entry.train.address for entry in manifest.rows if entry.train}
     general = [
         *_on_the_run(manifest),
-        *origins({unit.entry.address: unit for held in samples.units.values() for unit in held}.values()),
+        *origins({unit.entry.address: unit for unit in units}.values()),
         *(remark for c in columns for r in rows if (r.key, c.key) in filled for remark in filled[r.key, c.key].remarks),
         *_flags(manifest, samples),
         *([words("repair", manifest.command)] if any(c.status != "complete" for c in filled.values()) else ()),

@@ -1,11 +1,12 @@
-"""Mutation testing of tokenweight/weighting: change one index, sign, comparison, constant or normaliser at a time.
+"""Mutation testing of a room of tokenweight: change one index, sign, comparison, constant or normaliser at a time.
 
-    python scripts/mutate.py                 # all mutations; about as many runs of tests/weighting
-    python scripts/mutate.py --sample 40     # a random 40 of them
-    python scripts/mutate.py --only head.py  # one file
+    python scripts/mutate.py                            # all of weighting; about as many runs of tests/weighting
+    python scripts/mutate.py --sample 40                # a random 40 of them
+    python scripts/mutate.py --only head.py             # one file
+    python scripts/mutate.py --room corpus --sample 40  # another room
 
 Each mutation is compiled in memory in a fork of a process that has torch and transformers loaded already, and
-tests/weighting runs there until the first failure. A mutation that no test notices survives: it needs a test, or a
+the room's tests run there until the first failure. A mutation that no test notices survives: it needs a test, or a
 line in scripts/equivalent_mutations.txt that says why no test could notice it. Exit code 1 where one has neither.
 """
 
@@ -30,8 +31,19 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-ROOM = ROOT / "tokenweight" / "weighting"
-TESTS = ROOT / "tests" / "weighting"
+# Rooms, and the tests of each, the nearest first. What other processes do is seen by none of them: they load no mutation.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "weighting": ("weighting",),
+    "training": (
+        "training/test_float64_reference.py", "training/test_trainer.py", "training/test_scoring.py",
+        "training/test_metrics.py", "training/test_resume.py", "training/test_launch_check.py", "training/test_parity.py",
+        "training/test_pretraining.py", "training/test_random_base.py", "training/test_activations.py",
+        "training/test_saving.py", "evaluation/test_false_checkpoints.py",
+    ),
+    "context": ("context", "evaluation/test_false_checkpoints.py", "training/test_trainer.py"),
+    "corpus": ("corpus",),
+    "pipeline": ("store", "pipeline/test_identity.py", "planning/test_planning.py", "faults/test_damage.py"),
+}  # fmt: skip
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutations.txt"
 SKIPPED_FILES = ("__init__.py",)  # names only
 
@@ -218,9 +230,9 @@ def _negate_test(node: ast.If | ast.IfExp) -> None:
 class MutatedModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Gives the mutated tree where one module of the room is imported; everything else is as installed."""
 
-    def __init__(self, mutation: Mutation) -> None:
-        self.mutation = mutation
-        self.name = f"tokenweight.weighting.{mutation.file.removesuffix('.py')}"
+    def __init__(self, mutation: Mutation, room: str) -> None:
+        self.mutation, self.room = mutation, room
+        self.name = f"tokenweight.{room}.{mutation.file.removesuffix('.py')}"
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -231,22 +243,24 @@ class MutatedModule(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Run the mutated code as the module."""
         tree = ast.fix_missing_locations(self.mutation.tree)
-        exec(compile(tree, str(ROOM / self.mutation.file), "exec"), module.__dict__)
+        module.__file__ = str(ROOT / "tokenweight" / self.room / self.mutation.file)
+        exec(compile(tree, module.__file__, "exec"), module.__dict__)
 
 
-def run_tests(mutation: Mutation | None) -> int:
-    """pytest's exit code of tests/weighting with one mutation (None: as they are), up to the first failure."""
+def run_tests(mutation: Mutation | None, room: str) -> int:
+    """pytest's exit code of the room's tests with one mutation (None: as they are), up to the first failure."""
     import pytest
     from hypothesis import settings
 
     if mutation is not None:
-        sys.meta_path.insert(0, MutatedModule(mutation))
+        sys.meta_path.insert(0, MutatedModule(mutation, room))
     settings.register_profile("mutate", derandomize=True, database=None)
     settings.load_profile("mutate")
-    files = sorted(TESTS.glob("test_*.py"), key=lambda file: ("trainer" in file.name, file.name))
+    places = [ROOT / "tests" / name for name in ROOMS[room]]
+    files = [file for place in places for file in (sorted(place.glob("test_*.py")) if place.is_dir() else [place])]
+    files.sort(key=lambda file: room == "weighting" and "trainer" in file.name)
     nearest = [] if mutation is None else [f for f in files if mutation.file.removesuffix(".py") in f.name]
-    nearest = nearest or [TESTS / "test_weights.py"]
-    for group in (nearest, [file for file in files if file not in nearest]):
+    for group in filter(None, (nearest, [file for file in files if file not in nearest])):
         plugins = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
         status = pytest.main(["-x", "-q", "-m", "not slow", *plugins, *map(str, group)])
         if status != 0:
@@ -254,7 +268,7 @@ def run_tests(mutation: Mutation | None) -> int:
     return 0
 
 
-def start(mutation: Mutation | None) -> int:
+def start(mutation: Mutation | None, room: str) -> int:
     """Fork a silent process that runs the tests; its id."""
     process = os.fork()
     if process == 0:
@@ -263,20 +277,20 @@ def start(mutation: Mutation | None) -> int:
             sink = os.open(os.devnull, os.O_WRONLY)
             os.dup2(sink, 1)
             os.dup2(sink, 2)
-            status = run_tests(mutation)
+            status = run_tests(mutation, room)
         finally:
             os._exit(status)
     return process
 
 
-def run_all(chosen: list[Mutation], jobs: int, limit_seconds: float) -> list[tuple[Mutation, str]]:
+def run_all(chosen: list[Mutation], room: str, jobs: int, limit_seconds: float) -> list[tuple[Mutation, str]]:
     """Every mutation's outcome: killed, timeout (counts as killed) or survived."""
     waiting, outcomes = list(reversed(chosen)), []
     running: dict[int, tuple[Mutation, float]] = {}
     while waiting or running:
         while waiting and len(running) < jobs:
             mutation = waiting.pop()
-            running[start(mutation)] = (mutation, time.monotonic() + limit_seconds)
+            running[start(mutation, room)] = (mutation, time.monotonic() + limit_seconds)
         time.sleep(0.05)
         for process, (mutation, deadline) in list(running.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
@@ -306,20 +320,20 @@ def known_equivalents() -> dict[str, str]:
 def main() -> int:
     """List, choose, run, account."""
     args = _arguments()
-    files = [path for path in sorted(ROOM.glob("*.py")) if path.name not in SKIPPED_FILES]
+    files = [path for path in sorted((ROOT / "tokenweight" / args.room).glob("*.py")) if path.name not in SKIPPED_FILES]
     every = [m for path in files if args.only in (None, path.name) for m in mutations(path)]
     chosen = every if args.sample is None else random.Random(args.seed).sample(every, min(args.sample, len(every)))
     if args.list:
         print("\n".join(map(str, chosen)))
         return 0
-    _load_once()
+    _load_once(args.room)
     began = time.monotonic()
-    _, status = os.waitpid(start(None), 0)
+    _, status = os.waitpid(start(None, args.room), 0)
     if status != 0:
-        print("tests/weighting fails without any mutation: mend that first")
+        print(f"the tests of {args.room} fail without any mutation: mend that first")
         return 2
     limit = max(30.0, args.limit_factor * (time.monotonic() - began))
-    outcomes = run_all(chosen, args.jobs, limit)
+    outcomes = run_all(chosen, args.room, args.jobs, limit)
     known = known_equivalents()
     survivors = [m for m, outcome in outcomes if outcome == "survived"]
     unexplained = [m for m in survivors if m.key not in known]
@@ -338,25 +352,25 @@ def main() -> int:
     return 1 if unexplained else 0
 
 
-def _load_once() -> None:
+def _load_once(room: str) -> None:
     """Import what every run needs and no mutation touches."""
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
     torch.set_num_threads(1)
     import hypothesis
+    import pydantic
     import pytest
     from transformers import LlamaForCausalLM, PhiForCausalLM, Trainer, TrainingArguments
 
-    import tokenweight.recipes.schema
-
-    assert all((hypothesis, pytest, LlamaForCausalLM, PhiForCausalLM, Trainer, TrainingArguments, tokenweight))
-    assert not any(name.startswith("tokenweight.weighting.") for name in sys.modules)
+    assert all((hypothesis, pydantic, pytest, LlamaForCausalLM, PhiForCausalLM, Trainer, TrainingArguments))
+    assert not any(name.startswith(f"tokenweight.{room}.") for name in sys.modules)
     gc.freeze()  # collections in the forks need not walk through torch and transformers: half of a run
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--room", choices=ROOMS, default="weighting")
     parser.add_argument("--sample", type=int, help="try so many, chosen at random (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--only", help="one file of the room, such as windows.py")

@@ -159,7 +159,7 @@ def _evaluate_units(
 
     def publish(unit: str) -> None:
         lease, build = held.pop(unit)
-        build.facts.update(json.loads((build.directory / "summary.json").read_text()))
+        build.facts.update(json.loads((build.directory / "summary.json").read_text("utf-8")))
         lease.close()
 
     with ExitStack() as leases:  # an error gives all up that are held: what a later run can use stays

@@ -56,7 +56,7 @@ def publish(
         return
     key = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
     links = [f"- [{path.name}]({path.as_uri()})" for path in files.values()]
-    parts = [files["md"].read_text().rstrip(), "", "## Files", "", *links, ""]
+    parts = [files["md"].read_text("utf-8").rstrip(), "", "## Files", "", *links, ""]
     if store:
         made = {row: one for row, one in (behind or {}).items() if store.path(one).is_dir()}
         rows = [f"- {row}: [{one.address}]({store.path(one).as_uri()})" for row, one in made.items()]

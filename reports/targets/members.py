@@ -192,7 +192,7 @@ def _context_tokens(name: str, settings: Cited) -> int:
         raise UserError(f"base {name}: give the longest input in tokens, `context`, with a model of the hub")
     path = Path(settings["base.path"].value) / "config.json" if kind == "local" else Path(settings["base.config"].value)
     path = shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path
-    if tokens := longest_input(json.loads(path.read_text())):
+    if tokens := longest_input(json.loads(path.read_text("utf-8"))):
         return tokens
     raise UserError(f"base {name}: config.json does not say how long its input may be; give `context`")
 

@@ -1,6 +1,7 @@
 """Context extension: the frequencies after reload are the formula's."""
 
 import json
+import math
 import os
 
 import pytest
@@ -92,12 +93,38 @@ def test_a_llama_3_scaling_keeps_its_type(tmp_path):
     assert_rope(model, model.config)
 
 
-def test_weights_are_linked_and_companions_copied(llama_dir, tmp_path):
+def test_yarn_keeps_the_length_that_it_was_made_for(tmp_path):
+    """Frequencies by the formula of Peng et al. (2023), with the lengths before and after its own extension, not ours."""
+    rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+    LlamaForCausalLM(LlamaConfig(**SMALL, rope_parameters=rope)).save_pretrained(tmp_path / "base")
+    extend(tmp_path / "base", Extension(long_tokens=512, rope_theta=1e6), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    assert model.config.rope_parameters | rope | {"rope_theta": 1e6} == model.config.rope_parameters
+    plain, turns = formula(1e6, 32), lambda count: 32 * math.log(32 / (count * 2 * math.pi)) / (2 * math.log(1e6))
+    low, high = max(math.floor(turns(32)), 0), min(math.ceil(turns(1)), 31)
+    ramp = ((torch.arange(16) - low) / (high - low)).clamp(0, 1)
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, plain / 4 * ramp + plain * (1 - ramp))
+    assert_rope(model, model.config)
+
+
+@pytest.mark.parametrize("place", [0, 15])
+def test_a_frequency_that_is_off_by_a_thousandth_is_found(llama_dir, tmp_path, place):
+    """The slowest is 2e-7: by an absolute tolerance any is like it."""
+    extend(llama_dir, Extension(long_tokens=512, rope_theta=15_300_000.0), tmp_path / "out")
+    model = reload(tmp_path / "out")
+    model.model.rotary_emb.inv_freq[place] *= 1.001
+    with pytest.raises(StageError, match="differs from the frequencies"):
+        assert_rope(model, model.config)
+
+
+def test_weights_and_companions_are_copies(llama_dir, tmp_path):
+    """Who writes into one must not change the other, which may be the package's own."""
     (tmp_path / "out" / "model").mkdir(parents=True)
     (tmp_path / "out" / "model" / "half-written").write_text("")
     extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
     model = tmp_path / "out" / "model"
-    assert os.path.samefile(model / "model.safetensors", llama_dir / "model.safetensors")
+    assert not os.path.samefile(model / "model.safetensors", llama_dir / "model.safetensors")
+    assert (model / "model.safetensors").read_bytes() == (llama_dir / "model.safetensors").read_bytes()
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["model"]
     assert sorted(p.name for p in model.iterdir()) == [
         "config.json",
@@ -108,16 +135,6 @@ def test_weights_are_linked_and_companions_copied(llama_dir, tmp_path):
     before, after = (json.loads((d / "config.json").read_text()) for d in (llama_dir, model))
     changed = {key for key in before | after if before.get(key) != after.get(key)}
     assert changed <= {"max_position_embeddings", "rope_parameters", "rope_theta", "transformers_version"}
-
-
-def test_weights_are_copied_where_links_do_not_work(llama_dir, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError("another file system")
-
-    monkeypatch.setattr(os, "link", refuse)
-    extend(llama_dir, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
-    assert not os.path.samefile(tmp_path / "out/model/model.safetensors", llama_dir / "model.safetensors")
-    reload(tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,14 @@ def test_the_novels_labels_stand_at_their_tokens(tmp_path: Path, shipped: Encode
     assert sum(accounting["kinds"].values()) == kinds.size
 
 
+def test_a_recall_is_short_up_to_the_window_and_a_recall_while_its_source_is_in_the_sequence() -> None:
+    kinds = np.full(4, Kind.SHORT_RECALL, np.uint8)
+    distances = np.array([8, 9, 20, 21], np.uint32)
+    positions = np.array([20, 20, 20, 20])
+    resolved = resolve_kinds(kinds, distances, positions, 8)
+    assert resolved.tolist() == [Kind.SHORT_RECALL, Kind.LONG_RECALL, Kind.LONG_RECALL, Kind.INTRODUCTION]
+
+
 def test_same_seed_same_bytes_other_seed_other_order(tmp_path: Path) -> None:
     rows = [
         run(NOVEL, tmp_path / name, long_tokens=1024, seed=seed)[1] for name, seed in (("a", 0), ("b", 0), ("c", 1))

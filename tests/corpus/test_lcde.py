@@ -45,6 +45,39 @@ def test_one_domain_without_long_documents_is_packed_once_each() -> None:
     assert used.max() == 20
 
 
+def drawn(lengths: list[int], domains: list[str], **chunking: object) -> tuple[np.ndarray, np.ndarray]:
+    """In sequences of one token, so that nothing is cut away: the document of each token, and tokens by document."""
+    settings = CHUNKING.model_copy(update={"long_tokens": 2, **chunking})
+    segments, _ = lcde(np.array(lengths), domains, settings, bos=True, separator=0)
+    return segments.document, np.bincount(segments.document, segments.length, len(lengths))
+
+
+def test_a_document_of_just_the_border_is_not_a_long_one() -> None:
+    lengths, half = [50] * 40 + [51] * 40, 40 * 50 + 40 * 51
+    _, tokens = drawn(lengths, [""] * 80, seed=3)
+    assert tokens.sum() == half
+    assert tokens[:40].max() <= 50
+    assert tokens[40:].max() > 51, "drawn again"
+    assert tokens[40:].sum() > 3 * tokens[:40].sum()
+
+
+def test_a_domain_gives_its_share_of_tokens_as_it_was_before_upsampling_and_no_token_more() -> None:
+    lengths, domains = [10] * 30 + [70] * 10 + [10] * 100, ["book"] * 40 + ["web"] * 100
+    for sequences, book in ((None, 1000), (500, 250)):
+        _, tokens = drawn(lengths, domains, sequences=sequences)
+        assert (tokens[:40].sum(), tokens[40:].sum()) == (book, (sequences or 2000) - book)
+
+
+def test_documents_of_all_domains_come_in_one_random_order() -> None:
+    lengths, domains = [10] * 200, ["book"] * 100 + ["web"] * 100
+    order, _ = drawn(lengths, domains)
+    other, _ = drawn(lengths, domains, seed=1)
+    changes = np.count_nonzero(np.diff(order >= 100))
+    assert 60 < changes < 140, "put together domain by domain it would change once"
+    assert order.tolist() != other.tolist()
+    assert sorted(order.tolist()) == sorted(other.tolist())
+
+
 def test_more_sequences_than_the_mixture_can_give() -> None:
     with pytest.raises(UserError, match=r"chunking.sequences: 900 sequences of 101 tokens need 90000 tokens"):
         lcde(np.full(50, 20), [""] * 50, CHUNKING.model_copy(update={"sequences": 900}), bos=True, separator=1)

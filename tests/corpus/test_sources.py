@@ -116,6 +116,8 @@ def test_a_single_file_is_a_corpus(library: Path) -> None:
         ("x.txt", b"", r"x\.txt: the file is empty"),
         ("x.jsonl", b"", r"x\.jsonl: the file is empty"),
         ("x.parquet", b"", r"x\.parquet: the file is empty"),
+        ("x.jsonl", b'{"text": "a", "n": ' + b"9" * 6000 + b"}", r"x\.jsonl, line 1: not JSON"),
+        ("x.jsonl", b"[" * 100_000, r"x\.jsonl, line 1: not JSON"),
         ("x.parquet", b"PAR0 no parquet", r"x\.parquet: not a parquet file"),
     ],
 )
@@ -124,6 +126,19 @@ def test_unreadable_files_are_named_with_their_line(tmp_path: Path, name: str, c
     (tmp_path / "good too.txt").write_text("good")
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says) as error:
+        check(files(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_page_of_a_parquet_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("good")
+    table = pa.table({"text": [f"{i} " * 100 for i in range(2000)]})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=500, use_dictionary=False)
+    data = bytearray((tmp_path / "x.parquet").read_bytes())
+    page = pq.ParquetFile(tmp_path / "x.parquet").metadata.row_group(2).column(0).data_page_offset
+    data[page : page + 20] = b"\xff" * 20
+    (tmp_path / "x.parquet").write_bytes(data)
+    with pytest.raises(UserError, match=r"x\.parquet: damaged behind row \d+ .*; copy it again") as error:
         check(files(tmp_path))
     assert "\n" not in str(error.value)
 

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from faults_laboratory import OUTCOMES, Laboratory, made
+from faults_laboratory import OUTCOMES, PLANTED, Laboratory, made
 
 Tally = Callable[[str, str, str], None]
 
@@ -34,8 +34,11 @@ def tally(record_property: Callable[[str, object], None]) -> Iterator[Tally]:
 
 @pytest.fixture(scope="session")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
-    """Not to be left changed."""
-    return made(tmp_path_factory.mktemp("laboratory"))
+    """Made in a shell with secrets. Not to be left changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in PLANTED.items():
+            patch.setenv(name, value)
+        return made(tmp_path_factory.mktemp("laboratory"))
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

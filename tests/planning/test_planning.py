@@ -218,7 +218,8 @@ def test_fp8_scoring_is_another_model_and_its_absence_is_no_identity(tmp_path: P
 
 def test_a_random_base_is_made_once_and_its_configuration_is_its_identity(tmp_path: Path) -> None:
     recipes = ["table-3/no-train-8k", "table-3/frozen-sparse", "table-3/uniform"]
-    planned = graph(Store(tmp_path), "base.layers=2", recipes=recipes, base="random:llama3-8b")
+    settings = ("base.layers=2", "extension.rope_theta=15300000")
+    planned = graph(Store(tmp_path), *settings, recipes=recipes, base="random:llama3-8b")
     made = [node for node in planned.artifacts if node.stage.name == "initialize"]
     assert [node.identity.name for node in made] == ["llama-2x4096-random"]
     assert made[0].identity.config["config"]["num_hidden_layers"] == 2
@@ -228,7 +229,7 @@ def test_a_random_base_is_made_once_and_its_configuration_is_its_identity(tmp_pa
     assert made[0] in score.parents
     own = tmp_path / "config.json"
     own.write_text(shipped_config("llama3-8b").read_text())
-    same = graph(Store(tmp_path), "base.layers=2", recipes=recipes, base=f"random:{own}")
+    same = graph(Store(tmp_path), *settings, recipes=recipes, base=f"random:{own}")
     assert made[0].identity.config in [
         node.identity.config for node in same.artifacts if node.stage.name == "initialize"
     ]

@@ -12,9 +12,11 @@ from reports_fake_store import FakeStore, manifest_of, seal
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.rows import Row, write_rows
 from tokenweight.evaluation.units import benchmark_of
+from tokenweight.pipeline.experiment import Emphasis
 from tokenweight.pipeline.manifest import RowEntry, StageEntry
 from tokenweight.reports import latex, markdown
 from tokenweight.reports.build import FLAG_MEANINGS, build_report
+from tokenweight.reports.targets import get_target
 from tokenweight.reports.writing import styled
 
 ROW = Row(
@@ -84,6 +86,23 @@ def test_a_row_of_zeros_says_so_and_a_column_of_them_has_nothing_bold(store: Fak
     assert report.cell("lcde", "mmlu").marks == (mark,)
     assert report.cell("lcde", "bbh").marks == ()
     assert not any(report.cell(row, "mmlu").emphasis for row in ("uniform", "lcde"))
+
+
+@pytest.mark.parametrize("flag", ["all_empty", "prompt_echoed", "implausibly_perfect", "missing_bos", "double_bos"])
+def test_what_a_broken_protocol_gives_is_never_bold(flag: str, store: FakeStore) -> None:
+    """The best of the others is, and a flag that good models have now and then takes nothing away."""
+    found = {"uniform": ([1.0, 1.0], [flag]), "lcde": ([1.0, 0.0], ["mostly_truncated"])}
+    for row in get_target("table-10").rows:
+        scores, flags = found.get(row.key, ([0.0, 0.0], []))
+        for unit in ("mmlu/anatomy", "bbh/navigate"):
+            store.add(row.key, unit, scores, flags=flags)
+    manifest = store.manifest("table-10")
+    bold = manifest.experiment.model_copy(update={"emphasis": Emphasis(bold="largest")})
+    report = build_report(manifest.model_copy(update={"experiment": bold}), store.root)
+    for column in ("mmlu", "bbh"):
+        assert report.cell("uniform", column).value == 100
+        assert report.cell("uniform", column).emphasis == ()
+        assert report.cell("lcde", column).emphasis == ("bold",)
 
 
 def test_a_row_is_called_by_the_scorer_that_ran(store: FakeStore) -> None:

@@ -79,15 +79,22 @@ def test_command_of_torchrun(tmp_path):
 
 
 def test_deepspeed_configuration_says_what_the_recipe_says():
-    training = Training(steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20)
+    training = Training(
+        steps=240, sequences_per_step=128, learning_rate=2e-5, warmup_steps=20, beta1=0.8, beta2=0.7, epsilon=1e-6,
+        weight_decay=0.2, gradient_clip=0.3,
+    )  # fmt: skip
     config = deepspeed_config(training, Execution(launcher="torchrun", processes=8, deepspeed_stage=3))
+    assert config["gradient_clipping"] == 0.3
     assert config["train_batch_size"] == 128
     assert config["gradient_accumulation_steps"] == 16
     assert config["data_types"] == {"grad_accum_dtype": "fp32"}
     assert config["bf16"] == {"enabled": True}
     assert config["zero_optimization"]["stage"] == 3
     assert config["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"]
-    assert config["optimizer"]["params"]["betas"] == [0.9, 0.95]
+    assert config["optimizer"]["type"] == "AdamW"
+    assert config["optimizer"]["params"] == {
+        "lr": 2e-5, "betas": [0.8, 0.7], "eps": 1e-6, "weight_decay": 0.2, "torch_adam": True,
+    }  # fmt: skip
     assert "auto" not in json.dumps(config)
 
 

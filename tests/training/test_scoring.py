@@ -1,5 +1,6 @@
 """Frozen scores: what is in the shards, resuming, and shards that are damaged."""
 
+import json
 import os
 import signal
 import subprocess
@@ -210,6 +211,29 @@ def test_shards_of_other_windows_and_empty_ones_are_named(score, load, tmp_path)
     score()
     with pytest.raises(StageError, match=r"shard-00003.safetensors: missing"):
         load(sequences=13)
+
+
+def test_a_frozen_scorer_computes_in_the_precision_of_training(score, load, base_dir, chunk_dir):
+    score(precision="bf16")
+    ids = torch.from_numpy(np.load(chunk_dir / "tokens.npy")[:10].astype(np.int64))
+    rounded, exact = (
+        score_windows(load_model(base_dir, dtype), ids, PLAN, bos_token_id=1).numpy()
+        for dtype in (torch.bfloat16, torch.float32)
+    )
+    found = np.stack([load()[i] for i in range(10)])
+    assert np.abs(found - rounded).max() < np.abs(found - exact).max() / 4
+
+
+def test_the_same_words_with_other_ids_are_another_vocabulary(score, base_dir, tmp_path):
+    (other := tmp_path / "other").mkdir()
+    for file in base_dir.glob("tokenizer*"):
+        (other / file.name).write_text(file.read_text())
+    content = json.loads((other / "tokenizer.json").read_text())
+    words = content["model"]["vocab"]
+    words["w3"], words["w4"] = words["w4"], words["w3"]
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"scorer.model: .* has another vocabulary"):
+        score(tokenizer_dir=other)
 
 
 def test_another_vocabulary_is_refused(score, other_vocabulary_dir):

@@ -1,7 +1,6 @@
 """The files of a checkpoint directory: its weights, and what travels with them."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -68,16 +67,12 @@ def weight_files(model_dir: Path) -> list[Path]:
     return [file for file in _files(model_dir) if any(map(file.match, WEIGHTS))]
 
 
-def link_weights(model_dir: Path, target_dir: Path) -> None:
-    """Hard-link the weights of a checkpoint into another directory, or copy them across file systems."""
+def copy_weights(model_dir: Path, target_dir: Path) -> None:
+    """Copies, not links: whoever wrote into one would change the other."""
     if not weight_files(model_dir):
         raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHTS)}) here; give a complete checkpoint")
     for file in filter(_is_weight, _files(model_dir)):
-        target = target_dir / file.name
-        try:
-            os.link(file.resolve(), target)
-        except OSError:  # another file system, or one without hard links
-            shutil.copyfile(file, target)
+        shutil.copyfile(file, target_dir / file.name)
 
 
 def copy_companions(model_dir: Path, target_dir: Path) -> None:
@@ -101,7 +96,7 @@ def save_config(config: Any, target_dir: Path) -> None:
     """
     config.save_pretrained(target_dir)
     file = target_dir / "config.json"
-    content = json.loads(file.read_text())
+    content = json.loads(file.read_text("utf-8"))
     scaling = dict(content.get("rope_parameters") or {})
     if "rope_theta" not in scaling:  # no RoPE, or one for each kind of layer, which version 4 cannot say
         return

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, link_weights, save_config
+from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, copy_weights, save_config
 from tokenweight.errors import UserError
 from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
@@ -28,38 +28,44 @@ class Extend(Stage):
 
 
 def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
-    """Write out_dir/model: the checkpoint of `model_dir` with the RoPE theta (ABF) and the context of `extension`.
+    """Write out_dir/model: a copy of the checkpoint with the RoPE theta (ABF) and the context of `extension`.
 
-    Weights are hard-linked (copied across file systems), tokenizer and other files copied. Raises UserError
-    where the directory is no checkpoint with RoPE, or its context would be shortened.
+    UserError: `model_dir` is no checkpoint with RoPE, or as of :func:`check_extension`.
     """
     config = load_config(model_dir)
-    window, layers = getattr(config, "sliding_window", None), getattr(config, "layer_types", None) or ()
-    if window and window < extension.long_tokens and "full_attention" not in layers:
-        raise UserError(
-            f"extension.long_tokens: every layer of {model_dir} sees the last {window} tokens (sliding_window), fewer than "
-            f"{extension.long_tokens}; give a base of full attention, or long_tokens up to {window}"
-        )
-    rope, context_tokens = dict(config.rope_parameters), config.max_position_embeddings
-    if extension.long_tokens < context_tokens:
-        raise UserError(
-            f"extension.long_tokens: {extension.long_tokens} is less than the base's context ({context_tokens}); "
-            "raise it or leave the extension out"
-        )
-    if extension.rope_theta < rope["rope_theta"]:
-        raise UserError(
-            f"extension.rope_theta: {extension.rope_theta:,.0f} is less than the base's {rope['rope_theta']:,.0f}, which "
-            "would shorten its context; set it to what this base needs"
-        )
-    config.rope_parameters = {**rope, "rope_theta": extension.rope_theta}  # Phi-2's partial_rotary_factor stays
+    check_extension(config, extension)
+    config.rope_parameters = {**config.rope_parameters, "rope_theta": extension.rope_theta}  # Phi-2's share stays
     config.max_position_embeddings = extension.long_tokens
     extended = out_dir / "model"
     shutil.rmtree(extended, ignore_errors=True)  # of an attempt that was interrupted
     extended.mkdir(parents=True)
     if not hasattr(config, RANDOM_SEED):  # a base of random weights has no files of them
-        link_weights(model_dir, extended)
+        copy_weights(model_dir, extended)
     copy_companions(model_dir, extended)
     save_config(config, extended)
+
+
+def check_extension(config: Any, extension: Extension) -> None:
+    """UserError where the extension would shorten a base's context; `config` has the fields of its config.json, or is None."""
+    window, layers = getattr(config, "sliding_window", None) or 0, getattr(config, "layer_types", None) or ()
+    slides = getattr(config, "use_sliding_window", True) and "full_attention" not in layers
+    if slides and 0 < window < extension.long_tokens:
+        raise UserError(
+            f"extension.long_tokens: every layer of the base sees the last {window} tokens (sliding_window), fewer than "
+            f"{extension.long_tokens}; give a base of full attention, or long_tokens up to {window}"
+        )
+    context_tokens = getattr(config, "max_position_embeddings", 0)
+    theta = (getattr(config, "rope_parameters", None) or vars(config or extension)).get("rope_theta") or 0.0
+    if extension.long_tokens < context_tokens:
+        raise UserError(
+            f"extension.long_tokens: {extension.long_tokens} is less than the base's context ({context_tokens}); "
+            "raise it or leave the extension out"
+        )
+    if extension.rope_theta < theta:
+        raise UserError(
+            f"extension.rope_theta: {extension.rope_theta:,.0f} is less than the base's {theta:,.0f}, which would shorten "
+            "its context; set it to what this base needs"
+        )
 
 
 def load_config(model_dir: Path) -> Any:

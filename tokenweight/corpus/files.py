@@ -159,8 +159,8 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
             continue
         try:
             row = json.loads(decode(path, raw, line))
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path}, line {line}: not JSON ({error.msg}); one object a line is needed") from None
+        except (ValueError, RecursionError) as error:  # too deep, or a number of thousands of digits
+            raise UserError(f"{path}, line {line}: not JSON ({error}); one object a line is needed") from None
         yield line, row.get(TEXT_FIELD) if isinstance(row, dict) else None
 
 
@@ -185,12 +185,14 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
     if TEXT_FIELD not in file.schema_arrow.names:
         names = ", ".join(file.schema_arrow.names)
         raise UserError(f"{path}: no column `{TEXT_FIELD}` (it has {names}); rename the column that holds the text")
-    batches = file.iter_batches(batch_size=64, columns=[TEXT_FIELD])
-    for row, value in enumerate(chain.from_iterable(batch.column(0) for batch in batches), 1):
-        try:
+    batches, row = file.iter_batches(batch_size=64, columns=[TEXT_FIELD]), 0
+    try:
+        for row, value in enumerate(chain.from_iterable(batch.column(0) for batch in batches), 1):
             yield row, value.as_py()
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path}, row {row}: not UTF-8 ({error.reason}); write it again as UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}, row {row}: not UTF-8 ({error.reason}); write it again as UTF-8") from None
+    except (OSError, ValueError) as error:  # of a damaged page, which its checksum or its codec shows
+        raise UserError(f"{path}: damaged behind row {row} ({str(error).splitlines()[0]}); copy it again") from None
 
 
 def _parquet(path: Path) -> Any:
@@ -198,6 +200,6 @@ def _parquet(path: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path)  # type: ignore[no-untyped-call]
+        return pq.ParquetFile(path, page_checksum_verification=True)  # type: ignore[no-untyped-call]
     except pa.ArrowInvalid as error:
         raise UserError(f"{path}: not a parquet file ({str(error).splitlines()[0]}); write it again") from None

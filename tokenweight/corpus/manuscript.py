@@ -21,6 +21,7 @@ NOVEL: dict[str, Any] = json.loads((files("tokenweight.corpus") / "novel.json").
 NAMES, PLACES = (tuple(map("".join, product(*NOVEL[which]))) for which in ("names", "places"))
 TRADES: tuple[str, ...] = tuple(NOVEL["trades"])
 KEEPSAKES: tuple[str, ...] = tuple(NOVEL["keepsakes"])
+VALUES = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}
 # After the first two words, which no other saying shares, every word follows from those before it.
 SAYINGS: tuple[str, ...] = tuple(NOVEL["sayings"])
 

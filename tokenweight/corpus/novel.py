@@ -20,18 +20,7 @@ from string import ascii_lowercase, ascii_uppercase
 from uuid import UUID
 
 from tokenweight.corpus.documents import Document, Kind, Split, in_order
-from tokenweight.corpus.manuscript import (
-    KEEPSAKES,
-    NAMES,
-    NOVEL,
-    PLACES,
-    SAYINGS,
-    TRADES,
-    Fact,
-    Manuscript,
-    Memory,
-    words,
-)
+from tokenweight.corpus.manuscript import NAMES, NOVEL, SAYINGS, VALUES, Fact, Manuscript, Memory, words
 from tokenweight.recipes.schema import EchoCorpus, NovelCorpus
 
 CHARACTERS_PER_TOKEN = 4.0  # of this text under the shipped tokenizer: turns token targets into characters
@@ -41,7 +30,6 @@ NUMBER_SHARE = 0.15  # of an echo's words
 BOOK_FACTS = 300  # no new facts beyond: the book continues with what it knows
 
 DOMAINS = ("chronicle", "ledger")
-VALUES: dict[str, tuple[str, ...]] = {"home": PLACES, "trade": TRADES, "keepsake": KEEPSAKES}
 
 
 def documents(corpus: NovelCorpus, split: Split) -> Iterator[Document]:
@@ -204,7 +192,7 @@ def _nth_echo(seed: int, split: str, document_tokens: int, i: int) -> Document:
 def _word(rng: Random) -> str:
     if rng.random() < NUMBER_SHARE:
         return str(rng.randint(10_000, 9_999_999))
-    return rng.choice(rng.choice((words("noun"), words("adjective"), words("verb"), NAMES, PLACES)))
+    return rng.choice(rng.choice((words("noun"), words("adjective"), words("verb"), NAMES, VALUES["home"])))
 
 
 # --- Exercises in the prompt form of RULER (hsiehjackson/RULER, October 2024) ---

@@ -51,13 +51,13 @@ def read_examples(path: Path) -> Documents:
     """Input and target of each example of one official JSON. UserError: it has another layout."""
     try:
         examples = json.loads(path.read_text(encoding="utf-8"))["examples"]
-        documents = [{"input": str(example["input"]), "target": str(example["target"])} for example in examples]
-    except ValueError as error:
+        documents = [{name: example[name] for name in ("input", "target")} for example in examples]
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is not JSON ({error}); give the official file") from None
     except (KeyError, TypeError):
         raise UserError(f"{path}: not in the official layout; it must hold examples of input and target") from None
-    if not documents:
-        raise UserError(f"{path}: holds no example; give a complete file")
+    if not documents or not all(isinstance(text, str) for document in documents for text in document.values()):
+        raise UserError(f"{path}: holds no example, or one whose input or target is no text; give the official file")
     return documents
 
 

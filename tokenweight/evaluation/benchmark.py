@@ -135,6 +135,10 @@ class Benchmark(ABC):
             raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}, or hub")
         return files
 
+    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+        """UserError where the user's files, which may be read hours later, are not what the benchmark reads."""
+        self.raw_files(unit, evaluation)
+
     def samples_asked(self, evaluation: Evaluation) -> float | None:
         """Samples of a unit, on the mean of all tasks; None where only the data say how many."""
         settings = self.settings(evaluation)

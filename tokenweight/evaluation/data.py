@@ -62,7 +62,7 @@ def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]
             row = json.loads(line)
         except UnicodeDecodeError:
             raise UserError(f"{where}: is not UTF-8; give the file as it was written") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{where}: is not JSON ({error}); it may be half-written, remove or repair it") from None
         if not isinstance(row, dict):
             raise UserError(f"{where}: is no JSON object; expected one with {', '.join(fields)}")

@@ -65,6 +65,10 @@ class HarnessBenchmark(OfHarness, OutputBenchmark):
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
 
+    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+        if files := self.local_files(unit.task, self.settings(evaluation).data):
+            self.splits(files, evaluation)
+
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
         settings, hub = self.settings(evaluation), self.hub_data
         members = []

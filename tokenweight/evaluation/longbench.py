@@ -20,6 +20,7 @@ from tokenweight.recipes.schema import LongBench as Settings
 
 FirstLine = Literal["lceg", "thudm"]
 _TABLE = table("longbench")
+_NO_TEXT = "context, input or length is null or of another kind"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,9 @@ class LongBench(PromptedBenchmark):
         report = {name: Settings.model_fields[name].default for name in ("split_tokens", "length_unit")}
         return {"longbench": evaluation.longbench.model_copy(update=report)}
 
+    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+        self.load_samples(unit.task, evaluation.longbench)
+
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))
 
@@ -99,7 +103,8 @@ class LongBench(PromptedBenchmark):
         spec, hub, found = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]]()
         for path in self.local_files(task, longbench.data):
             for number, row in json_lines(path, "input", "context", "answers", "length"):
-                if wrong := unscorable(task, row):
+                texts = isinstance(row["context"], str) and isinstance(row["input"], str) and type(row["length"]) is int
+                if wrong := unscorable(task, row) or ("" if texts else _NO_TEXT):
                     raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
                 found.append((spec.template.format(context=row["context"], input=row["input"]), row))
         if longbench.data == "hub":

@@ -113,7 +113,7 @@ class Journal:
         self._path = out_dir / JOURNAL_NAME
         self.rows: dict[int, Row] = {}
         self.seconds = 0.0  # that they took, in all runs
-        for line in self._path.read_text().splitlines() if self._path.exists() else ():
+        for line in self._path.read_text("utf-8").splitlines() if self._path.exists() else ():
             try:
                 seconds, row = json.loads(line)
                 self.rows[row["doc_id"]] = Row(**row)

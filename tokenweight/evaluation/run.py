@@ -179,7 +179,7 @@ def rescore_unit(
         references = json.loads(row.reference)
         scored = benchmark.score(unit.task, row.output, references, classes.get(row.doc_id), evaluation)
         rows.append(replace(row, metric=benchmark.metric(unit.task, evaluation), **vars(scored)))
-    before = json.loads((scored_dir / SUMMARY_NAME).read_text())
+    before = json.loads((scored_dir / SUMMARY_NAME).read_text("utf-8"))
     content = benchmark.summary(unit, rows, before["n_expected"], before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
     content |= {"flags": sorted({*content["flags"], *kept}), "outputs_from": scored_dir.name}

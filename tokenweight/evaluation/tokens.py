@@ -92,7 +92,7 @@ def model_tokenizer(directory: Path, name: str = "") -> Any:
         )
     # A padding token may have any id: it is masked, and one beyond the embedding is replaced; other special tokens that no
     # text has may lie beyond it too.
-    config = json.loads((directory / "config.json").read_text()) if (directory / "config.json").exists() else {}
+    config = json.loads((directory / "config.json").read_text("utf-8")) if (directory / "config.json").exists() else {}
     rows = (config.get("text_config") or config).get("vocab_size") or math.inf
     special = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special}  # Gemma 3's image token
     unread = special - {tokenizer.bos_token_id, tokenizer.eos_token_id}

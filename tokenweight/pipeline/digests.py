@@ -8,13 +8,14 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 
 from tokenweight.errors import UserError
-from tokenweight.files import LISTING_SUFFIX, read_json, replace_file, writing
+from tokenweight.files import LISTING_SUFFIX, read_json, replace_file
 
 _LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
@@ -50,10 +51,10 @@ class Digests:
         return {str(path.relative_to(root)) if root else path.name: self.digest(path) for path in paths}
 
     def save(self) -> None:
-        """Keep what was read; safe beside other processes. UserError where the store cannot be written."""
+        """Keep what was read, where the store can be written; safe beside other processes."""
         if not self._new:
             return
-        with writing(f"store {self._path.parent}", "another --store"):
+        with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock"):
                 self._known = (read_json(self._path) or {}) | self._new

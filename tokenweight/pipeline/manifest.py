@@ -5,6 +5,7 @@ With the records it is all that a report needs. It lies at `<store>/manifests/<e
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -136,8 +137,9 @@ def write_manifest(manifest: Manifest, path: Path) -> Path:
     return path
 
 
-def keep_manifest(manifest: Manifest, store_root: Path) -> Path:
-    return write_manifest(manifest, manifest_path(store_root, manifest.name, manifest.scale))
+def keep_manifest(manifest: Manifest, store_root: Path) -> None:
+    with suppress(UserError):  # the store cannot be written
+        write_manifest(manifest, manifest_path(store_root, manifest.name, manifest.scale))
 
 
 def read_manifest(path: Path) -> Manifest:

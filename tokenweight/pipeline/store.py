@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.files import check_writable, read_json, replace_file
+from tokenweight.files import read_json, replace_file
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.locks import is_held, lease
 from tokenweight.pipeline.stage import Artifact, HubModel, Identity
@@ -106,6 +106,8 @@ class Store:
             fresh = not partial.exists()
             if not fresh and any(partial.iterdir()):
                 note(f"{identity.address}: resumes from what an earlier run left")
+                for unfinished in partial.rglob(".*.[0-9]*"):  # see replace_file
+                    unfinished.unlink()
             partial.mkdir(parents=True, exist_ok=True)
             work = Build(identity, partial)
             try:
@@ -145,9 +147,8 @@ class Store:
         }
         record["sha256"] = _record_digest(record)
         replace_file(work.directory / RECORD, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        for file in (work.directory / name for name in outputs):
-            if file.stat().st_nlink == 1:  # not the user's own; safetensors writes for its owner alone
-                file.chmod((work.directory / RECORD).stat().st_mode)
+        for file in (work.directory / name for name in outputs):  # safetensors writes for its owner alone
+            file.chmod((work.directory / RECORD).stat().st_mode)
         # What is there now has all but its weights, and served reports until now.
         before = renamed_aside(path, f".{path.name}.removed") if path.exists() else None
         work.directory.rename(path)
@@ -161,9 +162,8 @@ def renamed_aside(path: Path, name: str) -> Path:
 
 
 def open_store(path: Path) -> Store:
-    """The store at a path, which need not exist yet. UserError where none can be written, or an earlier version's lies."""
+    """The store at a path, which need not exist yet. UserError where one of another version is there."""
     root = path.expanduser().resolve()
-    check_writable("--store", root)
     return existing_store(path) if root.is_dir() else Store(root)
 
 

@@ -61,9 +61,7 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Chunk() as stage:
             return _chunk(stage)
         case Extend():
-            model = artifact.inputs["model"]  # extended, a local one takes nothing: its weights are hard links
-            size = parameters(config_of(model)) if isinstance(model.stage, HubModel) else 0
-            return Cost(disk_bytes=float(_BYTES["weight"]["bf16"] * size))
+            return Cost(disk_bytes=float(_BYTES["weight"]["bf16"] * parameters(config_of(artifact.inputs["model"]))))
         case Score() as stage:
             model, tokens = artifact.inputs["model"], _long_tokens(artifact)
             scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
@@ -219,7 +217,7 @@ def parameters(config: Any | None) -> int:
 def published_config(repo_id: str) -> Any:
     """Fields of the configuration of one of the paper's models; KeyError for others."""
     changes = _TABLES["published"][repo_id]
-    return _of_values({**json.loads(shipped_config(changes["shipped"]).read_text()), **changes})
+    return _of_values({**json.loads(shipped_config(changes["shipped"]).read_text("utf-8")), **changes})
 
 
 @cache

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenweight.assets import smoke_base_dir, tokenizer_dir
 from tokenweight.context.checkpoint_files import check_weights
-from tokenweight.context.extend import Extend
+from tokenweight.context.extend import Extend, check_extension
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk
@@ -25,6 +25,7 @@ from tokenweight.pipeline.stage import (
     value_at,
 )
 from tokenweight.pipeline.store import Store
+from tokenweight.planning.costs import config_of
 from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
@@ -98,6 +99,11 @@ class Planner:
 
     def _checkpoint(self, recipe: Recipe) -> Artifact:
         base, tokenizer = self._base(recipe.base)
+        config, reads = config_of(base), recipe.base.context_tokens
+        if recipe.extension:
+            check_extension(config, recipe.extension)
+        if recipe.training and (own := getattr(config, "max_position_embeddings", reads)) < reads:
+            raise UserError(f"base.context_tokens: {reads}, but this base reads {own}; set it to that")
         model = self._made(Extend(extension=recipe.extension), {"model": base}) if recipe.extension else base
         training, scorer = recipe.training, recipe.scorer
         if not (training and recipe.corpus and recipe.chunking):  # a recipe that trains has both

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tokenweight.corpus.sources import check
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.run import StoredOutputs, check_backend
-from tokenweight.evaluation.units import Evaluate, benchmark_of
+from tokenweight.evaluation.units import Evaluate, UnitStage, benchmark_of
+from tokenweight.files import check_writable
 from tokenweight.optional import check_room
 from tokenweight.pipeline.digests import refuse_listing
 from tokenweight.pipeline.stage import Artifact, Graph
@@ -81,16 +82,22 @@ def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:
 
 def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execution) -> None:
     """Raise UserError for all that can be known to be wrong, the data included, before the first of several plans is run."""
+    check_writable("--store", store.root)
     for graph in graphs:
         check_inputs(graph)
-    corpora: dict[Corpus, None] = {}
+    corpora, data = dict[Corpus, None](), dict[Any, UnitStage]()
     for entries in [schedule(graph, store) for graph in graphs]:
         check_execution(entries, store, execution)
         for artifact in to_run(entries):
             for field, path in artifact.sources.items():
                 refuse_listing(field, Path(path or ""))
-            if isinstance(stage := artifact.stage.placed(artifact.sources), Chunk):
+            stage = artifact.stage.placed(artifact.sources)
+            if isinstance(stage, Chunk):
                 corpora[stage.corpus] = None
+            elif isinstance(stage, UnitStage) and any(artifact.sources.values()):  # not shipped
+                data[stage.unit, *artifact.sources.items()] = stage
+    for stage in data.values():
+        benchmark_of(stage.unit).check_data(stage.unit, stage.evaluation)
     for corpus in corpora:
         check(corpus)
 

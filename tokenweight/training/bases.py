@@ -68,18 +68,10 @@ def pretrain(
 
     The corpus is read again from its beginning where stage.training asks for more sequences than it has.
     """
-    chunk_dir, tokenizer_dir = inputs["chunks"], inputs["tokenizer"]
-    tokens = open_tokens(chunk_dir)
-    if tokens.shape[1] != stage.context_tokens:
-        raise UserError(
-            f"{chunk_dir}: sequences of {tokens.shape[1]} tokens, base.context_tokens is {stage.context_tokens}; "
-            "make them equal"
-        )
     initial = out_dir / "initial"
-    values = architecture_values(stage, len(load_tokenizer(tokenizer_dir)))
-    parameters = write_random_base(values, stage.seed, tokenizer_dir, initial, with_weights=True)
+    values = architecture_values(stage, len(load_tokenizer(inputs["tokenizer"])))
+    parameters = write_random_base(values, stage.seed, inputs["tokenizer"], initial, with_weights=True)
     as_train = Train(training=stage.training, seed=stage.seed)
-    read = {"model": initial, "chunks": inputs["chunks"]}
-    summary = train(as_train, read, out_dir, execution, progress, repeat_sequences=True)
+    summary = train(as_train, {**inputs, "model": initial}, out_dir, execution, progress, repeat_sequences=True)
     shutil.rmtree(initial)
-    return {**summary, "parameters": parameters, "passes": as_train.sequences / len(tokens)}
+    return {**summary, "parameters": parameters, "passes": as_train.sequences / len(open_tokens(inputs["chunks"]))}

@@ -117,7 +117,7 @@ def describe(row: dict[str, Any]) -> str:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The complete lines of a metrics.jsonl, one a step."""
     rows = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
+    for line in path.read_text("utf-8").splitlines() if path.is_file() else []:
         try:
             rows.append(json.loads(line))
         except ValueError:  # half-written

@@ -82,7 +82,7 @@ def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
             model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True,
             output_loading_info=True, ignore_mismatched_sizes=not sharded,
         )  # fmt: skip
-    except (OSError, ValueError, ImportError) as error:
+    except Exception as error:  # transformers raises whatever its readers do: of a pickle that would run code, torch's
         why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         raise UserError(f"{model_dir}: cannot be loaded ({why}); give a complete checkpoint of transformers") from error
     model, report = loaded

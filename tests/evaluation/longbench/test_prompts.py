@@ -121,7 +121,9 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
     with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
         Benchmark().load_samples("lcc", data)
+    null = "context, input or length is null or of another kind"
     for task, wrong, told in (
+        *(("lcc", {"answers": ["x"]} | one, null) for one in ({"context": None}, {"input": 7}, {"length": "abc"})),
         ("lcc", {"answers": []}, "answers is no list of texts"),
         ("passage_retrieval_en", {"answers": ["third"]}, "an answer does not read 'Paragraph N'"),
         ("trec", {"answers": ["Place"]}, "all_classes is no list of class names"),

@@ -58,7 +58,7 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
     """Fetch a source into `directory`, or check what is there. UserError: no network, another digest, not writable."""
     known, target, lock = PUBLISHED[name], source_file(name, directory), directory / LOCK_FILE
     try:
-        locked = json.loads(lock.read_text()) if lock.exists() else {}
+        locked = json.loads(lock.read_text("utf-8")) if lock.exists() else {}
     except ValueError:
         raise UserError(f"{lock}: is not JSON; remove it") from None
     expected = known.sha256 or locked.get(target.name, {}).get("sha256")
@@ -85,7 +85,7 @@ def _make(known: Published, target: Path, expected: str | None) -> str:
             made = Path(place) / target.name
             origin = download(known.urls, made, known.sha256)
             if not known.sha256:
-                made.write_text(json.dumps({"text": collect_essays(made.read_text(), Path(place))}))
+                made.write_text(json.dumps({"text": collect_essays(made.read_text("utf-8"), Path(place))}))
                 if expected and file_sha256(made) != expected:
                     accept = (
                         f"copy the earlier {target.name} here, or remove {target.with_name(LOCK_FILE)} to accept this"
