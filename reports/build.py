@@ -1,7 +1,7 @@
 """`build_report`: read the records, compute every cell, judge the columns, number the notes."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -83,17 +83,18 @@ def build_report(manifest: Manifest, store_root: Path) -> Report:
 
     fewest = _fewest(results, filled)
     trained = {(entry.row, entry.seed): entry.train.address for entry in manifest.rows if entry.train}
+    absent = sum(cell.status != "complete" for cell in filled.values())
     general = [
+        *([words("repair", absent, len(filled), manifest.command)] if absent else ()),
         *_on_the_run(manifest),
         *origins({unit.entry.address: unit for unit in units}.values()),
         *(remark for c in columns for r in rows if (r.key, c.key) in filled for remark in filled[r.key, c.key].remarks),
         *_flags(manifest, samples),
-        *([words("repair", manifest.command)] if any(c.status != "complete" for c in filled.values()) else ()),
         *([words("few_samples", fewest)] if fewest < _FEW_SAMPLES else ()),
         *([words("at_floor", names)] if (names := [c.name for c in columns if c.key in results.at_floor]) else ()),
     ]
     of_table = [*dict.fromkeys(general), *(words("withheld", names, lacking) for lacking, names in withheld.items())]
-    of_cells = (": ".join(filter(None, (", ".join(filter(None, said)), text))) for text, said in reasons.items())
+    of_cells = (": ".join(filter(None, (_named_rows(said, len(seeds)), text))) for text, said in reasons.items())
     return Report(
         target=experiment.name,
         title=experiment.title,
@@ -204,7 +205,15 @@ def _on_the_run(manifest: Manifest) -> Iterator[str]:
         if entry.failed:
             failed.setdefault(entry.failed, {})[manifest.label((entry.row, entry.seed))] = None
     for why, rows in failed.items():
-        yield words("failed", list(rows), why)
+        yield words("failed", _named_rows(rows, len(manifest.seeds)), why)
+
+
+def _named_rows(labels: Iterable[str], seeds: int) -> str:
+    """Labels of rows with a seed each, once a row: "Uniform, seed 1, LCDE" where LCDE is there with every seed."""
+    rows = dict[str, list[str]]()
+    for label in labels:
+        rows.setdefault(label.partition(", seed ")[0], []).append(label)
+    return ", ".join(row if len(found) == seeds else ", ".join(found) for row, found in rows.items() if row)
 
 
 def _flags(manifest: Manifest, samples: Samples) -> Iterator[str]:

@@ -56,11 +56,7 @@ def write_results(
 
 
 def write_report(
-    report: Report,
-    out_dir: Path,
-    formats: Iterable[str] = FORMATS,
-    style: Style = "both",
-    layout: Collection[str] = (),
+    report: Report, out_dir: Path, formats: Iterable[str] = FORMATS, style: Style = "both", layout: Collection[str] = ()
 ) -> dict[str, Path]:
     """`<out>/<target>.md`, `.tex`, `-macros.tex`, `.csv` and `.json`, each there complete or not at all.
 

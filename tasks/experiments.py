@@ -145,11 +145,7 @@ def _labelled(models: Sequence[ModelSpec]) -> dict[str, ModelSpec]:
 
 
 def write_tables(
-    planned: ResolvedExperiment,
-    store: Store,
-    out: Path,
-    figures: bool = True,
-    failed: Mapping[str, str] | None = None,
+    planned: ResolvedExperiment, store: Store, out: Path, figures: bool = True, failed: Mapping[str, str] | None = None
 ) -> dict[str, Path]:
     """Files by kind: the table, its figures and the manifest, which says why recipes failed; see :func:`write_results`."""
     from tokenweight.reports.writing import write_results  # loads pandas

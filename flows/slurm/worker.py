@@ -51,10 +51,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
                 self._runs_task_group.start_soon(self._watch, flow_run, job, POLL_SECONDS)
 
     async def run(
-        self,
-        flow_run: FlowRun,
-        configuration: SlurmConfiguration,
-        task_status: anyio.abc.TaskStatus[Any] | None = None,
+        self, flow_run: FlowRun, configuration: SlurmConfiguration, task_status: anyio.abc.TaskStatus[Any] | None = None
     ) -> BaseWorkerResult:
         """Submit the flow run's job and watch it to its end; the flow run's state then says how it ended."""
         configuration.log_path().mkdir(parents=True, exist_ok=True)

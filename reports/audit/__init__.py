@@ -23,10 +23,7 @@ from tokenweight.webpage import plain_environment
 def audit(cells: Cells) -> Audit:
     """Check all that `rules.json` says how to check, on these cells, by place as of `paper_cells()`."""
     claims = (check_claim(claim, cells) for claim in rules().claims)
-    return Audit(
-        checks=(*check_values(cells), *check_emphasis(cells), *claims),
-        unchecked=rules().unchecked,
-    )
+    return Audit(checks=(*check_values(cells), *check_emphasis(cells), *claims), unchecked=rules().unchecked)
 
 
 def check_emphasis(cells: Cells) -> Iterator[Check]:

@@ -183,7 +183,7 @@ def test_a_changed_metric_needs_no_model(planned: Planned, store: Store, monkeyp
     monkeypatch.setattr(HFModel, "__init__", no_model)
     for name in ("ruler", "mmlu", "bbh"):
         monkeypatch.setattr(type(units.BENCHMARKS[name]), "metric_version", 99)
-    monkeypatch.setattr("tokenweight.evaluation.mmlu.chosen", lambda log_likelihoods: "A")
+    monkeypatch.setattr("tokenweight.evaluation.mmlu.LETTERS", "AAAA")
     after = planned("evaluation.longbench.first_line=thudm")
     assert changed(before, after) == ALL_EVALUATED
     reasons = {step.reason for step in schedule(after, store) if step.artifact.stage.name == "evaluate"}

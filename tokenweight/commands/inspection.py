@@ -9,13 +9,7 @@ from tokenweight.inspection.request import Options
 
 @command
 def inspect_text(
-    checkpoint: Path,
-    text: Path,
-    /,
-    *,
-    out: Path = Path("inspection"),
-    options: Options,
-    as_json: bool = False,
+    checkpoint: Path, text: Path, /, *, out: Path = Path("inspection"), options: Options, as_json: bool = False
 ) -> None:
     from tokenweight.files import check_writable, write_files
     from tokenweight.inspection.compute import inspect, page, summary, table

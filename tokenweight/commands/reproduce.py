@@ -88,11 +88,7 @@ def sweep(
 
 
 @command
-def serve(
-    *,
-    runs: AtLeastOne = 2,
-    take_over: bool = False,
-) -> None:
+def serve(*, runs: AtLeastOne = 2, take_over: bool = False) -> None:
     """Register the deployments of prefect.yaml on the Prefect server in use and run them until Ctrl-C."""
     if find_spec("prefect") is None:
         raise UserError("prefect: is not installed; run `make install`, or pip install 'tokenweight[flows]'")

@@ -60,13 +60,7 @@ def ls(
 
 
 @command
-def verify(
-    *,
-    store: Path = STORE,
-    stage: str | None = None,
-    digests: bool = False,
-    as_json: bool = False,
-) -> None:
+def verify(*, store: Path = STORE, stage: str | None = None, digests: bool = False, as_json: bool = False) -> None:
     entries = _filtered(inventory(existing_store(store).root, digests=digests), stage, None)
     damaged = [entry for entry in entries if entry.kind == "damaged"]
     if as_json:
@@ -86,12 +80,7 @@ def verify(
 
 
 @command
-def pack(
-    file: Path,
-    /,
-    *,
-    store: Path = STORE,
-) -> None:
+def pack(file: Path, /, *, store: Path = STORE) -> None:
     root, place = existing_store(store).root, file.expanduser()
     count = write_records(root, place)
     if not count:
