@@ -1,6 +1,7 @@
 """The command `tokenweight`: its commands, in the order of `--help`, and what happens to errors."""
 
 import logging
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -32,6 +33,9 @@ for _order, (_name, (_place, _text)) in enumerate(COMMANDS.items()):
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit code 2, a failed stage one line and exit code 1."""
+    if sys.getfilesystemencoding() != "utf-8":  # by the shell's locale; what others read, such as word lists, is UTF-8
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, sys.orig_argv)
     logging.captureWarnings(True)
     embedded.quiet()
     try:

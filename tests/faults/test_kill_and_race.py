@@ -108,7 +108,7 @@ class Home:
     def run(self) -> psutil.Popen:
         arguments = command(
             "reproduce", "laboratory.yaml", "--launcher", "torchrun", "--processes", "1",
-            "--execution", "save_every_steps=1",
+            "--execution", "save_every_steps=1", "--execution", "micro_batch_sequences=1",
         )  # fmt: skip
         with (self.directory / "log").open("w") as log:
             return psutil.Popen(arguments, cwd=self.directory, env=environment(self.directory), stdout=log, stderr=log)

@@ -1,11 +1,12 @@
 """What a user gets wrong is told in one line, with exit code 2, and nothing is left behind."""
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests_pipeline import run
+from tests_pipeline import command, environment, run
 
 from tokenweight.cli import main
 
@@ -104,6 +105,16 @@ def assert_one_line(code: object, out: str, err: str, message: str) -> None:
     assert err.count("\n") == 1
     assert message in err
     assert "Traceback" not in out + err
+
+
+def test_a_locale_that_is_not_utf_8_is_none_of_ours(tmp_path: Path) -> None:
+    """What is printed and read is UTF-8, also by libraries that do not say so, such as wonderwords."""
+    (tmp_path / "store").mkdir()
+    shell = {**environment(tmp_path), "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    arguments = command("report", "table-4", "--style", "paper")
+    done = subprocess.run(arguments, cwd=tmp_path, env=shell, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not done.stdout.decode("utf-8").isascii()
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,16 @@ def test_the_checkpoint_is_a_plain_one_with_extended_rope_and_tokenizer(make_req
     assert summary["resumed_from_step"] is None
 
 
+def test_what_a_shell_says_to_accelerate_changes_nothing(make_request, tmp_path, monkeypatch):
+    """Left by `accelerate launch`: another precision, or DeepSpeed, which need not be installed."""
+    run(make_request(steps=2), tmp_path / "plain")
+    for name, value in {"MIXED_PRECISION": "fp16", "USE_DEEPSPEED": "true", "USE_FSDP": "true"}.items():
+        monkeypatch.setenv(f"ACCELERATE_{name}", value)
+    run(make_request(steps=2), tmp_path / "shell")
+    for key, value in weights_of(tmp_path / "plain").items():
+        assert torch.equal(weights_of(tmp_path / "shell")[key], value)
+
+
 def test_schedule_and_learning_rates(make_request, tmp_path):
     rows = run(make_request(steps=4, warmup_steps=2, learning_rate=0.01), tmp_path)
     assert [row["learning_rate"] for row in rows] == pytest.approx([0.0, 0.005, 0.01, 0.01])

@@ -5,7 +5,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError, choose
@@ -43,16 +43,10 @@ def longest_input(config: Mapping[str, Any]) -> int | None:
 class Inputs(Explained):
     """A user's own data, models and settings, in place of a recipe's; None keeps the recipe's own."""
 
-    corpus: str | None = Field(
-        default=None,
-        description="Directory of .txt, .jsonl or .parquet files in place of the recipe's corpus; to plan or report, "
-        "also a list of their digests",
-    )
-    base: str | None = Field(
-        default=None,
-        description='Checkpoint directory; ORG/NAME@COMMIT of the hub; "pretrain": a model that the pipeline '
-        'trains; "random:CONFIG": random weights. Default: the scale\'s own model',
-    )
+    corpus: str | None = None
+    """Directory of .txt, .jsonl or .parquet files in place of the recipe's; to plan or report, also a list of digests"""
+    base: str | None = None
+    """Checkpoint directory; ORG/NAME@COMMIT of the hub; "pretrain": trained here; "random:CONFIG". Default: the scale's own"""
     tokenizer: str | None = None
     """Directory with tokenizer.json, for a base that is pretrain or random"""
     mmlu: str | None = None

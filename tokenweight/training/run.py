@@ -118,6 +118,8 @@ def fit(
     """
     from tokenweight.training.trainer import TokenWeightingTrainer  # imports HF's Trainer, which takes a second
 
+    for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:  # of others in this shell
+        del os.environ[name]
     model_dir = inputs["model"]
     dtype = torch.bfloat16 if stage.training.precision == "bf16" else torch.float32
     with quiet_transformers():
