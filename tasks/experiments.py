@@ -30,6 +30,7 @@ from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 PACKED_EVERY_SECONDS = 60.0
+SHORTEST_TOKENS = 4096  # RULER's first length
 
 
 def plan_texts(
@@ -104,16 +105,22 @@ def plan_models(
     inputs: Inputs,
     store: Store,
     benchmarks: Sequence[str],
-    lengths: Iterable[int],
+    lengths: Iterable[int] | None,
 ) -> tuple[ResolvedExperiment, bool]:
     """The evaluation of models by name, planned, and whether anything of it is to be made.
 
+    Lengths None: the longest that all models read, and its halves down to 4,096 tokens.
+
     UserError: a model is given twice or cannot be evaluated so, or the backend or data, of which all is named, is missing.
     """
-    chosen, lengths_tokens = tuple(in_order(benchmarks)), tuple(sorted(set(lengths)))
+    chosen = tuple(in_order(benchmarks))
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
     models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])
+    longest = min(model.base.context_tokens for model in models.values())
+    halved = (longest >> times for times in range(longest.bit_length()))
+    auto = {longest, *(n for n in halved if n >= SHORTEST_TOKENS)}
+    lengths_tokens = tuple(sorted(auto if lengths is None else set(lengths)))
     if how.tensor_parallel > 1 and how.backend == "hf":
         raise UserError(f"--tensor-parallel {how.tensor_parallel}: belongs to --backend vllm; leave it out")
     by_label = {label: model.name for label, model in models.items()}

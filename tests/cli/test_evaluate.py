@@ -23,7 +23,8 @@ from tokenweight.evaluation.benchmark import Unit
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import schedule
-from tokenweight.tasks.experiments import write_tables
+from tokenweight.recipes.options import EvaluationInputs, ModelOptions
+from tokenweight.tasks.experiments import plan_models, write_tables
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")
@@ -161,7 +162,7 @@ def test_a_run_that_was_cut_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 def test_models_of_different_contexts_stand_in_rows(whole: dict[str, Any], longer: Path, run: Run) -> None:
     options = ("--benchmarks", "perplexity", *SMOKE, "--json")
-    code, out, _ = run("--model", str(longer), "--model", SHIPPED, *options)
+    code, out, _ = run("--model", SHIPPED, "--compare", str(longer), *options)
     assert code == 0
     report = json.loads(out)
     assert [row["label"] for row in report["rows"]] == ["longer", "smoke-base"]
@@ -170,6 +171,16 @@ def test_models_of_different_contexts_stand_in_rows(whole: dict[str, Any], longe
     assert second["perplexity-1k"]["value"] == cells(whole)["perplexity-1k"]["value"]
     assert second["perplexity-2k"]["value"] is None  # it reads 1024 tokens
     assert any("no units of perplexity at 2048" in note["text"] for note in report["notes"])
+
+
+def test_automatic_lengths_are_the_context_and_its_halves(longer: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(longer, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 16384}))
+    given = ModelOptions(scale="smoke"), EvaluationInputs(), Store(tmp_path / "store"), ["perplexity"], None
+    for models, lengths in (([str(model)], (4096, 8192, 16384)), ([str(model), SHIPPED], (1024,))):
+        planned, _ = plan_models(models, *given)
+        assert planned.manifest.lengths.perplexity == lengths
 
 
 def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> None:
@@ -197,6 +208,8 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
         (("--benchmarks", " "), "--benchmarks: names none; choose from"),
         (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
+        (("--apply-chat-template",), "--apply-chat-template: is for tasks of lm-eval"),
+        (("--tasks", "nowhere"), "lm_eval:nowhere: lm-eval"),
         (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),
         (("--context", "512"), "reads 512 tokens, fewer than ruler's 1024"),
         (("--benchmarks", "pmi"), "which leaves pmi no far context beside a short one of 1024; give less with --set"),

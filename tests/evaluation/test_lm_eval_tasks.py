@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import SampleMean, UnitMean
 from tokenweight.recipes.schema import Evaluation, Execution, LmEval
 
+CHAT = (
+    "{{ bos_token }}{% for turn in messages %}<{{ turn['role'] }}> {{ turn['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant> {% endif %}"
+)
 EXACT = {"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}
 TASKS: dict[str, dict[str, Any]] = {
     "tw_add": {  # drawn examples, two filters, a metric of the whole corpus
@@ -100,21 +105,24 @@ def rows_of(
 
 
 @pytest.mark.parametrize(
-    ("name", "metric", "filtered"),
+    ("name", "metric", "filtered", "chat"),
     [
-        ("tw_add", "exact_match", "first"),
-        ("tw_add:exact_match:letter", "exact_match", "letter"),
-        ("tw_pick", "acc", "none"),
-        ("tw_pick:acc_norm", "acc_norm", "none"),
-        ("tw_both", "acc", "none"),
-        ("tw_last", "acc", "none"),
-        ("tw_grade", "letters", "none"),
+        ("tw_add", "exact_match", "first", False),
+        ("tw_add", "exact_match", "first", True),
+        ("tw_add:exact_match:letter", "exact_match", "letter", False),
+        ("tw_pick", "acc", "none", False),
+        ("tw_pick", "acc", "none", True),
+        ("tw_pick:acc_norm", "acc_norm", "none", False),
+        ("tw_both", "acc", "none", False),
+        ("tw_last", "acc", "none", False),
+        ("tw_grade", "letters", "none", False),
     ],
 )
 def test_prompts_answers_and_scores_are_those_of_lm_evals_own_run(
     name: str,
     metric: str,
     filtered: str,
+    chat: bool,
     checkpoint: Path,
     folder: Path,
     own: Evaluation,
@@ -125,12 +133,18 @@ def test_prompts_answers_and_scores_are_those_of_lm_evals_own_run(
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
+    if chat:
+        own = own.model_copy(update={"lm_eval": own.lm_eval.model_copy(update={"chat_template": True})})
+        with pytest.raises(UserError, match=r"chat_template: the model's tokenizer has none"):
+            rows_of(f"lm_eval:{name}", checkpoint, own, execution, tmp_path)
+        checkpoint = shutil.copytree(checkpoint, tmp_path / "chat")
+        (checkpoint / "chat_template.jinja").write_text(CHAT)
     lm = HFLM(pretrained=str(checkpoint), device="cpu", dtype="float32", max_length=512, batch_size=1)
     manager = TaskManager(include_defaults=False, include_path=str(folder))
     task = name.partition(":")[0]
-    theirs = simple_evaluate(model=lm, tasks=[task], task_manager=manager, bootstrap_iters=0, log_samples=True)[
-        "samples"
-    ]
+    theirs = simple_evaluate(
+        model=lm, tasks=[task], task_manager=manager, bootstrap_iters=0, log_samples=True, apply_chat_template=chat
+    )["samples"]
     ours = rows_of(f"lm_eval:{name}", checkpoint, own, execution, tmp_path)
     assert ours.keys() == theirs.keys()
     for one, rows in ours.items():

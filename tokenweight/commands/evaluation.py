@@ -20,13 +20,18 @@ from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptio
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.recipes.schema import AtLeastOne, FilesCorpus, Seed
 
+CHAT_TEMPLATE = "evaluation.lm_eval.chat_template"
+
 
 @command
 def evaluate(
     *,
     models: list[str],
+    compare: str | None = None,
     benchmarks: str | None = None,
+    tasks: str | None = None,
     lengths: str | None = None,
+    apply_chat_template: bool = False,
     inputs: EvaluationInputs,
     how: ModelOptions,
     options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
@@ -37,11 +42,20 @@ def evaluate(
     from tokenweight.tasks.experiments import plan_models
 
     place = open_store(options.store)
+    if tasks:
+        benchmarks = ",".join(filter(None, (benchmarks, *(f"lm_eval:{task.strip()}" for task in tasks.split(",")))))
+    if apply_chat_template:
+        if "lm_eval:" not in (benchmarks or ""):
+            raise UserError("--apply-chat-template: is for tasks of lm-eval; give --tasks, or leave it out")
+        inputs = inputs.model_copy(update={"settings": (*inputs.settings, f"{CHAT_TEMPLATE}=true")})
+    if compare:
+        models = [compare, *(model for model in models if model != compare)]
     chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, offered("evaluate", benchmarks))
     pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
-    if not all(piece.isdecimal() and int(piece) > 1 for piece in pieces):
-        raise UserError(f"--lengths {lengths}: not lengths in tokens; write for example 4096,8192")
-    planned, wanted = plan_models(models, how, inputs, place, chosen, map(int, pieces))
+    is_auto = pieces == ["auto"]
+    if not (is_auto or all(piece.isdecimal() and int(piece) > 1 for piece in pieces)):
+        raise UserError(f"--lengths {lengths}: not lengths in tokens; write for example 4096,8192, or auto")
+    planned, wanted = plan_models(models, how, inputs, place, chosen, None if is_auto else map(int, pieces))
     corpus = planned.each_recipe[0].evaluation.perplexity.corpus
     if wanted and isinstance(corpus, FilesCorpus):
         n, protocol = document_count(corpus, "validation"), corpus.validation_documents

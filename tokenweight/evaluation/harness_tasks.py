@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +21,7 @@ from tokenweight.recipes.schema import Evaluation
 from tokenweight.training.quiet import quiet_transformers
 
 Documents = list[dict[str, Any]]
+Chat = Callable[..., str]  # from turns to a prompt, as lm-eval's models have it
 SEED = 1234  # lm-eval's default
 
 
@@ -33,10 +35,15 @@ class OfHarness(AskedBenchmark):
     def references(self, task: Any, document: Any) -> list[str]:
         return [str(task.doc_to_target(document))]
 
+    def chat(self, evaluation: Evaluation, model: LoadedModel) -> Chat | None:
+        """The template that makes a prompt of a conversation's turns; None: the text is the prompt."""
+        return None
+
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
         random.seed(0)  # as lm-eval's run begins: some tasks draw from it
         np.random.seed(SEED)
         tasks = self.harness_tasks([run.unit for run in runs], evaluation)
+        chat = self.chat(evaluation, model)
         for unit in (run.unit for run in runs):
             task, new_tokens = tasks[unit.task], self.new_tokens(unit.task, evaluation)
             task.set_fewshot_seed(SEED)
@@ -44,7 +51,7 @@ class OfHarness(AskedBenchmark):
                 task.set_config("generation_kwargs", {"max_gen_toks": new_tokens}, update=True)
             for doc_id, document in task.doc_iterator(limit=self.settings(evaluation).samples):
                 references = self.references(task, document)
-                yield _sample(unit, task, doc_id, document, references, new_tokens, model)
+                yield _sample(unit, task, doc_id, document, references, new_tokens, model, chat)
 
 
 class HarnessBenchmark(OfHarness, OutputBenchmark):
@@ -84,21 +91,26 @@ class HarnessBenchmark(OfHarness, OutputBenchmark):
 
 
 def _sample(
-    unit: Unit, task: Any, doc_id: int, document: Any, references: list[str], new_tokens: int, model: LoadedModel
-) -> Sample:
+    unit: Unit, task: Any, doc_id: int, document: Any, references: list[str], new_tokens: int, model: LoadedModel,
+    chat: Chat | None,
+) -> Sample:  # fmt: skip
     """A document's requests, with as many examples as fit. StageError: a choice does not fit behind its question."""
     draws = task.sampler.rnd if hasattr(task, "sampler") else random.Random()
     before, after = draws.getstate(), list[Any]()
     made: dict[str, list[Any]] = {}
+    template = {"apply_chat_template": chat is not None, "chat_template": chat}
 
     def requests(context: Any) -> list[Any]:
-        found = task.construct_requests(doc=document, ctx=context, metadata=(task.config.task, doc_id, 1))
+        found = task.construct_requests(document, context, metadata=(task.config.task, doc_id, 1), **template)
         return found if isinstance(found, list) else [found]
 
     @cache
     def prompt_with(shots: int) -> str:
         draws.setstate(before)
-        found = requests(task.fewshot_context(document, shots, gen_prefix=task.doc_to_prefix(document)))
+        prefix = task.doc_to_prefix(document)
+        found = requests(
+            task.fewshot_context(document, shots, gen_prefix=prefix, fewshot_as_multiturn=True, **template)
+        )
         after.append(draws.getstate())
         longest: str = max((one.args[0] for one in found), key=len)
         made[longest] = found
@@ -109,6 +121,8 @@ def _sample(
         ends = [one.args[1] for one in made[prompt_with(shots)]]
         room = 1 + max(len(model.lm.tok_encode(end, add_special_tokens=False)) for end in ends)
     prompt = model.fitting(prompt_with, shots, room)
+    if chat:
+        prompt = replace(prompt, special_tokens=0)  # they are the template's
     draws.setstate(after[0])  # the next document's examples are lm-eval's, whether or not some were left out here
     instances = made[prompt_with(0) if prompt.left_truncated else prompt.text]
     if prompt.left_truncated and len({one.args[0] for one in instances}) == 1:

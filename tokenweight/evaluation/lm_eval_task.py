@@ -21,7 +21,8 @@ from typing import Any, ClassVar, Self
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit, version
 from tokenweight.evaluation.data import Task, readable_hub, table
-from tokenweight.evaluation.harness_tasks import OfHarness, library, task_manager
+from tokenweight.evaluation.harness_tasks import Chat, OfHarness, library, task_manager
+from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.samples import Sample, Scored
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import SampleMean, UnitMean
@@ -77,7 +78,10 @@ class LmEvalTask(OfHarness):
             f" Its {len(known.tasks)} tasks are averaged over all samples." if is_share and len(known.tasks) > 1 else ""
         )
         if of_chat := [name for name, task in known.tasks.items() if task.for_chat]:
-            note += f" lm-eval means a chat template for {', '.join(of_chat)}; there is none here."
+            is_used = self.settings(evaluation).chat_template
+            note += f" lm-eval means a chat template for {', '.join(of_chat)}" + (
+                "." if is_used else "; there is none here."
+            )
         return shown, [note]
 
     # --- identity ---
@@ -106,6 +110,7 @@ class LmEvalTask(OfHarness):
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         known = self._known(evaluation)
         said = {"task": known.tasks[unit.task].without_places(), "filter": known.filter}
+        said["chat_template"] = self.settings(evaluation).chat_template
         return super().protocol(unit, evaluation) | said
 
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
@@ -113,6 +118,14 @@ class LmEvalTask(OfHarness):
         return min(own, most or own)
 
     # --- asking and scoring ---
+
+    def chat(self, evaluation: Evaluation, model: LoadedModel) -> Chat | None:
+        if not self.settings(evaluation).chat_template:
+            return None
+        if not model.lm.tokenizer.chat_template:
+            raise UserError(f"{SETTING}.chat_template: the model's tokenizer has none; leave --apply-chat-template out")
+        template: Chat = model.lm.apply_chat_template
+        return template
 
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
         known, fewshot = self._known(evaluation), self.settings(evaluation).fewshot

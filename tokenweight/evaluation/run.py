@@ -124,7 +124,7 @@ def evaluation_execution(how: ModelOptions) -> Execution:
         raise UserError(f"{asked}: {needed} GPUs are needed, torch sees {gpus}; give fewer")
     return Execution(
         device=wanted,
-        eval_batch_sequences=default_execution(how.scale).eval_batch_sequences,
+        eval_batch_sequences=how.batch_size or default_execution(how.scale).eval_batch_sequences,
         gpus=(how.processes or "all") if on_gpus else 1,
         slots=how.processes,
         tensor_parallel=how.tensor_parallel,

@@ -55,7 +55,9 @@ class ModelOptions(Explained):
     """Where models run. Default: cuda, at scale smoke auto"""
     processes: int | None = Field(default=None, ge=1)
     """Number of processes that share the evaluation. Default: one for each visible GPU"""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Sequences of the longest input that are evaluated together. Default: what the GPU holds"""
     backend: Backend = "hf"
-    """vllm: where it is installed (docs/evaluate.md); it has no perplexity and no pmi"""
+    """vllm: where it is installed (docs/vllm.md); it has no perplexity and no pmi"""
     tensor_parallel: int = Field(default=1, ge=1)
     """Number of GPUs that share one model, with backend vllm"""

@@ -327,6 +327,7 @@ class LmEval(Frozen):
     fewshot: int | None = Field(default=None, ge=0)  # None: as the task says
     samples: PositiveInt | None = None  # per task; None: all
     max_new_tokens: PositiveInt | None = None  # a cap on the tasks' own lengths; None: as they are
+    chat_template: bool = False  # ask by the tokenizer's, examples as turns of the conversation
 
 
 class Evaluation(Frozen):
