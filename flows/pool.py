@@ -56,7 +56,7 @@ def run_in_pool(
     """
     runs = planned.graph.runs
     waiting = [run for run in runs if to_make(planned.graph.part([run]), store)]
-    get_run_logger().info("%s: %d of %s to make", planned.name, len(waiting), counted(len(runs), "model"))
+    get_run_logger().info("%s: %s, %d of them to make", planned.name, counted(len(runs), "model"), len(waiting))
     if not waiting:
         return {}
     failed: dict[str, str] = {}

@@ -41,7 +41,7 @@ def test_a_seed_changes_training_data_and_ties_and_nothing_else() -> None:
     assert other.model_copy(update=same) == recipe
     assert load("table-3/no-train-32k/seed-1", "smoke").seed == 0
     for name in ("table-3/uniform/seed-x", "table-3/nothing/seed-1"):
-        with pytest.raises(UserError, match="unknown; choose one of"):
+        with pytest.raises(UserError, match=r"unknown; (choose one of|did you mean)"):
             load(name, "smoke")
 
 
@@ -130,7 +130,9 @@ def test_bad_settings_are_named_in_one_line(setting: str, message: str) -> None:
 
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(UserError, match="choose one of table-3/no-train-8k"):
-        load("table-3/frozen", "smoke")
+        load("my-own", "smoke")
+    with pytest.raises(UserError, match=r"did you mean table-3/frozen-dense\?"):
+        load("table-3/frozen-dens", "smoke")
     with pytest.raises(UserError, match="choose one of smoke, mini, paper"):
         load("table-3/uniform", "huge")  # type: ignore[arg-type]
 

@@ -25,7 +25,7 @@ def chunk(path: Path, title: str, *needs: Artifact) -> Artifact:
     tokenizer = Artifact(LocalTokenizer(sha256="0" * 64), sources={"sha256": str(smoke_base_dir())})
     corpus = FilesCorpus(path=str(path), validation_documents=1)
     stage = NamedChunk(corpus=corpus, chunking=Chunking(long_tokens=8), short_tokens=4, title=title)
-    return Artifact(stage, {"tokenizer": tokenizer, **{one.name: one for one in needs}})
+    return Artifact(stage, {"tokenizer": tokenizer, **{one.identity.name: one for one in needs}})
 
 
 def texts(path: Path) -> Path:
