@@ -4,6 +4,7 @@ Slurm's own commands are on every login node: sbatch, scontrol, scancel. No acco
 """
 
 import asyncio
+import json
 import re
 import shlex
 import sys
@@ -131,9 +132,7 @@ class SlurmConfiguration(SlurmOptions, BaseJobConfiguration):
 
 def _quoted(option: str) -> str:
     """An option as sbatch reads it in a script: in double quotes where it has blanks, quotes or a hash."""
-    if re.search(r"[\s\"'#\\]", option) is None:
-        return option
-    return '"' + option.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return json.dumps(option, ensure_ascii=False) if re.search(r"[\s\"'#\\]", option) else option
 
 
 _ENVIRONMENT = plain_environment(Path(__file__).parent)  # shell: values go through `quote`

@@ -108,6 +108,19 @@ def test_show_config_gives_value_and_origin(tmp_path: Path) -> None:
     assert shown["extension.rope_theta"]["value"] == 15.3e6
 
 
+def test_names_stay_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from tokenweight.commands.command import print_table
+
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(
+        ("key", "value", "hours"), [("evaluation.perplexity.corpus.path", "long " * 40, "1,234")], numbers_from=2
+    )
+    shown = capsys.readouterr().out
+    assert "evaluation.perplexity.corpus.path" in shown
+    assert "1,234" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
 def test_doctor_prints_what_it_found_letter_by_letter(capsys: pytest.CaptureFixture[str]) -> None:
     from tokenweight.commands.doctor import Finding, print_findings
 

@@ -33,6 +33,8 @@ def test_each_file_is_a_target_and_each_target_a_file() -> None:
         keys = [column.key for column in experiment.columns]
         assert len(set(keys)) == len(keys) > 0
         assert experiment.stub
+    with pytest.raises(UserError, match=r"target 'tabel-3': unknown; did you mean table-3\?"):
+        get_target("tabel-3")
     with pytest.raises(UserError, match="choose one of table-1, table-3"):
         get_target("table-2")
 

@@ -1,10 +1,11 @@
 """What a manifest says a reader may type: as it was given, and without places of this machine."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from reports_fake_store import FakeStore, manifest_of
 
-from tokenweight.pipeline.manifest import RowEntry
+from tokenweight.pipeline.manifest import RowEntry, keep_manifest
 from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.html.page import show_config_command
@@ -37,3 +38,16 @@ def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:
     assert mixture[0]["corpus"]["path"] == "my books"
     shown = f"tokenweight show-config table-3/uniform --scale mini --set evaluation.mmlu.data={tmp_path.name}"
     assert show_config_command(manifest, "table-3/uniform") == shown
+
+
+def test_a_table_that_lacks_values_is_written_and_the_command_fails(
+    store: FakeStore, tmp_path: Path, run_command: Callable[..., tuple[int, str, str]]
+) -> None:
+    store.add("uniform", "mmlu/anatomy", [1, 0, 1])
+    keep_manifest(store.manifest(), store.root)
+    arguments = ("report", "table-3", "--store", str(store.root), "--out", "out", "--no-figures")
+    code, out, err = run_command(tmp_path, *arguments)
+    assert (code, "- Incomplete: " in out) == (1, True)
+    assert err.startswith("error: table-3 (smoke): ")
+    assert "values missing; run tokenweight reproduce table-3 --scale smoke" in err
+    assert (tmp_path / "out" / "smoke" / "table-3.md").is_file()
