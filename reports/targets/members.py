@@ -11,7 +11,7 @@ from typing import Any
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError, choose, nearest
 from tokenweight.pipeline.experiment import BENCHMARKS
-from tokenweight.recipes.inputs import Inputs, apply, longest_input
+from tokenweight.recipes.inputs import Inputs, apply, longest_input, without_places
 from tokenweight.recipes.recipe import Recipe, build, names, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
@@ -210,6 +210,6 @@ def _choices(number: int, row: RowSpec, several_recipes: bool) -> list[Settings]
 def _key(row: RowSpec, values: Settings, short: Mapping[str, str]) -> str:
     swept = " ".join(shown(v) if field == RECIPE else f"{short[field]}={shown(v)}" for field, v in values.items())
     named = " ".join(filter(None, (row.group, row.label)))
-    made = swept if row.over else " ".join(f"{key}={shown(value)}" for key, value in row.set.items())
+    made = swept if row.over else " ".join(f"{key}={shown(without_places(value))}" for key, value in row.set.items())
     base = re.sub(r"[^A-Za-z0-9._+-]+", "-", (row.base or "").rstrip("/").rpartition("/")[2]).strip("-.")
     return " ".join(filter(None, (named, swept if named else made))) or row.recipe or base or "model"

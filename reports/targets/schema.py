@@ -56,12 +56,15 @@ def _at(value: str, info: ValidationInfo) -> str:
         return value
     kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
     path = info.context / Path(rest).expanduser()
-    there = rest.startswith((".", "/", "~")) or path.exists()
+    there = rest.startswith((".", "/", "~")) or ".py:" in rest or path.exists()
     return f"{kind}{colon}{path.resolve()}" if there else value
 
 
 def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    is_path = {key: _PATH_SETTING.search(key) and isinstance(value, str) for key, value in settings.items()}
+    is_path = {
+        key: isinstance(value, str) and (_PATH_SETTING.search(key) or ".py:" in value)
+        for key, value in settings.items()
+    }
     return {key: _at(value, info) if is_path[key] else value for key, value in settings.items()}
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.stage import Artifact
 from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.targets.find import find_experiments
@@ -85,6 +86,43 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     recipe = found("here/mine.yaml").recipes["sparse", 0]
     assert recipe.corpus is not None
     assert recipe.corpus.path == str(tmp_path / "here" / "texts")  # type: ignore[union-attr]
+
+
+def test_a_weighting_of_one_s_own_is_its_name_and_its_contents(tmp_path: Path) -> None:
+    def trained(folder: str, code: str) -> Artifact:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.py").write_text(code)
+        row = "{recipe: table-3/frozen-sparse, set: {weighting.score: own.py:mine}}"
+        (tmp_path / folder / "mine.yaml").write_text(f"name: mine\nbenchmarks: [mmlu]\nrows: [{row}]\n")
+        planned = plan_experiment(found(str(tmp_path / folder / "mine.yaml")), Store(tmp_path / "store"))
+        assert [row.key for row in planned.manifest.experiment.rows] == ["weighting.score=own.py:mine"]
+        assert str(tmp_path) not in planned.manifest.model_dump_json()
+        (artifact,) = planned.graph.trained.values()
+        return artifact
+
+    code = "def mine(long_nll, short_nll): return (long_nll - short_nll) ** 2"
+    first, elsewhere, other = trained("a", code), trained("b", code), trained("c", code.replace("2", "4"))
+    assert first.name.endswith("-frozen-sparse-0.4-mine")
+    assert first.identity == elsewhere.identity
+    assert str(tmp_path) not in str(first.identity)
+    assert first.fingerprint != other.fingerprint
+    assert first.stage.placed(first.sources).weighting.needs_short_nll  # type: ignore[attr-defined]
+    for score, message in (("own.py:lost", "has no function 'lost'"), ("gone.py:mine", "cannot be read")):
+        text = (tmp_path / "a" / "mine.yaml").read_text().replace("own.py:mine", score)
+        (tmp_path / "a" / "mine.yaml").write_text(text)
+        with pytest.raises(UserError, match=rf"mine\.yaml, line 3, rows\[0\]\.set\.weighting\.score: .*{message}"):
+            found(str(tmp_path / "a" / "mine.yaml"))
+        (tmp_path / "a" / "mine.yaml").write_text(text.replace(score, "own.py:mine"))
+
+
+def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None:
+    raw = "{{recipe: table-3/uniform, set: {{weighting.score: {}, weighting.postprocessing: raw}}}}"
+    rows = [raw.format("mile"), raw.format("focal")]
+    rows += ["{recipe: table-3/unfrozen-sparse, set: {weighting.score: focal}}", "{recipe: table-3/uniform}"]
+    text = "name: mine\nbenchmarks: [mmlu]\nrows:\n" + "".join(f"  - {row}\n" for row in rows)
+    trained = plan_experiment(found(text), Store(tmp_path)).graph.trained.values()
+    ends = ["raw-mile", "raw-focal", "sparse-0.2-focal", "uniform"]
+    assert [artifact.name.endswith(end) for artifact, end in zip(trained, ends, strict=True)] == [True] * 4
 
 
 @pytest.mark.parametrize(

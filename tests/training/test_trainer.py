@@ -15,6 +15,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer, Training, Weighting
 from tokenweight.training.models import load_model, validate_checkpoint
+from tokenweight.training.stages import weighting_label
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, token_weights, weighted_nll
 
@@ -101,6 +102,19 @@ def test_weights_of_the_model_s_own_confidence_train(make_request, unfrozen, tmp
     rows = run(make_request(steps=2, weighting=weighting, scorer=unfrozen), tmp_path)
     assert all(np.isfinite(row["weighted_nll"]) for row in rows)
     assert rows[0]["weight_std"] > 0
+
+
+def test_a_weighting_of_one_s_own_trains_and_is_in_the_name(make_request, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "def late(position): return position / 32\n\ndef odd(long_nll): return long_nll[:, 1:]"
+    )
+    own = [Weighting(score=f"{tmp_path}/mine.py:{name}", postprocessing="raw") for name in ("late", "odd")]
+    request = make_request(steps=1, weighting=own[0])
+    (step,) = run(request, tmp_path / "run")
+    assert step["weight_std"] == pytest.approx(torch.arange(1, 64).div(32).std(correction=0).item())
+    assert weighting_label(own[0], None) == "raw-late"
+    with pytest.raises(UserError, match=r"weighting.score odd: ValueError: .* has shape \(2, 7\)"):
+        run(make_request(steps=1, weighting=own[1]), tmp_path / "refused")
 
 
 def test_lambda_1_and_kappa_1_train_to_the_same_bits_as_uniform(make_request, unfrozen, tmp_path):

@@ -14,6 +14,7 @@ from tokenweight.weighting import (
     token_weights,
 )
 from tokenweight.weighting import hf as hf_module
+from tokenweight.weighting.scores import SCORES
 
 
 def arguments_of(tmp_path, **settings):
@@ -57,6 +58,41 @@ def test_any_trainer_learns_with_weights_at_any_accumulation(make_llama, tmp_pat
     assert moved > 0
     for other in results[1:]:
         assert (results[0] - other).norm() < 1e-3 * moved
+
+
+def test_a_function_of_one_s_own_gives_the_weights(make_llama, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokenweight.weighting.scores.SCORES", dict(SCORES))
+
+    def unsure(long_nll, gamma=2.0):
+        return (1 - (-long_nll).exp()).clamp_min(0) ** gamma
+
+    ours = trained(make_llama, tmp_path, 1, weighting=unsure)
+    focal = trained(make_llama, tmp_path, 1, weighting=Weighting(score="focal", postprocessing="raw"))
+    torch.testing.assert_close(ours, focal)
+
+
+def test_adapters_learn_with_weights(make_llama, tmp_path):
+    """LoRA: the base stays, and the adapters move as by the weighted loss of the merged model."""
+    peft = pytest.importorskip("peft")
+    weighting, ids = Weighting(postprocessing="sparse", kappa=0.3), torch.randint(2, 50, (4, 61))
+    settings = peft.LoraConfig(task_type="CAUSAL_LM", r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.0)
+    trainer = Trainer(
+        model=peft.get_peft_model(make_llama(), settings),
+        args=arguments_of(tmp_path, per_device_train_batch_size=4, max_steps=1, learning_rate=0.1),
+        train_dataset=[{"input_ids": row} for row in ids],
+    )
+    adapters = {name: one.detach().clone() for name, one in trainer.model.named_parameters() if one.requires_grad}
+    add_token_weighting(trainer, weighting, short_tokens=16, stride_tokens=12)
+    trainer.train()
+    base = dict(make_llama().named_parameters())
+    for name, value in trainer.model.base_model.model.named_parameters():
+        plain = name.replace("base_layer.", "")
+        if plain in base:
+            assert torch.equal(value, base[plain]), name
+    moved = [
+        name for name, one in trainer.model.named_parameters() if name in adapters and not one.equal(adapters[name])
+    ]
+    assert len(moved) == 4, "of each pair the one that begins at zero"
 
 
 def test_frozen_scores_come_as_a_column(make_llama, tmp_path):

@@ -2,7 +2,6 @@
 
 import math
 from contextlib import suppress
-from typing import get_args
 
 import pytest
 import torch
@@ -10,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tokenweight.recipes.schema import ScoreName, Weighting
+from tokenweight.recipes.schema import Weighting
 from tokenweight.weighting import token_weights, weighted_nll
+from tokenweight.weighting.scores import SCORES as KNOWN
 from tokenweight.weighting.weights import dense, sparse, token_scores
 
 LONG = torch.tensor([[1.0, 4.0, 2.0, 0.5, 3.0]])
@@ -76,7 +76,7 @@ def test_sparse_keeps_the_rounded_share_of_all_predictions(kappa, kept):
     assert got.max() == torch.tensor(4095 / kept)
 
 
-SCORES = get_args(ScoreName)
+SCORES = tuple(KNOWN)
 
 
 def constructible(score, lambda_, kappa):

@@ -72,7 +72,7 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
     # 2. Short context: the scorer's, or the model's own.
     token_ids = torch.tensor([tokens.ids], device=device)
     model = load_model(scorer or checkpoint, precision).to(device).eval()
-    own_first_window = not scorer or weighting.score == "long_ce"
+    own_first_window = not scorer or weighting.own_first_window
     bos = bos_token_id(tokenizer, scorer_config)
     short_nll = score_windows(model, token_ids, plan, bos_token_id=bos, first_window=not own_first_window)
     # 3. Long context, and weights.
@@ -110,7 +110,7 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
             "short_tokens": plan.short_tokens,
             "stride_tokens": plan.stride_tokens,
             "windows": len(plan.starts),
-            "weighting": weighting.model_dump(mode="json", by_alias=True),
+            "weighting": weighting.model_dump(mode="json", by_alias=True) | {"score": weighting.label},
             "seed": options.seed,
             "precision": str(precision).removeprefix("torch."),  # of both passes; their NLL is in fp32 either way
             "device": device.type,

@@ -29,7 +29,7 @@ class Options(Explained):
     stride_tokens: int | None = Field(default=None, ge=1)
     """Tokens from one window to the next. Default: three quarters of the window"""
     score: ScoreName = "abs_pmi"
-    """Score function (Section 3.1)"""
+    """Score function (Section 3.1): abs_pmi, ppmi, npmi, sppmi, snpmi, excess, long_ce, focal, mile, or FILE.py:FUNCTION"""
     postprocessing: Literal["dense", "sparse", "raw", "uniform"] = "dense"
     """From scores to weights (Section 3.2)"""
     lambda_: float | None = None

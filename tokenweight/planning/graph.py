@@ -127,7 +127,9 @@ class Planner:
             seed=recipe.seed,
             parity=recipe.parity,
         )
-        return self._made(train, inputs)
+        in_file = "@" in recipe.weighting.score  # a function of the user's, which is its name and its file's contents
+        own = {"weighting.score": f"{recipe.weighting.label}@{recipe.weighting.score.rpartition('@')[2]}"}
+        return self._made(train, inputs, own if in_file else {})
 
     def _new_base(self, base: Base) -> tuple[Artifact, Artifact]:
         match base:
@@ -244,10 +246,8 @@ class Planner:
 
 
 def _canonical(recipe: Recipe) -> Recipe:
-    """The recipe by what it does: lambda = 1 and kappa = 1 are uniform weights and need no scorer (Eq. 8)."""
+    """The recipe by what it does: lambda = 1 and kappa = 1 are uniform weights (Eq. 8); not all weights need a scorer."""
     weighting = recipe.weighting
-    if weighting.lambda_ == 1 or weighting.kappa == 1:
+    if weighting.lambda_ == 1 or weighting.kappa == 1 or weighting.postprocessing == "uniform":
         return recipe.model_copy(update={"weighting": schema.Weighting(), "scorer": None})
-    if weighting.postprocessing == "uniform":
-        return recipe.model_copy(update={"weighting": schema.Weighting()})
-    return recipe
+    return recipe if weighting.needs_short_nll else recipe.model_copy(update={"scorer": None})

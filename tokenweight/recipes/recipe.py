@@ -71,12 +71,17 @@ class Recipe(Frozen):
     def _consistent(self) -> Self:
         if self.training and not (self.corpus and self.chunking):
             raise ValueError("training needs corpus and chunking")
-        if (self.weighting.postprocessing != "uniform") != (self.scorer is not None):
-            raise ValueError("a scorer is needed exactly where weighting is not uniform")
-        if self.scorer and self.scorer.kind == "frozen" and not self.weighting.needs_short_nll:
-            raise ValueError(
-                f"weighting.score {self.weighting.score!r} looks at no short context: scorer.kind is 'unfrozen' there"
-            )
+        if self.weighting.needs_short_nll and not self.scorer:
+            raise ValueError(f"weighting.score {self.weighting.label!r} compares two contexts: name a scorer")
+        if self.scorer and self.weighting.postprocessing == "uniform":
+            raise ValueError("uniform weights take no scorer: leave it out")
+        if self.scorer and not self.weighting.needs_short_nll:
+            for name, value in (("kind", "unfrozen"), ("precision", "training")):
+                if getattr(self.scorer, name) != value:
+                    label = self.weighting.label
+                    raise ValueError(
+                        f"weighting.score {label!r} looks at no short context: scorer.{name} is {value!r} there"
+                    )
         if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
             raise ValueError(
                 f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from tokenweight.recipes.frozen import Explained, Frozen
-from tokenweight.weighting.settings import ScoreName as ScoreName
+from tokenweight.weighting.scores import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
 Scale = Literal["smoke", "mini", "paper"]

@@ -94,12 +94,10 @@ class Train(Stage):
 
 def weighting_label(weighting: schema.Weighting, scorer: schema.Scorer | None) -> str:
     """Readable name of a weighting, e.g. frozen-sparse-0.4 or unfrozen-dense-0.75-ppmi."""
-    if scorer is None:
-        return "uniform"
     amount = {"sparse": weighting.kappa, "dense": weighting.lambda_}.get(weighting.postprocessing)
-    parts = [scorer.kind, weighting.postprocessing, "" if amount is None else f"{amount:g}"]
-    parts += [weighting.score if weighting.score != "abs_pmi" else ""]
-    parts += [f"{scorer.precision}-scoring" if scorer.precision != "training" else ""]
+    parts = [scorer.kind if scorer else "", weighting.postprocessing, "" if amount is None else f"{amount:g}"]
+    parts += [weighting.label if weighting.score != "abs_pmi" else ""]
+    parts += [f"{scorer.precision}-scoring" if scorer and scorer.precision != "training" else ""]
     return "-".join(filter(None, parts))
 
 

@@ -121,8 +121,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
     ) -> Tensor:
         """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M] where scored."""
         step, reason = None, None
-        # Unfrozen scorers and LongCE take the first window's short NLL from the long pass.
-        own_first_window = self.stage.scores_itself or self.stage.weighting.score == "long_ce"
+        own_first_window = self.stage.scores_itself or self.stage.weighting.own_first_window
         try:
             step = weighted_step(
                 model,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tokenweight.weighting.head import model_nll as model_nll
     from tokenweight.weighting.head import per_token_nll as per_token_nll
     from tokenweight.weighting.hf import add_token_weighting as add_token_weighting
+    from tokenweight.weighting.scores import weighting as weighting
     from tokenweight.weighting.settings import Weighting as Weighting
     from tokenweight.weighting.step import weighted_step as weighted_step
     from tokenweight.weighting.weights import token_weights as token_weights
@@ -29,6 +30,7 @@ _HOMES = {
     "token_weights": "weights",
     "weighted_nll": "weights",
     "weighted_step": "step",
+    "weighting": "scores",
 }
 __all__ = list(_HOMES)
 

@@ -1,6 +1,7 @@
 """Token weighting for any HF Trainer, without this project's pipeline."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from tokenweight.weighting.head import install_head
+from tokenweight.weighting.scores import weighting as register
 from tokenweight.weighting.settings import Weighting
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import plan_windows, score_windows
@@ -18,7 +20,7 @@ _IGNORED = -100  # the label of a token that is not learned, as everywhere in tr
 
 def add_token_weighting(
     trainer: Any,
-    weighting: Weighting,
+    weighting: Weighting | Callable[..., Tensor],
     *,
     short_tokens: int,
     stride_tokens: int,
@@ -28,6 +30,7 @@ def add_token_weighting(
 ) -> None:
     """Give a transformers.Trainer the paper's loss; its loop, optimizer and arguments stay as they are.
 
+    `weighting` may be a function of one's own as :mod:`.scores` has them, which gives the weights as they are.
     Batches need `input_ids` [B, N]. Padding (`attention_mask` [B, N], on either side), labels of -100 and packed documents
     (`position_ids` [B, N] that begin at 0 with each) are left out of windows, weights and loss as if each document came
     alone; weights average to 1 over a document's labels. With a column `short_nll` [B, N - 1] that frozen scorer's NLL
@@ -41,6 +44,9 @@ def add_token_weighting(
         ValueError: at once, for a model whose NLL the head cannot give (:func:`install_head`); in a step, for a mask
             with holes, or labels that are neither the tokens nor -100.
     """
+    if not isinstance(weighting, Weighting):
+        register(weighting.__name__)(weighting)
+        weighting = Weighting(score=weighting.__name__, postprocessing="raw")
     install_head(trainer.model)
     trainer._set_signature_columns_if_needed()
     trainer._signature_columns.append(SHORT_NLL)  # a Trainer removes columns that the model's forward does not name
@@ -65,7 +71,7 @@ def add_token_weighting(
                         first_window=False,
                     )
         own_first_window = None  # or a plan whose first window is that of every document, however short
-        if unfrozen or weighting.score == "long_ce":
+        if unfrozen or weighting.own_first_window:
             longest = max(lengths)
             stride = min(stride_tokens, short_tokens - 1, longest - 1)
             own_first_window = plan_windows(longest, min(short_tokens, longest), stride)

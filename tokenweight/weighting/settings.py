@@ -2,17 +2,17 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, field_validator, model_validator
 
-ScoreName = Literal["abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce", "focal", "mile"]
-NEED_SHORT_NLL: tuple[ScoreName, ...] = ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi", "excess", "long_ce")
+from tokenweight.weighting.scores import ScoreName, find_score, pinned
 
 
 class Weighting(BaseModel):
     """Score function and postprocessing (Section 3): what weight each token's loss gets.
 
-    `uniform` ignores scores; `dense` needs `lambda` in [0, 1] (Eq. 8); `sparse` needs `kappa` in (0, 1]; `raw` takes
-    the score itself as the weight, as LongCE, focal loss and MiLe do.
+    `score` is a registered name (:mod:`.scores`) or FILE.py:FUNCTION, pinned to the file's contents. `uniform` ignores scores;
+    `dense` needs `lambda` in [0, 1] (Eq. 8); `sparse` needs `kappa` in (0, 1]; `raw` takes the score itself as the weight,
+    as LongCE, focal loss and MiLe do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
@@ -25,9 +25,30 @@ class Weighting(BaseModel):
     gamma: PositiveFloat | None = None  # long_ce (5), focal (2), mile (1): the baselines' own exponent or cap
 
     @property
+    def label(self) -> str:
+        """The score's name, or its function's."""
+        return self.score.rpartition(":")[2].partition("@")[0]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the weights are computed from (:data:`.scores.GIVEN`)."""
+        return () if self.postprocessing == "uniform" else find_score(self.score).inputs
+
+    @property
     def needs_short_nll(self) -> bool:
         """Whether the weights compare two contexts at all (uniform, focal and MiLe do not)."""
-        return self.postprocessing != "uniform" and self.score in NEED_SHORT_NLL
+        return "short_nll" in self.inputs
+
+    @property
+    def own_first_window(self) -> bool:
+        """Whether tokens without a shorter context count as if both contexts were the same, whoever scores (LongCE)."""
+        return self.needs_short_nll and find_score(self.score).own_first_window
+
+    @field_validator("score")
+    @classmethod
+    def _known(cls, score: str) -> str:
+        find_score(score)
+        return pinned(score)
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -37,8 +58,12 @@ class Weighting(BaseModel):
             if (value is not None) != (name in wanted):
                 verb = "needs" if name in wanted else "takes no"
                 raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
-        if self.postprocessing == "raw" and self.score not in ("long_ce", "focal", "mile"):
-            raise ValueError(f"postprocessing 'raw' is for long_ce, focal and mile; {self.score!r} is not a weight")
-        if self.postprocessing == "dense" and self.score == "excess":
-            raise ValueError("score 'excess' can be negative: use it with postprocessing 'sparse'")
+        if self.postprocessing not in ("uniform", *find_score(self.score).postprocessings):
+            negative = self.postprocessing == "dense"
+            why = (
+                "can be negative: use it with postprocessing 'sparse'"
+                if negative
+                else "is not a weight, as 'raw' takes it"
+            )
+            raise ValueError(f"score {self.label!r} {why}")
         return self

@@ -47,9 +47,8 @@ def weighted_step(
     `scored`, bool [B, M]: the predictions that count, where some do not (padding, prompts); the loss is their mean.
     """
     # 1. Long context, with gradient.
-    needs_entropy = weighting.score == "mile" and weighting.postprocessing != "uniform"
     own = slice(token_ids.shape[1] - 1) if shard is None else shard.own_predictions
-    entropy = torch.empty_like(token_ids[:, own], dtype=torch.float32) if needs_entropy else None
+    entropy = torch.empty_like(token_ids[:, own], dtype=torch.float32) if "long_entropy" in weighting.inputs else None
     nll = model_nll(model, token_ids, shard=shard, entropy=entropy)
     long_nll = nll.detach()
     if shard is not None:  # weights look at all predictions

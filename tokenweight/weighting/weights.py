@@ -5,56 +5,33 @@ token and the far context (Appendix A): PMI = -D. All functions are pure, on fp3
 (the paper's sum to N counts those). Scores and weights have no gradient.
 """
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenweight.weighting.settings import ScoreName, Weighting
+from tokenweight.weighting.scores import ScoreName, find_score
+from tokenweight.weighting.settings import Weighting
 
-DEFAULT_GAMMA: dict[ScoreName, float] = {"long_ce": 5.0, "focal": 2.0, "mile": 1.0}
 Choice = Callable[..., Tensor]  # called as `sparse` is, whose place it takes
 
 
-def token_scores(
-    score: ScoreName,
-    long_nll: Tensor,
-    short_nll: Tensor | None,
-    *,
-    long_entropy: Tensor | None = None,
-    shift_k: float = 2.0,
-    gamma: float | None = None,
-) -> Tensor:
-    """Scores of each prediction, fp32 [B, M]; all but `excess` are non-negative.
+def token_scores(score: ScoreName, long_nll: Tensor, short_nll: Tensor | None, **more: Any) -> Tensor:
+    """Scores of each prediction, fp32 [B, M], by a function of :mod:`.scores`, which says what `more` it may be given.
 
-    abs_pmi |D| (Eq. 5); ppmi max(-D, 0), npmi max(D, 0) and their shifts by ln k (Section 5.3); excess D
-    (Eq. 4, the reference at the same context); long_ce min(exp(-D), gamma); focal (1 - p_long)^gamma;
-    mile (1 + H)^gamma with H the long model's entropy. `short_nll` may be None for focal and mile.
+    `short_nll` may be None for a score that does not look at it. ValueError for one that needs what is not given.
     """
-    if score == "focal":
-        return (-torch.expm1(-long_nll)).clamp_min(0).pow(gamma or DEFAULT_GAMMA["focal"])
-    if score == "mile":
-        if long_entropy is None:
-            raise ValueError("score 'mile' needs long_entropy, the entropy of the long model's predictions")
-        return (1 + long_entropy).pow(gamma or DEFAULT_GAMMA["mile"])
-    if short_nll is None:
-        raise ValueError(f"score {score!r} needs short_nll")
-    negative_pmi = long_nll - short_nll
-    shift = math.log(shift_k) if score in ("sppmi", "snpmi") else 0.0
-    match score:
-        case "abs_pmi":
-            return negative_pmi.abs()
-        case "ppmi" | "sppmi":
-            return (-negative_pmi - shift).clamp_min(0)
-        case "npmi" | "snpmi":
-            return (negative_pmi - shift).clamp_min(0)
-        case "excess":
-            return negative_pmi
-        case "long_ce":
-            cap = gamma or DEFAULT_GAMMA["long_ce"]
-            return (-negative_pmi).clamp_max(math.log(cap)).exp()
+    function = find_score(score).function
+    given, parameters = {"long_nll": long_nll, "short_nll": short_nll, **more}, inspect.signature(function).parameters
+    for name, parameter in parameters.items():
+        if given.get(name) is None and parameter.default is parameter.empty:
+            raise ValueError(f"score {score!r} needs {name}")
+    scores: Tensor = function(**{name: given[name] for name in parameters if given.get(name) is not None})
+    return scores.float()
 
 
 def dense(scores: Tensor, lambda_: float) -> Tensor:
@@ -104,38 +81,42 @@ def token_weights(
 
     long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
     None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
-    with `seed` they settle random ties. long_entropy [B, M]: for the score `mile` only. `choose` makes the
+    with `seed` they settle random ties. long_entropy [B, M]: for scores that need it (mile). `choose` makes the
     sparse weights, by default as :func:`sparse` does. Uniform, dense and sparse weights average to 1 over M, or over the
     predictions `scored` (bool [B, M]) of each sequence: the others have weight 0 and are not looked at. Raises
-    ValueError for wrong shapes, FloatingPointError for NLLs that are not finite.
+    ValueError for wrong shapes, FloatingPointError for NLLs that are not finite, and scores that make no weights.
     """
-    if scored is not None:
-        weights = torch.zeros_like(long_nll, dtype=torch.float32)
-        for row, chosen in enumerate(scored):
-            if bool(chosen.any()):
-                own = [None if given is None else given[row, chosen][None] for given in (short_nll, long_entropy)]
-                weights[row, chosen] = token_weights(
-                    long_nll[row, chosen][None], own[0], weighting, sequence_ids=sequence_ids[row : row + 1], seed=seed,
-                    long_entropy=own[1], choose=choose,
-                )[0]  # fmt: skip
-        return weights
-    given = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
+    given: dict[str, Tensor | None] = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
+    given["position"] = torch.arange(1, long_nll.shape[-1] + 1, device=long_nll.device).expand_as(long_nll)
+    if scored is None:
+        return _token_weights(given, weighting, sequence_ids, seed, choose)
+    weights = torch.zeros_like(long_nll, dtype=torch.float32)
+    for row, chosen in enumerate(scored):
+        if bool(chosen.any()):
+            own = {name: None if value is None else value[row, chosen][None] for name, value in given.items()}
+            weights[row, chosen] = _token_weights(own, weighting, sequence_ids[row : row + 1], seed, choose)[0]
+    return weights
+
+
+def _token_weights(
+    given: Mapping[str, Tensor | None], weighting: Weighting, sequence_ids: Sequence[int], seed: int, choose: Choice
+) -> Tensor:
     tensors = {name: value.detach().float() for name, value in given.items() if value is not None}
+    shape = tensors["long_nll"].shape
     for name, tensor in tensors.items():
-        if tensor.ndim != 2 or tensor.shape != long_nll.shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected [B, M] = {tuple(long_nll.shape)}")
+        if tensor.ndim != 2 or tensor.shape != shape:
+            raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected [B, M] = {tuple(shape)}")
         if not bool(tensor.isfinite().all()):
             raise FloatingPointError(f"{name} is not finite")
     if weighting.postprocessing == "uniform":
         return torch.ones_like(tensors["long_nll"])
-    scores = token_scores(
-        weighting.score,
-        tensors["long_nll"],
-        tensors.get("short_nll"),
-        long_entropy=tensors.get("long_entropy"),
-        shift_k=weighting.shift_k,
-        gamma=weighting.gamma,
-    )
+    numbers: dict[str, Any] = {"shift_k": weighting.shift_k, "gamma": weighting.gamma}
+    scores = token_scores(weighting.score, **{**given, **tensors, **numbers})
+    if scores.shape != shape:
+        raise ValueError(f"score {weighting.label} has shape {tuple(scores.shape)}, expected [B, M] = {tuple(shape)}")
+    lowest = -math.inf if weighting.postprocessing == "sparse" else 0.0
+    if not bool((scores.isfinite() & (scores >= lowest)).all()):
+        raise FloatingPointError(f"score {weighting.label} is not finite, or below {lowest:g}")
     if weighting.postprocessing == "dense":
         assert weighting.lambda_ is not None
         return dense(scores, weighting.lambda_)
