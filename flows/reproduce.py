@@ -152,6 +152,16 @@ def run_planned(wanted: Sequence[ResolvedExperiment], store: Store, execution: E
     run(" ".join(planned.name for planned in wanted), wanted[0].manifest.scale)
 
 
+def run_artifacts(graph: Graph, store: Store, execution: Execution, name: str) -> None:
+    """Make what the store lacks of a graph, in a flow run `name`; errors as those of :func:`run_experiments`."""
+
+    @flow(name="score", flow_run_name=name, persist_result=False, on_cancellation=[cancel_runs])
+    def run() -> None:
+        run_graph([graph], store, execution).raise_failures()
+
+    run()
+
+
 def _failed_recipes(planned: ResolvedExperiment, outcome: Outcome) -> dict[str, str]:
     """Why recipes of an experiment are not complete, by name: the first failure of what they need."""
     found: dict[str, str] = {}

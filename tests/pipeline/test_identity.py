@@ -10,11 +10,11 @@ from pydantic import BaseModel
 
 from tokenweight.pipeline.stage import Artifact, Graph, LocalModel, Stage, replaced
 from tokenweight.pipeline.store import Store
-from tokenweight.planning.graph import STAGES, Planner
+from tokenweight.planning.graph import STAGES, Planner, union
 from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution
-from tokenweight.recipes.schema import Execution
-from tokenweight.training.stages import Initialize
+from tokenweight.recipes.schema import Execution, NovelCorpus
+from tokenweight.training.stages import Initialize, Weigh
 
 RECIPES = ["table-3/frozen-sparse", "table-3/unfrozen-dense", "table-7/uniform", "table-3/lcde"]
 BENCHMARKS = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "phrase", "planted")
@@ -22,7 +22,10 @@ BENCHMARKS = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "phrase"
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
-    return Planner(Store(tmp_path_factory.mktemp("store"))).graph(load_all(RECIPES, "smoke"), BENCHMARKS)
+    store, recipes = Store(tmp_path_factory.mktemp("store")), load_all(RECIPES, "smoke")
+    weigh = Weigh(weighting=recipes[0].weighting, short_tokens=64, stride_tokens=48, own_first_window=True)
+    weights = Planner(store).weights(weigh, NovelCorpus(), recipes[0].base, None, 256, "fp32")
+    return union([Planner(store).graph(recipes, BENCHMARKS), weights])
 
 
 def leaves(value: Any, where: str = "") -> list[str]:

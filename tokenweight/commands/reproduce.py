@@ -141,15 +141,15 @@ def make_and_show(
             show(files, as_json)
 
 
-def run_flow(**parameters: Any) -> None:
-    """Run the flow of planned experiments in this process; its errors are left to the command line."""
+def run_flow(function: str = "run_planned", **parameters: Any) -> None:
+    """Run a flow, by default of planned experiments, in this process; its errors are left to the command line."""
     embedded.prepare()
     from tokenweight.tasks.worker import warm_up
 
     warm_up()  # the workers' imports, beside Prefect's and its server's start
     from tokenweight.flows import one_line
-    from tokenweight.flows.reproduce import run_planned
+    from tokenweight.flows import reproduce as flows
 
     one_line.left_to_caller = True
     with embedded.ended_together():
-        run_planned(**parameters)
+        getattr(flows, function)(**parameters)

@@ -19,7 +19,7 @@ from tokenweight.context.checkpoint_files import checkpoint_sha256
 from tokenweight.context.extend import load_config
 from tokenweight.corpus.token_texts import Tokens, first_tokens_with_text, highest_span, text_of
 from tokenweight.errors import StageError, UserError
-from tokenweight.inspection.request import SHORT_SHARE, Options, chosen_span
+from tokenweight.inspection.request import Options, chosen_span
 from tokenweight.latex import environment, printed
 from tokenweight.pipeline.store import package_versions
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device
@@ -188,17 +188,13 @@ def _tokens(path: Path, text: str, tokenizer: Any, long_tokens: int | None, cont
 
 
 def window_plan(options: Options, long_tokens: int, scorer_context_tokens: int) -> WindowPlan:
-    """The windows, by default in the paper's shares (Section 4, Datasets): 8192 and 6144 for 32768 tokens.
-
-    A scorer of a shorter context gets windows of that.
-    """
-    short_tokens = options.short_tokens or max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
+    short_tokens, stride_tokens = options.windows(long_tokens, scorer_context_tokens)
     if options.scorer and short_tokens > scorer_context_tokens:
         raise UserError(
             f"--short-tokens {short_tokens}: exceeds the scorer's context ({scorer_context_tokens}); lower it"
         )
     try:
-        return plan_windows(long_tokens, short_tokens, options.stride_tokens or max(1, 3 * short_tokens // 4))
+        return plan_windows(long_tokens, short_tokens, stride_tokens)
     except ValueError as error:
         raise UserError(f"--short-tokens, --stride-tokens: {error}; change one of them") from None
 

@@ -65,6 +65,8 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Score() as stage:
             model, tokens = artifact.inputs["model"], _long_tokens(artifact)
             scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
+            if stage.sequences is None:
+                return Cost(unknown={"scoring of a corpus that is chunked whole": 1})
             unknown = _untimed(model)
             hours = None if unknown else scoring_hours(config_of(model), tokens, stage.sequences, scorer)
             return Cost(hours, float(stage.sequences * (tokens - 1) * _BYTES["score"]), unknown=unknown)

@@ -29,10 +29,10 @@ from tokenweight.planning.costs import config_of
 from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
-from tokenweight.training.stages import Initialize, Pretrain, Score, Train, config_values
+from tokenweight.training.stages import Initialize, Pretrain, Score, Train, Weigh, config_values
 
 # In the order in which they run: what is wrong with a configuration or with data shows before any long work.
-STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Extend, Train, Evaluate)
+STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Weigh, Extend, Train, Evaluate)
 
 _MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
 _TOKENIZER_FILES = {
@@ -84,6 +84,29 @@ class Planner:
         self._digests.save()
         return graph
 
+    def weights(
+        self,
+        weigh: Weigh,
+        corpus: Corpus,
+        base: Base,
+        scorer: Base | None,
+        long_tokens: int,
+        precision: schema.Precision,
+    ) -> Graph:
+        """The data set `weigh` of a corpus, read by `base` in sequences of `long_tokens` and by `scorer` on windows."""
+        model, tokenizer = self._base(base)
+        chunks = self._chunks(corpus, Chunking(long_tokens=long_tokens), tokenizer, weigh.short_tokens)
+        inputs = {"chunks": chunks}
+        for role, reader, window, stride in (
+            ("long", model, long_tokens, long_tokens - 1),
+            ("short", self._base(scorer)[0] if scorer else model, weigh.short_tokens, weigh.stride_tokens),
+        ):
+            stage = Score(short_tokens=window, stride_tokens=stride, sequences=None, precision=precision)
+            inputs[role] = self._made(stage, {"model": reader, "chunks": chunks, "tokenizer": tokenizer})
+        leaf = self._made(weigh, inputs, _own_function(weigh.weighting))
+        self._digests.save()
+        return Graph(_in_order(self._artifacts.values()), {leaf.name: [leaf]}, missing=list(self._missing))
+
     def _made(self, stage: Stage, inputs: Mapping[str, Artifact], files: Mapping[str, str] | None = None) -> Artifact:
         """The artifact of a stage, the same one each time it is asked for.
 
@@ -127,9 +150,7 @@ class Planner:
             seed=recipe.seed,
             parity=recipe.parity,
         )
-        in_file = "@" in recipe.weighting.score  # a function of the user's, which is its name and its file's contents
-        own = {"weighting.score": f"{recipe.weighting.label}@{recipe.weighting.score.rpartition('@')[2]}"}
-        return self._made(train, inputs, own if in_file else {})
+        return self._made(train, inputs, _own_function(recipe.weighting))
 
     def _new_base(self, base: Base) -> tuple[Artifact, Artifact]:
         match base:
@@ -243,6 +264,12 @@ class Planner:
             f"evaluation.{field}": "missing" if absent else self._files(tuple(files))
             for field, files in by_field.items()
         }
+
+
+def _own_function(weighting: schema.Weighting) -> dict[str, str]:
+    """A score function of the user's is its name and its file's contents, wherever that lies."""
+    _, in_file, digest = weighting.score.rpartition("@")
+    return {"weighting.score": f"{weighting.label}@{digest}"} if in_file else {}
 
 
 def _canonical(recipe: Recipe) -> Recipe:

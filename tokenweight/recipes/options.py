@@ -3,12 +3,14 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationError
 
+from tokenweight.errors import UserError
 from tokenweight.flat import Part
 from tokenweight.recipes.frozen import Explained
 from tokenweight.recipes.inputs import Inputs
-from tokenweight.recipes.schema import Backend, Execution
+from tokenweight.recipes.recipe import one_line
+from tokenweight.recipes.schema import Backend, Execution, ScoreName, Weighting
 
 MOST_SEEDS = 100  # each is planned before the first runs
 AnyModelScale = Literal["paper", "smoke"]
@@ -22,6 +24,8 @@ EvaluationInputs = Annotated[Inputs, Part(Inputs, *_OF_EVALUATION)]
 
 STORE = Path("store")
 RESULTS = Path("results")
+KAPPA_UNFROZEN, KAPPA_FROZEN = 0.2, 0.4  # Section 4, Weighting variants
+SHORT_SHARE = 4  # the window is a quarter of the sequence, 8192 of 32768 (Section 4, Models)
 
 
 class RunOptions(Explained):
@@ -61,3 +65,53 @@ class ModelOptions(Explained):
     """vllm: where it is installed (docs/vllm.md); it has no perplexity and no pmi"""
     tensor_parallel: int = Field(default=1, ge=1)
     """Number of GPUs that share one model, with backend vllm"""
+
+
+class WeightingOptions(Explained):
+    """How contexts are compared, and how weights come of it; None: the default that fits the model."""
+
+    scorer: Path | None = None
+    """Frozen scorer of the same vocabulary, a checkpoint directory. Default: the model itself"""
+    long_tokens: int | None = Field(default=None, ge=2)
+    """Tokens of a sequence. Default: what fits the context"""
+    short_tokens: int | None = Field(default=None, ge=2)
+    """Length of the short context. Default: a quarter of the long one"""
+    stride_tokens: int | None = Field(default=None, ge=1)
+    """Tokens from one window to the next. Default: three quarters of the window"""
+    score: ScoreName = "abs_pmi"
+    """Score function (Section 3.1): abs_pmi, ppmi, npmi, sppmi, snpmi, excess, long_ce, focal, mile, or FILE.py:FUNCTION"""
+    postprocessing: Literal["dense", "sparse", "raw", "uniform"] = "dense"
+    """From scores to weights (Section 3.2)"""
+    lambda_: float | None = None
+    """With dense: share of uniform weights. Default: 0, the scores alone"""
+    kappa: float | None = None
+    """With sparse: share of the tokens kept. Default: 0.2, with --scorer 0.4"""
+    seed: int = Field(default=0, ge=0)
+    """Seed that settles ties of sparse weights"""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where models run; auto: on a GPU where there is one"""
+
+    def windows(self, long_tokens: int, scorer_context_tokens: int) -> tuple[int, int]:
+        """Length and stride, by default in the paper's shares (Section 4, Datasets): 8192 and 6144 for 32768 tokens.
+
+        A scorer of a shorter context gets windows of that.
+        """
+        short_tokens = self.short_tokens or max(2, min(long_tokens // SHORT_SHARE, scorer_context_tokens))
+        return short_tokens, self.stride_tokens or max(1, 3 * short_tokens // 4)
+
+    @property
+    def weighting(self) -> Weighting:
+        """UserError where the options contradict each other. Dense without --lambda takes 0, which is what Table 1 colours."""
+        lambda_, kappa = self.lambda_, self.kappa
+        if self.postprocessing == "dense" and lambda_ is None:
+            lambda_ = 0.0
+        if self.postprocessing == "sparse" and kappa is None:
+            kappa = KAPPA_FROZEN if self.scorer else KAPPA_UNFROZEN
+        try:
+            return Weighting.model_validate(
+                {"score": self.score, "postprocessing": self.postprocessing, "lambda": lambda_, "kappa": kappa}
+            )
+        except ValidationError as error:
+            raise UserError(
+                f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
+            ) from None

@@ -37,7 +37,8 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     started = time.perf_counter()
     check_launch(execution)
     model_dir, chunk_dir = inputs["model"], inputs["chunks"]
-    tokens = open_tokens(chunk_dir, stage.sequences)
+    tokens = open_tokens(chunk_dir, stage.sequences or 0)
+    sequences = stage.sequences or len(tokens)
     context_tokens = load_config(model_dir).max_position_embeddings
     if stage.short_tokens > context_tokens:
         raise UserError(
@@ -48,16 +49,16 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
         raise UserError(
             f"scorer.model: {model_dir.name} has another vocabulary than the model; take one that shares it"
         )
-    starts = range(0, stage.sequences, SHARD_SEQUENCES)
-    shards = [range(first, min(first + SHARD_SEQUENCES, stage.sequences)) for first in starts]
+    starts = range(0, sequences, SHARD_SEQUENCES)
+    shards = [range(first, min(first + SHARD_SEQUENCES, sequences)) for first in starts]
     out_dir.mkdir(parents=True, exist_ok=True)
     score_own_shards = partial(_score_own_shards, stage, model_dir, chunk_dir, out_dir, shards, plan, execution)
     launch(score_own_shards, out_dir, execution, progress)
     return {
-        "sequences": stage.sequences,
+        "sequences": sequences,
         "shards": len(shards),
         "windows": len(plan.starts),
-        "scored_tokens": stage.sequences * plan.predictions,
+        "scored_tokens": sequences * plan.predictions,
         "seconds": round(time.perf_counter() - started, 3),
     }
 
@@ -73,12 +74,13 @@ def _score_own_shards(
     progress: Progress,
 ) -> None:
     """This process's shards (every world-size-th); needs no word with the others."""
+    sequences = shards[-1].stop
     names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     rank, world, local = (int(os.environ.get(name, default)) for name, default in names.items())
     own = {shard_path(out_dir, index): rows for index, rows in enumerate(shards) if index % world == rank}
     missing = {path: rows for path, rows in own.items() if not _is_complete(path, [len(rows), plan.predictions])}
     if not missing:
-        progress(stage.sequences, stage.sequences, "sequences")
+        progress(sequences, sequences, "sequences")
         return
     tokens = open_tokens(chunk_dir)
     device = models.resolve_device(execution.device, local)
@@ -86,7 +88,7 @@ def _score_own_shards(
     rounding = by_parity(stage.parity, models.head_rounding)(frozen=True)
     model = models.load_model(model_dir, DTYPES[stage.precision], config=config, rounding=rounding).to(device).eval()
     bos = models.bos_token_id(models.load_tokenizer(model_dir), model.config)
-    done = stage.sequences - world * sum(map(len, missing.values()))
+    done = sequences - world * sum(map(len, missing.values()))
     with fast_kernels(model, execution):
         for path, rows in missing.items():
             parts = []
@@ -101,9 +103,9 @@ def _score_own_shards(
                 if not math.isfinite(float(parts[-1].sum(dtype=np.float64))):
                     raise StageError(f"the scorer's NLL of sequence {first} or a neighbour is not finite")
                 done += world * len(ids)
-                progress(min(max(done, 0), stage.sequences), stage.sequences, "sequences")
+                progress(min(max(done, 0), sequences), sequences, "sequences")
             write_shard(path, np.concatenate(parts))
-            if done < stage.sequences and asked_to_stop(out_dir):
+            if done < sequences and asked_to_stop(out_dir):
                 raise Stopped("scoring stopped as asked; run again to resume")
 
 

@@ -54,12 +54,30 @@ class Score(Stage):
     work = "training.scoring.score"
     short_tokens: int
     stride_tokens: int
-    sequences: int
+    sequences: int | None  # None: all that the chunks have
     precision: schema.Precision
     parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].identity.name}"
+
+
+class Weigh(Stage):
+    """A data set of weights, for trainers elsewhere (docs/trainers.md). Inputs: chunks, and scores `long` and `short` of them.
+
+    Of `long` the window is the sequence.
+    """
+
+    name = "weigh"
+    work = "training.weighing.weigh"
+    weighting: schema.Weighting
+    short_tokens: int
+    stride_tokens: int
+    own_first_window: bool  # its short NLL is the long one
+    seed: int = 0
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        return f"{inputs['long'].name}-{weighting_label(self.weighting, None)}"
 
 
 class Train(Stage):

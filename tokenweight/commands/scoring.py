@@ -1,0 +1,112 @@
+"""The command `tokenweight score`: weights of a corpus as a data set, for trainers elsewhere."""
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from tokenweight.commands.command import command
+from tokenweight.commands.reproduce import run_flow
+from tokenweight.errors import UserError
+from tokenweight.files import check_writable, replace_file, writing
+from tokenweight.pipeline.store import open_store, read_record
+from tokenweight.recipes.options import STORE, WeightingOptions
+from tokenweight.recipes.schema import (
+    AtLeastOne,
+    Corpus,
+    Execution,
+    FilesCorpus,
+    HubBase,
+    HubCorpus,
+    LocalBase,
+    Precision,
+)
+from tokenweight.webpage import plain_environment
+
+
+@command
+def score(
+    corpus: str,
+    /,
+    *,
+    model: str,
+    out: Path,
+    options: WeightingOptions,
+    precision: Precision = "bf16",
+    processes: AtLeastOne = 1,
+    store: Path = STORE,
+) -> None:
+    from tokenweight.planning.graph import Planner
+    from tokenweight.planning.plan import check_before_running, to_make
+    from tokenweight.training.stages import Weigh
+
+    place = open_store(store)
+    check_writable("--out", out)
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError(f"--out {out}: is not empty; choose another")
+    weighting, read = options.weighting, _corpus(corpus)
+    if "long_entropy" in weighting.inputs:
+        raise UserError(f"--score {options.score}: looks at long_entropy, which is not scored; choose another")
+    reader, scorer = _base("--model", model), _base("--scorer", str(options.scorer)) if options.scorer else None
+    long_tokens, context_tokens = options.long_tokens or reader.context_tokens, (scorer or reader).context_tokens
+    short_tokens, stride_tokens = options.windows(long_tokens, context_tokens)
+    if not long_tokens <= reader.context_tokens or not stride_tokens < short_tokens <= min(long_tokens, context_tokens):
+        raise UserError(
+            f"--long-tokens {long_tokens}, --short-tokens {short_tokens}, --stride-tokens {stride_tokens}: each must be "
+            f"smaller than the one before, and fit the models ({reader.context_tokens} and {context_tokens} tokens)"
+        )
+    weigh = Weigh(
+        weighting=weighting,
+        short_tokens=short_tokens,
+        stride_tokens=stride_tokens,
+        own_first_window=scorer is None or weighting.own_first_window,
+        seed=options.seed,
+    )
+    graph = Planner(place).weights(weigh, read, reader, scorer, long_tokens, precision)
+    execution = Execution(
+        device=options.device,
+        processes=processes,
+        launcher="torchrun" if processes > 1 else "inline",
+        gpus=processes,
+    )
+    check_before_running([graph], place, execution)
+    ((leaf,),) = graph.evaluations.values()
+    if to_make(graph, place):
+        run_flow("run_artifacts", graph=graph, store=place, execution=execution, name=f"score {Path(corpus).name}")
+    record = read_record(place.path(leaf.identity)) or {}
+    with writing(f"--out {out}", "another"):
+        (out / "data").mkdir(parents=True)
+        for name in record["outputs"]:
+            with suppress(OSError):  # another file system
+                os.link(place.path(leaf.identity) / name, out / "data" / name)
+                continue
+            shutil.copy2(place.path(leaf.identity) / name, out / "data" / name)
+        template = plain_environment(Path(__file__).parent).get_template("score.md.jinja")
+        models = {"model": (model, leaf.inputs["long"]), "scorer": (str(options.scorer or model), leaf.inputs["short"])}
+        named = {role: (Path(name).name, one.inputs["model"].identity.config) for role, (name, one) in models.items()}
+        card = template.render(
+            corpus=Path(corpus).name, long_tokens=long_tokens, weigh=weigh, precision=precision, record=record, **named
+        )
+        replace_file(out / "README.md", card)
+    facts = record["facts"]
+    print(f"{facts['sequences']} sequences of {long_tokens} tokens from {facts['documents']} documents\n{out}")
+
+
+def _base(option: str, name: str) -> LocalBase | HubBase:
+    from tokenweight.evaluation.model_spec import find
+
+    try:
+        return find(name).base
+    except UserError as error:
+        raise UserError(str(error).replace("--model", option)) from None
+
+
+def _corpus(text: str) -> Corpus:
+    """A directory or file of texts, or ORG/NAME@REVISION of the hub."""
+    repo_id, at, revision = text.rpartition("@")
+    if Path(text).expanduser().exists():
+        return FilesCorpus(path=str(Path(text).expanduser().resolve()), validation_documents=0)
+    if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
+        raise UserError(f"CORPUS {text}: does not exist; give a directory of texts, or ORG/NAME@REVISION of the hub")
+    return HubCorpus(repo_id=repo_id, revision=revision)
