@@ -30,7 +30,7 @@ def evaluate(
     models: Annotated[list[str], Field(min_length=1, description="Checkpoint directories or hub ids, a row each")],
     *,
     benchmarks: Annotated[
-        list[str] | None, Field(description="Benchmarks, lm_eval:TASK among them. Default: all but pmi")
+        list[str] | None, Field(description="Benchmarks, lm_eval:TASK among them. Default: all but longppl and pmi")
     ] = None,
     lengths_tokens: Annotated[
         list[Length] | None, Field(description="Lengths of RULER and perplexity. Default: what fits the model")

@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, defaul
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.commands import scoring as command
-from tokenweight.pipeline import Store
 from tokenweight.pipeline.stage import Graph
+from tokenweight.pipeline.store import Store
 from tokenweight.recipes.schema import Execution
 from tokenweight.tasks.pieces import run_in_order
 from tokenweight.training import scoring, weighing

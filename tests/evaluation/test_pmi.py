@@ -15,6 +15,7 @@ from tokenweight.corpus.documents import Document
 from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.sources import documents
 from tokenweight.errors import StageError, UserError
+from tokenweight.evaluation import longppl
 from tokenweight.evaluation import pmi as pmi_module
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.pmi import EDGES, HISTOGRAM_NAME, ChunkValues, Histogram, document_chunks, resume, tally
@@ -33,7 +34,13 @@ def with_pmi(evaluation: Evaluation, **changes: Any) -> Evaluation:
 
 
 def obvious(checkpoint: Path, scorer: Path | None, evaluation: Evaluation) -> list[tuple[np.ndarray, int]]:
-    """(PMI, predictions without far context) of each chunk, by plain transformers, token by token and window by window."""
+    """(PMI, predictions without far context) of each chunk."""
+    return [(short - long, first) for short, long, first, _ in obvious_nlls(checkpoint, scorer, evaluation)]
+
+
+def obvious_nlls(checkpoint: Path, scorer: Path | None, evaluation: Evaluation) -> list[tuple[Any, Any, int, int]]:
+    """(short NLL, long NLL, predictions without far context, first token) of each chunk, by plain transformers, token by
+    token and window by window."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(checkpoint)
@@ -61,7 +68,7 @@ def obvious(checkpoint: Path, scorer: Path | None, evaluation: Evaluation) -> li
                 for place, value in enumerate(window):
                     if np.isnan(short[begin + place]):
                         short[begin + place] = value
-            found.append((short - long, first))
+            found.append((short, long, first, start))
     return found
 
 
@@ -102,6 +109,30 @@ def test_it_is_what_the_slow_way_gives(
     summary = json.loads((job.out_dir / "summary.json").read_text())
     assert (summary["n"], summary["documents"], summary["flags"]) == (len(rows), 4, [])
     assert summary["tokens_far_context"] == len(every[1])
+
+
+def test_longppl_is_what_the_slow_way_gives(
+    checkpoint: Path, evaluation: Evaluation, execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longppl, "LEAST_GAIN_NATS", 0.01)  # of random weights none gains 2 nats
+    monkeypatch.setattr(longppl, "MOST_NLL_NATS", 6.0)
+    perplexity = evaluation.perplexity.model_copy(update={"lengths_tokens": (SHORT, LONG)})
+    settings = evaluation.model_copy(update={"perplexity": perplexity})
+    benchmark = BENCHMARKS["longppl"]
+    assert benchmark.units(settings, SHORT) == []
+    (unit,) = benchmark.units(settings, LONG)
+    job = UnitRun(unit, (), tmp_path / "unit")
+    assert list(evaluate_checkpoint(checkpoint, [job], settings, LONG, execution)) == [unit]
+    expected, keys = [], 0
+    for short, long, first, start in obvious_nlls(checkpoint, None, evaluation):
+        if start == 0 and len(long) == LONG - 1:
+            is_key = (short - long > 0.01) & (long < 6) & (np.arange(len(long)) >= first)
+            expected.append(long[is_key].mean())
+            keys += int(is_key.sum())
+    assert [row.score for row in read_rows(job.out_dir)] == pytest.approx(expected, abs=0.01)
+    summary = json.loads((job.out_dir / "summary.json").read_text())
+    assert summary["key_tokens"] == pytest.approx(keys, rel=0.02)  # rounding moves a few over the border
+    assert summary["documents"] == len(expected) + summary["documents_left_out"]
 
 
 def test_a_cut_run_repeats_one_chunk_at_most(

@@ -102,7 +102,7 @@ def test_a_weighting_of_one_s_own_is_its_name_and_its_contents(tmp_path: Path) -
 
     code = "def mine(long_nll, short_nll): return (long_nll - short_nll) ** 2"
     first, elsewhere, other = trained("a", code), trained("b", code), trained("c", code.replace("2", "4"))
-    assert first.name.endswith("-frozen-sparse-0.4-mine")
+    assert first.identity.name.endswith("-frozen-sparse-0.4-mine")
     assert first.identity == elsewhere.identity
     assert str(tmp_path) not in str(first.identity)
     assert first.fingerprint != other.fingerprint
@@ -122,7 +122,7 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
     text = "name: mine\nbenchmarks: [mmlu]\nrows:\n" + "".join(f"  - {row}\n" for row in rows)
     trained = plan_experiment(found(text), Store(tmp_path)).graph.trained.values()
     ends = ["raw-mile", "raw-focal", "sparse-0.2-focal", "uniform"]
-    assert [artifact.name.endswith(end) for artifact, end in zip(trained, ends, strict=True)] == [True] * 4
+    assert [artifact.identity.name.endswith(end) for artifact, end in zip(trained, ends, strict=True)] == [True] * 4
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
 from tokenweight.evaluation.lm_eval_task import LmEvalTask
 from tokenweight.evaluation.longbench import LongBench
+from tokenweight.evaluation.longppl import LongPpl
 from tokenweight.evaluation.mmlu import Mmlu
 from tokenweight.evaluation.perplexity import Perplexity
 from tokenweight.evaluation.phrase import Phrase
@@ -29,7 +30,7 @@ from tokenweight.recipes.schema import Evaluation, Execution
 
 ANSWER_SECONDS = 20.0  # of the hub
 BENCHMARKS: dict[str, Benchmark] = experiment.BENCHMARKS
-for _one in (Ruler(), LongBench(), Mmlu(), Bbh(), Perplexity(), Pmi(), Phrase(), Planted(), LmEvalTask()):
+for _one in (Ruler(), LongBench(), Mmlu(), Bbh(), Perplexity(), LongPpl(), Pmi(), Phrase(), Planted(), LmEvalTask()):
     BENCHMARKS[_one.name] = _one
 
 

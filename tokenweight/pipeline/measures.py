@@ -47,10 +47,10 @@ class UnitMean(Frozen):
 
 
 class Perplexity(Frozen):
-    """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9)."""
+    """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9), or its key tokens."""
 
     benchmark: str
-    length_tokens: int
+    length_tokens: int | None = None
     kind: Literal["perplexity"] = "perplexity"
 
 

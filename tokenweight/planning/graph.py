@@ -105,7 +105,7 @@ class Planner:
             inputs[role] = self._made(stage, {"model": reader, "chunks": chunks, "tokenizer": tokenizer})
         leaf = self._made(weigh, inputs, _own_function(weigh.weighting))
         self._digests.save()
-        return Graph(_in_order(self._artifacts.values()), {leaf.name: [leaf]}, missing=list(self._missing))
+        return Graph(_in_order(self._artifacts.values()), {leaf.identity.name: [leaf]}, missing=list(self._missing))
 
     def _made(self, stage: Stage, inputs: Mapping[str, Artifact], files: Mapping[str, str] | None = None) -> Artifact:
         """The artifact of a stage, the same one each time it is asked for.

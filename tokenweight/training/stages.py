@@ -77,7 +77,7 @@ class Weigh(Stage):
     seed: int = 0
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
-        return f"{inputs['long'].name}-{weighting_label(self.weighting, None)}"
+        return f"{inputs['long'].identity.name}-{weighting_label(self.weighting, None)}"
 
 
 class Train(Stage):
