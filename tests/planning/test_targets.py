@@ -28,7 +28,8 @@ PAPER = [f"table-{n}" for n in (1, 3, 4, 5, 7, 8, 9, 10, 11)] + [f"figure-{n}" f
 def test_every_target_has_its_recipes() -> None:
     assert set(PAPER) <= set(targets_of(ALL))
     assert "planted" not in targets_of(ALL)
-    assert {recipe for name in TARGETS for recipe in get_target(name).recipes} == set(names())
+    of_targets = {recipe for name in TARGETS for recipe in get_target(name).recipes}
+    assert of_targets == {name for name in names() if not name.startswith("methods/")}
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -38,7 +39,7 @@ def test_each_recipe_is_trained_once_however_many_targets_need_it(scale: Scale, 
     wanted = [each.name for each in loaded if each.training]
     trained = {node.identity.fingerprint for node in planned.trained.values()}
     assert list(planned.trained) == wanted
-    assert len(trained) == len(wanted) == 38
+    assert len(trained) == len(wanted)
     scored = [node.identity.fingerprint for node in planned.artifacts if node.stage.name == "score"]
     assert len(scored) == len(set(scored)) == 6  # base; three weak ones; Phi-2; FineWeb
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,6 +248,16 @@ def test_too_few_sequences_and_too_long_windows_are_named(score, frozen):
         score(sequences=41)
     with pytest.raises(UserError, match=r"scorer.short_tokens: 32 exceeds the scorer's context \(16\)"):
         score(scorer=frozen.model_copy(update={"short_tokens": 32}))
+
+
+def test_a_scorer_that_sees_less_than_its_windows_is_refused(score, base_dir, tmp_path):
+    folder = shutil.copytree(base_dir, tmp_path / "sliding")
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "mistral", "sliding_window": 8}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(
+        UserError, match=r"scorer.short_tokens: every layer of sliding sees the last 8 tokens .* fewer than 16"
+    ):
+        score(model_dir=folder)
 
 
 def test_micro_batches_change_nothing_but_rounding(score, load, tmp_path):

@@ -45,15 +45,20 @@ def extend(model_dir: Path, extension: Extension, out_dir: Path) -> None:
     save_config(config, extended)
 
 
-def check_extension(config: Any, extension: Extension) -> None:
-    """UserError where the extension would shorten a base's context; `config` has the fields of its config.json, or is None."""
+def check_sight(config: Any, tokens: int, setting: str, model: str = "the base") -> None:
+    """UserError where no layer of a model sees `tokens` back: NLLs given them would be those of its window, and noise."""
     window, layers = getattr(config, "sliding_window", None) or 0, getattr(config, "layer_types", None) or ()
     slides = getattr(config, "use_sliding_window", True) and "full_attention" not in layers
-    if slides and 0 < window < extension.long_tokens:
+    if slides and 0 < window < tokens:
         raise UserError(
-            f"extension.long_tokens: every layer of the base sees the last {window} tokens (sliding_window), fewer than "
-            f"{extension.long_tokens}; give a base of full attention, or long_tokens up to {window}"
+            f"{setting}: every layer of {model} sees the last {window} tokens (sliding_window), fewer than {tokens}; give a model "
+            f"of full attention, or at most {window}"
         )
+
+
+def check_extension(config: Any, extension: Extension) -> None:
+    """UserError where the extension would shorten a base's context; `config` has the fields of its config.json, or is None."""
+    check_sight(config, extension.long_tokens, "extension.long_tokens")
     context_tokens = getattr(config, "max_position_embeddings", 0)
     theta = (getattr(config, "rope_parameters", None) or vars(config or extension)).get("rope_theta") or 0.0
     if extension.long_tokens < context_tokens:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from pydantic import ValidationError
 
-from tokenweight.context.extend import load_config
+from tokenweight.context.extend import check_sight, load_config
 from tokenweight.errors import UserError
 from tokenweight.optional import by_parity, optional_room
 from tokenweight.pipeline.stage import Inputs
@@ -93,6 +93,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     tokens = open_tokens(chunk_dir, 0 if repeat_sequences else stage.sequences)
     config = load_config(model_dir)
     context_tokens = config.max_position_embeddings
+    check_sight(config, tokens.shape[1], "chunking.long_tokens", model_dir.name)
     if tokens.shape[1] > context_tokens:
         raise UserError(
             f"{chunk_dir}: sequences of {tokens.shape[1]} tokens exceed the model's context of "

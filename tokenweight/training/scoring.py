@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokenweight.context.extend import load_config
+from tokenweight.context.extend import check_sight, load_config
 from tokenweight.errors import StageError, UserError
 from tokenweight.optional import by_parity
 from tokenweight.pipeline.stage import Inputs
@@ -39,7 +39,9 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     model_dir, chunk_dir = inputs["model"], inputs["chunks"]
     tokens = open_tokens(chunk_dir, stage.sequences or 0)
     sequences = stage.sequences or len(tokens)
-    context_tokens = load_config(model_dir).max_position_embeddings
+    config = load_config(model_dir)
+    context_tokens = config.max_position_embeddings
+    check_sight(config, stage.short_tokens, "scorer.short_tokens", model_dir.name)
     if stage.short_tokens > context_tokens:
         raise UserError(
             f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it"
