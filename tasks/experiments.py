@@ -64,11 +64,8 @@ def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExper
         name = getattr(column.measure, "benchmark", "")  # none of a mean of columns
         shown, said = BENCHMARKS[name].columns(column, resolved.each_recipe[0].evaluation) if name else ([column], [])
         columns, of_columns = [*columns, *shown], [*of_columns, *said]
-    labels, rows = {}, {row.key: row for row in experiment.rows}
-    for row in experiment.rows:
-        labels[resolved.recipes[row.key, 0].name] = ", ".join(
-            part for part in (row.group, row.label) if part not in ("", "-")
-        )
+    rows = {row.key: row for row in experiment.rows}
+    labels = {resolved.recipes[row.key, 0].name: row.name for row in experiment.rows}
     same = ([labels[recipe] for recipe in recipes if recipe in labels] for recipes in graph.runs.values())
     notes = (f"The same run, made once: {' and '.join(names)}." for names in same if len(names) > 1)
     entries = (_placed(one, rows[one.row], resolved.recipes[one.row, one.seed].name, graph) for one in manifest.rows)

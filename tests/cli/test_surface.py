@@ -121,8 +121,12 @@ def test_names_stay_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch, capsys:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_doctor_prints_what_it_found_letter_by_letter(capsys: pytest.CaptureFixture[str]) -> None:
-    from tokenweight.commands.doctor import Finding, print_findings
+def test_doctor_prints_what_it_found_letter_by_letter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tokenweight.commands import doctor
 
-    print_findings([Finding("deepspeed", "absent", "pip install -e '.[deepspeed]'")])
+    found = [doctor.Finding("deepspeed", "absent", "pip install -e '.[deepspeed]'")]
+    monkeypatch.setattr(doctor, "examine", lambda store_root: found)
+    doctor.doctor()
     assert ".[deepspeed]" in capsys.readouterr().out

@@ -45,7 +45,7 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     assert all(cell.paper is None for row in report.rows for cell in row.cells)
     text = files["md"].read_text()
     assert "Failed in this run: table-3/frozen-sparse κ = 0.4: its disk is full." in text
-    assert "The same run, made once: table-3/frozen-sparse, κ = 1 and table-3/unfrozen-sparse, κ = 1." in text
+    assert "The same run, made once: table-3/frozen-sparse κ = 1 and table-3/unfrozen-sparse κ = 1." in text
     assert "tokenweight sweep with this run's other options" in text
 
 

@@ -34,14 +34,10 @@ def doctor(*, store: Path = STORE, as_json: bool = False) -> None:
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
-        print_findings(findings)
+        from rich.text import Text
 
-
-def print_findings(findings: list[Finding]) -> None:
-    from rich.text import Text
-
-    rows = [(one.name, Text(one.status, _COLOURS[one.status]), one.detail) for one in findings]
-    print_table(("what", "status", "detail"), rows)
+        rows = [(one.name, Text(one.status, _COLOURS[one.status]), one.detail) for one in findings]
+        print_table(("what", "status", "detail"), rows)
 
 
 def examine(store_root: Path) -> Iterator[Finding]:
