@@ -70,6 +70,7 @@ def test_packing_puts_pieces_end_to_end(lengths: list[int], payload: int, separa
     ):
         rows[row][position : position + length] = [(int(document), int(start) + i) for i in range(length)]
     assert [place for row in rows for place in row] == stream[: len(rows) * payload]
+    assert (segments.length > 0).all()
     assert segments.distinct_tokens(sizes) == sum(place is not None for row in rows for place in row)
 
 

@@ -110,11 +110,11 @@ class Laboratory:
 
     def begun(self) -> Counter[str]:
         """How often somebody began to make an artifact, by address, in processes of :func:`make`."""
-        return Counter((self.store.root / BODIES).read_text().split())
+        return Counter((self.store.root / BODIES).read_text("utf-8").split())
 
     def table(self, out: Path) -> dict[tuple[str, str], float]:
         """The numbers that the report shows, by row and column."""
-        content = json.loads(write_tables(self.planned, self.store, out, figures=False)["json"].read_text())
+        content = json.loads(write_tables(self.planned, self.store, out, figures=False)["json"].read_text("utf-8"))
         return {
             (row["key"], column["key"]): cell["value"]
             for row in content["rows"]
@@ -141,7 +141,7 @@ def of_books(directory: Path, books: Path) -> Laboratory:
 def made(directory: Path) -> Laboratory:
     """Everything made once."""
     (books := directory / "books").mkdir()
-    text = (smoke_eval_dir() / "ruler" / "haystack.txt").read_text()
+    text = (smoke_eval_dir() / "ruler" / "haystack.txt").read_text("utf-8")
     for number in range(12):
         (books / f"{number}.txt").write_text(text[number * 4_000 :][:30_000])
     laboratory = of_books(directory, books)

@@ -100,9 +100,8 @@ class Home:
         text = "The old tower by the lake was quiet, and the miller counted his sacks again that evening. "
         for number in range(12):
             (directory / "books" / f"{number}.txt").write_text(f"Book {number}. " + text * 400)
-        (directory / "laboratory.yaml").write_text(
-            EXPERIMENT.replace("CORPUS", "books").replace("steps: 1", "steps: 4")
-        )
+        text = EXPERIMENT.replace("CORPUS", "books").replace("steps: 1", "steps: 4")
+        (directory / "laboratory.yaml").write_text(text.replace("[longbench, perplexity]", "[perplexity]"))
         self.directory, self.store = directory, directory / "store"
 
     def run(self) -> psutil.Popen:
