@@ -208,6 +208,7 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
         (("--benchmarks", " "), "--benchmarks: names none; choose from"),
         (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
+        (("--compare", SHIPPED), f"--compare {SHIPPED}: is given as --model, too"),
         (("--apply-chat-template",), "--apply-chat-template: is for tasks of lm-eval"),
         (("--tasks", "nowhere"), "lm_eval:nowhere: lm-eval"),
         (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),

@@ -49,7 +49,9 @@ def evaluate(
             raise UserError("--apply-chat-template: is for tasks of lm-eval; give --tasks, or leave it out")
         inputs = inputs.model_copy(update={"settings": (*inputs.settings, f"{CHAT_TEMPLATE}=true")})
     if compare:
-        models = [compare, *(model for model in models if model != compare)]
+        if compare in models:
+            raise UserError(f"--compare {compare}: is given as --model, too; leave one out")
+        models = [compare, *models]
     chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, offered("evaluate", benchmarks))
     pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
     is_auto = pieces == ["auto"]

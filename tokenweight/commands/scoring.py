@@ -42,9 +42,6 @@ def score(
     from tokenweight.training.stages import Weigh
 
     place = open_store(store)
-    check_writable("--out", out)
-    if out.is_dir() and any(out.iterdir()):
-        raise UserError(f"--out {out}: is not empty; choose another")
     weighting, read = options.weighting, _corpus(corpus)
     if "long_entropy" in weighting.inputs:
         raise UserError(f"--score {options.score}: looks at long_entropy, which is not scored; choose another")
@@ -56,6 +53,9 @@ def score(
             f"--long-tokens {long_tokens}, --short-tokens {short_tokens}, --stride-tokens {stride_tokens}: each must be "
             f"smaller than the one before, and fit the models ({reader.context_tokens} and {context_tokens} tokens)"
         )
+    check_writable("--out", out)
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError(f"--out {out}: is not empty; choose another")
     weigh = Weigh(
         weighting=weighting,
         short_tokens=short_tokens,

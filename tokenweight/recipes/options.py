@@ -112,6 +112,8 @@ class WeightingOptions(Explained):
                 {"score": self.score, "postprocessing": self.postprocessing, "lambda": lambda_, "kappa": kappa}
             )
         except ValidationError as error:
+            if error.errors()[0]["loc"] == ("score",):
+                raise UserError(f"--score {self.score}: {error.errors()[0]['ctx']['error']}") from None
             raise UserError(
                 f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
             ) from None

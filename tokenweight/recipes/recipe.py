@@ -80,7 +80,7 @@ class Recipe(Frozen):
                 if getattr(self.scorer, name) != value:
                     label = self.weighting.label
                     raise ValueError(
-                        f"weighting.score {label!r} looks at no short context: scorer.{name} is {value!r} there"
+                        f"weighting.score {label!r} looks at no short context: set scorer.{name} to {value!r}"
                     )
         if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
             raise ValueError(

@@ -30,7 +30,8 @@ def add_token_weighting(
 ) -> None:
     """Give a transformers.Trainer the paper's loss; its loop, optimizer and arguments stay as they are.
 
-    `weighting` may be a function of one's own as :mod:`.scores` has them, which gives the weights as they are.
+    `weighting` may be a function of one's own as :mod:`.scores` has them, whose values are the weights as they are (`raw`: they
+    average to what they average to); for a score, register it and give a `Weighting` of its name.
     Batches need `input_ids` [B, N]. Padding (`attention_mask` [B, N], on either side), labels of -100 and packed documents
     (`position_ids` [B, N] that begin at 0 with each) are left out of windows, weights and loss as if each document came
     alone; weights average to 1 over a document's labels. With a column `short_nll` [B, N - 1] that frozen scorer's NLL

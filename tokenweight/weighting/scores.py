@@ -11,7 +11,9 @@ import inspect
 import math
 import re
 import runpy
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -41,6 +43,11 @@ class Score(NamedTuple):
     @property
     def inputs(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.function).parameters)
+
+    def needs(self, name: str) -> bool:
+        """Whether that parameter has no default."""
+        parameter = inspect.signature(self.function).parameters[name]
+        return parameter.default is parameter.empty
 
 
 SCORES: dict[str, Score] = {}
@@ -101,14 +108,32 @@ def _in_file(name: ScoreName) -> Score:
     if not function_name.isascii() or not inspect.isfunction(function):
         raise ValueError(f"{path}: has no function {function_name!r}")
     registered = (score for score in SCORES.values() if score.function is function)
-    return next(registered, None) or _checked(Score(function, ("dense", "sparse", "raw"), False), function_name)
+    score = next(registered, None) or _checked(Score(function, ("dense", "sparse", "raw"), False), function_name)
+    _try(score, f"{path}: {function_name}")
+    return score
+
+
+def _try(score: Score, name: str) -> None:
+    """ValueError where a small tensor of each input does not give scores, before a model has read anything."""
+    import torch
+
+    numbers = {"gamma": 1.0, "shift_k": 2.0}
+    nats = torch.linspace(0.1, 5.0, 8)[None]
+    given = {one: numbers.get(one, nats) for one in score.inputs if one in GIVEN}
+    try:
+        found = score.function(**given)
+    except Exception as error:  # whatever the function does
+        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, torch.Tensor) or found.shape != nats.shape or not bool(found.isfinite().all()):
+        raise ValueError(f"{name}: gives no finite tensor [B, M] of what it is given as [B, M]; mend the function")
 
 
 @cache
 def _names_in(path: Path, _digest: str) -> dict[str, Any]:
     try:
-        return runpy.run_path(str(path))
-    except Exception as error:  # whatever the file does
+        with redirect_stdout(sys.stderr):  # ours may be JSON
+            return runpy.run_path(str(path))
+    except (Exception, SystemExit) as error:  # whatever the file does
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
 
 

@@ -58,6 +58,8 @@ class Weighting(BaseModel):
             if (value is not None) != (name in wanted):
                 verb = "needs" if name in wanted else "takes no"
                 raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
+        if "gamma" in self.inputs and self.gamma is None and find_score(self.score).needs("gamma"):
+            raise ValueError(f"score {self.label!r} needs gamma: give its parameter a default, or set weighting.gamma")
         if self.postprocessing not in ("uniform", *find_score(self.score).postprocessings):
             negative = self.postprocessing == "dense"
             why = (

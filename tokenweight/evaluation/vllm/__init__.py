@@ -20,7 +20,7 @@ _SETTINGS = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
 }
-_HOW = "run the same command, with the same --store, in an environment made for it (docs/evaluate.md, Backend vllm)"
+_HOW = "run the same command, with the same --store, in an environment made for it (docs/vllm.md)"
 
 
 def check() -> None:
