@@ -118,6 +118,11 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
         other = f" in {row.recipe or 'an evaluation'}; {lists}"
         place = f"rows[{member.number}].{'over' if field in swept else 'set'}.{field}"
         raise UserError(f"{place}: no such setting{nearest(field, recipe.origins) or other}")
+    if "weighting.score" in own and recipe.weighting.postprocessing == "uniform":
+        place = f"rows[{member.number}].{'over' if 'weighting.score' in swept else 'set'}.weighting.score"
+        raise UserError(
+            f"{place}: this row's weights are uniform; set weighting.postprocessing to dense, sparse or raw"
+        )
     return recipe
 
 

@@ -223,7 +223,7 @@ def test_what_is_wrong_with_vllm_is_one_line(stand_in: None, monkeypatch: pytest
     with pytest.raises(UserError, match="vllm cannot be imported here"):
         vllm_check.check()
     monkeypatch.setattr(vllm_check, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"vllm is not installed in this environment.*docs/evaluate\.md"):
+    with pytest.raises(UserError, match=r"vllm is not installed in this environment.*docs/vllm\.md"):
         vllm_check.check()
 
 

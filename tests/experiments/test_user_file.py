@@ -153,6 +153,10 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("rows:", "rows: {", r"is no YAML"),
         ("like: smoke, ", "", r"scales\.tiny: is a scale of your own; say `like: smoke`"),
         ("label: uniform, group: off", "label: sparse", r"rows\[1\]: is called 'sparse' as another is"),
+        (
+            "recipe: table-3/uniform", "recipe: table-3/uniform, set: {weighting.score: npmi}",
+            r"line 6, rows\[1\]\.set\.weighting\.score: this row's weights are uniform; set weighting\.postprocessing",
+        ),
         ("recipe: table-3/uniform", "set: {}", r"rows\[1\]: has neither a recipe nor a base"),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_weights_of_the_model_s_own_confidence_train(make_request, unfrozen, tmp
 
 def test_a_weighting_of_one_s_own_trains_and_is_in_the_name(make_request, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "def late(position): return position / 32\n\ndef odd(long_nll): return long_nll[:, 1:]"
+        "def late(position): return position / 32\n\ndef odd(long_nll): return long_nll[:, len(long_nll) - 1 :]"
     )
     own = [Weighting(score=f"{tmp_path}/mine.py:{name}", postprocessing="raw") for name in ("late", "odd")]
     request = make_request(steps=1, weighting=own[0])
