@@ -70,9 +70,7 @@ def cells(report: dict[str, Any], row: int = 0) -> dict[str, dict[str, Any]]:
     return dict(zip(keys, report["rows"][row]["cells"], strict=True))
 
 
-def test_a_corpus_of_two_documents_is_read_whole_and_said_to_be_small(
-    run: Run, tmp_path: Path, whole: dict[str, Any]
-) -> None:
+def test_a_corpus_of_two_documents_is_read_whole_and_said_so(run: Run, tmp_path: Path, whole: dict[str, Any]) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text(f"The {name} of it is this. " * 400)
     given = ("--model", SHIPPED, "--scale", "smoke", "--device", "cpu", "--benchmarks", "perplexity", "--json")

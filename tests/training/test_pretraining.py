@@ -87,7 +87,7 @@ def test_the_same_seed_gives_the_same_base(base, base_dir, counting_dir, tmp_pat
 
 
 def test_sequences_of_another_length_are_refused(base, base_dir, chunk_dir, tmp_path):
-    with pytest.raises(UserError, match=r"sequences of 64 tokens exceed the model's context of 32"):
+    with pytest.raises(UserError, match=r"sequences of 64 tokens, base\.context_tokens is 32"):
         pretrain(base, inputs(base_dir, chunk_dir), tmp_path / "out", Execution(device="cpu"), no_progress)
 
 

@@ -1,9 +1,7 @@
 """The command `tokenweight score`: weights of a corpus as a data set, for trainers elsewhere."""
 
-import os
 import re
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from tokenweight.commands.command import command
@@ -53,8 +51,9 @@ def score(
             f"--long-tokens {long_tokens}, --short-tokens {short_tokens}, --stride-tokens {stride_tokens}: each must be "
             f"smaller than the one before, and fit the models ({reader.context_tokens} and {context_tokens} tokens)"
         )
-    check_writable("--out", out)
-    if out.is_dir() and any(out.iterdir()):
+    target = out.expanduser().resolve()
+    check_writable("--out", target.parent)
+    if target.is_dir() and any(target.iterdir()):
         raise UserError(f"--out {out}: is not empty; choose another")
     weigh = Weigh(
         weighting=weighting,
@@ -75,20 +74,20 @@ def score(
     if to_make(graph, place):
         run_flow("run_artifacts", graph=graph, store=place, execution=execution, name=f"score {Path(corpus).name}")
     record = read_record(place.path(leaf.identity)) or {}
+    partial = target.with_name(f".{target.name}.partial")
     with writing(f"--out {out}", "another"):
-        (out / "data").mkdir(parents=True)
+        shutil.rmtree(partial, ignore_errors=True)  # of an attempt that was interrupted
+        (partial / "data").mkdir(parents=True)
         for name in record["outputs"]:
-            with suppress(OSError):  # another file system
-                os.link(place.path(leaf.identity) / name, out / "data" / name)
-                continue
-            shutil.copy2(place.path(leaf.identity) / name, out / "data" / name)
+            shutil.copyfile(place.path(leaf.identity) / name, partial / "data" / name)
         template = plain_environment(Path(__file__).parent).get_template("score.md.jinja")
         models = {"model": (model, leaf.inputs["long"]), "scorer": (str(options.scorer or model), leaf.inputs["short"])}
         named = {role: (Path(name).name, one.inputs["model"].identity.config) for role, (name, one) in models.items()}
         card = template.render(
             corpus=Path(corpus).name, long_tokens=long_tokens, weigh=weigh, precision=precision, record=record, **named
         )
-        replace_file(out / "README.md", card)
+        replace_file(partial / "README.md", card)
+        partial.replace(target)  # which is empty, or is not there
     facts = record["facts"]
     print(f"{facts['sequences']} sequences of {long_tokens} tokens from {facts['documents']} documents\n{out}")
 
@@ -106,7 +105,10 @@ def _corpus(text: str) -> Corpus:
     """A directory or file of texts, or ORG/NAME@REVISION of the hub."""
     repo_id, at, revision = text.rpartition("@")
     if Path(text).expanduser().exists():
-        return FilesCorpus(path=str(Path(text).expanduser().resolve()), validation_documents=0)
+        place = str(Path(text).expanduser().resolve())
+        return FilesCorpus.model_construct(
+            path=place, validation_documents=0
+        )  # all are scored; a recipe keeps some back
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
         raise UserError(f"CORPUS {text}: does not exist; give a directory of texts, or ORG/NAME@REVISION of the hub")
     return HubCorpus(repo_id=repo_id, revision=revision)

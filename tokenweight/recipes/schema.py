@@ -38,7 +38,7 @@ class FilesCorpus(Frozen):
 
     kind: Literal["files"] = "files"
     path: str
-    validation_documents: int = Field(default=8, ge=0)  # the last in the order of a seeded shuffle
+    validation_documents: PositiveInt = 8  # the last in the order of a seeded shuffle
 
 
 class HubCorpus(Frozen):

@@ -30,7 +30,6 @@ from tokenweight.training.sequence_parallel import check_sequence_parallel, shar
 from tokenweight.training.sequences import TokenRows, TrainingRows, open_scores, open_tokens, scorer_windows
 from tokenweight.training.stages import Train
 from tokenweight.webpage import plain_environment
-from tokenweight.weighting.weights import token_weights
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
@@ -84,11 +83,6 @@ def train(
 def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> None:
     """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
-    probe = torch.linspace(1, 2, 16).view(2, 8)
-    try:
-        token_weights(probe, probe.flip(1), weighting, sequence_ids=[0, 1], seed=0, long_entropy=probe)
-    except Exception as error:  # of a function of the user's own
-        raise UserError(f"weighting.score {weighting.label}: {type(error).__name__}: {error}") from error
     model_dir, chunk_dir = inputs["model"], inputs["chunks"]
     tokens = open_tokens(chunk_dir, 0 if repeat_sequences else stage.sequences)
     config = load_config(model_dir)

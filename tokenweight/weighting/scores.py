@@ -44,11 +44,6 @@ class Score(NamedTuple):
     def inputs(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.function).parameters)
 
-    def needs(self, name: str) -> bool:
-        """Whether that parameter has no default."""
-        parameter = inspect.signature(self.function).parameters[name]
-        return parameter.default is parameter.empty
-
 
 SCORES: dict[str, Score] = {}
 
@@ -82,7 +77,7 @@ def find_score(name: ScoreName) -> Score:
 
 
 def pinned(name: ScoreName) -> ScoreName:
-    """FILE.py:FUNCTION as /PATH/FILE.py:FUNCTION@SHA-256, which stays what it is while a run goes on; another as it is."""
+    """FILE.py:FUNCTION as /PATH/FILE.py:FUNCTION@SHA-256, which stays the same until a run has ended; another as it is."""
     place, in_file, rest = name.partition(".py:")
     if not in_file or "@" in rest:
         return name
@@ -108,24 +103,7 @@ def _in_file(name: ScoreName) -> Score:
     if not function_name.isascii() or not inspect.isfunction(function):
         raise ValueError(f"{path}: has no function {function_name!r}")
     registered = (score for score in SCORES.values() if score.function is function)
-    score = next(registered, None) or _checked(Score(function, ("dense", "sparse", "raw"), False), function_name)
-    _try(score, f"{path}: {function_name}")
-    return score
-
-
-def _try(score: Score, name: str) -> None:
-    """ValueError where a small tensor of each input does not give scores, before a model has read anything."""
-    import torch
-
-    numbers = {"gamma": 1.0, "shift_k": 2.0}
-    nats = torch.linspace(0.1, 5.0, 8)[None]
-    given = {one: numbers.get(one, nats) for one in score.inputs if one in GIVEN}
-    try:
-        found = score.function(**given)
-    except Exception as error:  # whatever the function does
-        raise ValueError(f"{name}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, torch.Tensor) or found.shape != nats.shape or not bool(found.isfinite().all()):
-        raise ValueError(f"{name}: gives no finite tensor [B, M] of what it is given as [B, M]; mend the function")
+    return next(registered, None) or _checked(Score(function, ("dense", "sparse", "raw"), False), function_name)
 
 
 @cache

@@ -58,8 +58,6 @@ class Weighting(BaseModel):
             if (value is not None) != (name in wanted):
                 verb = "needs" if name in wanted else "takes no"
                 raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
-        if "gamma" in self.inputs and self.gamma is None and find_score(self.score).needs("gamma"):
-            raise ValueError(f"score {self.label!r} needs gamma: give its parameter a default, or set weighting.gamma")
         if self.postprocessing not in ("uniform", *find_score(self.score).postprocessings):
             negative = self.postprocessing == "dense"
             why = (
@@ -68,4 +66,18 @@ class Weighting(BaseModel):
                 else "is not a weight, as 'raw' takes it"
             )
             raise ValueError(f"score {self.label!r} {why}")
+        if "@" in self.score:
+            self._try()
         return self
+
+    def _try(self) -> None:
+        """ValueError where the user's function gives no weights of a few numbers: before a model has read anything."""
+        import torch
+
+        from tokenweight.weighting.weights import token_weights
+
+        nats = torch.linspace(1, 2, 16).view(2, 8)
+        try:
+            token_weights(nats, nats.flip(1), self, sequence_ids=[0, 1], seed=0, long_entropy=nats)
+        except Exception as error:  # whatever the function does
+            raise ValueError(f"{self.score.partition('@')[0]}: {type(error).__name__}: {error}") from error

@@ -23,14 +23,17 @@ Choice = Callable[..., Tensor]  # called as `sparse` is, whose place it takes
 def token_scores(score: ScoreName, long_nll: Tensor, short_nll: Tensor | None, **more: Any) -> Tensor:
     """Scores of each prediction, fp32 [B, M], by a function of :mod:`.scores`, which says what `more` it may be given.
 
-    `short_nll` may be None for a score that does not look at it. ValueError for one that needs what is not given.
+    `short_nll` may be None for a score that does not look at it. ValueError for one that needs what is not given, TypeError
+    for a function that returns no tensor.
     """
     function = find_score(score).function
     given, parameters = {"long_nll": long_nll, "short_nll": short_nll, **more}, inspect.signature(function).parameters
     for name, parameter in parameters.items():
         if given.get(name) is None and parameter.default is parameter.empty:
-            raise ValueError(f"score {score!r} needs {name}")
-    scores: Tensor = function(**{name: given[name] for name in parameters if given.get(name) is not None})
+            raise ValueError(f"score {score.partition('@')[0]!r} needs {name}")
+    scores = function(**{name: given[name] for name in parameters if given.get(name) is not None})
+    if not isinstance(scores, Tensor):
+        raise TypeError(f"score {score.partition('@')[0]!r} is no tensor [B, M] but {type(scores).__name__}")
     return scores.float()
 
 
