@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -66,6 +68,8 @@ def chunk_dir(tmp_path_factory) -> Path:
     tokens = np.random.default_rng(0).integers(3, VOCABULARY, (40, LONG), dtype=np.uint32)
     tokens[:, 0] = BOS
     np.save(out / "tokens.npy", tokens)
+    pq.write_table(pa.table({"sequence_id": range(40), "position": [0] * 40}), out / "sequences.parquet")
+    (out / "accounting.json").write_text(f'{{"bos": true, "long_tokens": {LONG}}}')
     return out
 
 

@@ -81,20 +81,21 @@ SCORES = tuple(KNOWN)
 
 def constructible(score, lambda_, kappa):
     """Every weighting that construction allows for a score function."""
+    needed = {"threshold": 8} if "threshold" in KNOWN[score].inputs else {}
     for fields in (
         {"postprocessing": "dense", "lambda": lambda_},
         {"postprocessing": "sparse", "kappa": kappa},
         {"postprocessing": "raw"},
     ):
         with suppress(ValidationError):
-            yield Weighting(score=score, **fields)
+            yield Weighting(score=score, **needed, **fields)
 
 
 def test_which_scores_go_with_which_postprocessing():
     allowed = {score: {w.postprocessing for w in constructible(score, 0.5, 0.5)} for score in SCORES}
     own_weights = {score: {"dense", "sparse", "raw"} for score in ("long_ce", "focal", "mile")}
     pmi = {score: {"dense", "sparse"} for score in ("abs_pmi", "ppmi", "npmi", "sppmi", "snpmi")}
-    assert allowed == {**pmi, **own_weights, "excess": {"sparse"}}
+    assert allowed == {**pmi, **own_weights, "excess": {"sparse"}, "exact": {"raw"}}
 
 
 @st.composite
@@ -135,7 +136,7 @@ def test_weights_are_non_negative_finite_and_average_to_one(nll, lambda_, kappa,
             assert ((got == 0) | (got == got.max())).all()
 
 
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", [name for name, one in KNOWN.items() if one.postprocessings != ("raw",)])
 def test_lambda_1_and_kappa_1_equal_uniform_to_the_bit(score):
     long_nll, short_nll = torch.rand(2, 333) * 9, torch.rand(2, 333) * 9
     ones = weights(Weighting(), long_nll, short_nll)
@@ -207,6 +208,27 @@ def test_ties_depend_on_seed_and_sequence_and_on_nothing_else():
     chosen = (first > 0).nonzero()[:, 1]
     assert chosen.min() < 50, "spread over the sequence, not taken from one end"
     assert chosen.max() > 450
+
+
+def test_exact_gives_each_doubling_of_effective_context_its_part():
+    positions = [[1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]]
+    flat = [p for row in positions for p in row]
+    beyond = [p for p in flat if p >= 3]
+    bucket = {p: math.floor(math.log2(p / 3)) for p in beyond}
+    count = {b: sum(bucket[p] == b for p in beyond) for b in set(bucket.values())}
+    expected = [
+        [1 + 0.5 * len(beyond) / (len(count) * count[bucket[p]]) if p >= 3 else 1 for p in row] for row in positions
+    ]
+    chosen = Weighting(score="exact", postprocessing="raw", threshold=3, gamma=0.5)
+    position, nll = torch.tensor(positions), torch.rand(2, 13)
+    got = weights(chosen, nll, None, position=position)
+    torch.testing.assert_close(got, torch.tensor(expected))
+    assert got[position >= 3].mean() == pytest.approx(1.5)
+    counts = 7 * position.flatten().bincount()  # of all that training reads: here seven times as much of the same
+    torch.testing.assert_close(weights(chosen, nll[1:], None, position=position[1:], position_counts=counts), got[1:])
+    assert weights(chosen.model_copy(update={"threshold": 14}), nll, None, position=position).eq(1).all()
+    with pytest.raises(ValidationError, match=r"score 'exact' needs threshold"):
+        Weighting(score="exact", postprocessing="raw")
 
 
 def test_raw_scores_are_the_weights():

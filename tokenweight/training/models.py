@@ -20,7 +20,7 @@ from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.training.quiet import quiet_transformers
-from tokenweight.weighting.head import Rounding, install_head
+from tokenweight.weighting.head import Rounding, install_head, model_nll
 
 LOGITS_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # rms of the difference over rms of the logits
 
@@ -97,6 +97,21 @@ def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
         if not bool(tensor.detach().sum(dtype=torch.float32).isfinite()):
             raise UserError(f"{model_dir}: {name} is not finite; give weights of a training that did not diverge")
     return model
+
+
+@torch.no_grad()
+def check_documents_apart(model: Any, model_dir: Path) -> None:
+    """UserError unless position_ids that begin anew hide the document before: its tokens change no NLL of the next one's."""
+    if is_deepspeed_zero3_enabled():
+        return  # its parameters are elsewhere
+    first = torch.tensor([[0, 1, 2, 3], [3, 2, 1, 0]])
+    ids = torch.cat([first, torch.arange(4).expand(2, 4)], dim=1)
+    one, other = model_nll(model.eval(), ids, position_ids=torch.arange(4).repeat(2, 2))[:, 4:]
+    model.train()
+    if not torch.allclose(one, other, atol=1e-5):
+        raise UserError(
+            f"{model_dir.name}: its documents see each other in a sequence; give sequences of one document each"
+        )
 
 
 def head_rounding(*, frozen: bool) -> Rounding:

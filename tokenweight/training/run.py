@@ -27,7 +27,15 @@ from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch
 from tokenweight.training.metrics import StepReports, read_metrics
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
-from tokenweight.training.sequences import TokenRows, TrainingRows, open_scores, open_tokens, scorer_windows
+from tokenweight.training.sequences import (
+    Documents,
+    TokenRows,
+    TrainingRows,
+    open_documents,
+    open_scores,
+    open_tokens,
+    scorer_windows,
+)
 from tokenweight.training.stages import Train
 from tokenweight.webpage import plain_environment
 from tokenweight.weighting.windows import WindowPlan, plan_windows
@@ -106,6 +114,17 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
             raise UserError(f"scorer.precision: score {weighting.score!r} needs no scoring pass; leave it out")
         optional_room("fp8", "scorer.precision").check_fp8(models.resolve_device(execution.device))
     window_plan(stage, tokens)
+    if documents_of(stage, chunk_dir, tokens) is not None:
+        if weighting.needs_short_nll:
+            raise UserError(
+                f"weighting.score {weighting.label!r}: compares contexts by position, and windows do not end with documents; "
+                "give sequences of one document each"
+            )
+        if execution.sequence_parallel > 1:
+            raise UserError(
+                f"execution.sequence_parallel: weighting.score {weighting.label!r} keeps a sequence's documents apart, "
+                "which processes that share it cannot; set it to 1"
+            )
 
 
 def fit(
@@ -142,7 +161,10 @@ def fit(
         tokens = open_tokens(inputs["chunks"])
         plan = window_plan(stage, tokens)
         scores = open_scores(inputs["scores"], stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
-        rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores)
+        documents = documents_of(stage, inputs["chunks"], tokens)
+        if documents is not None:
+            models.check_documents_apart(model, model_dir)
+        rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores, documents)
 
         # 4. Train.
         reports = None
@@ -277,6 +299,14 @@ def window_plan(stage: Train, tokens: TokenRows) -> WindowPlan | None:
         return None
     plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
     return scorer_windows(tokens.shape[1], stage.scorer, plan)
+
+
+def documents_of(stage: Train, chunk_dir: Path, tokens: TokenRows) -> Documents | None:
+    """The documents that attention and weights keep apart; None where weights do not ask, or sequences have one each."""
+    if not stage.weighting.by_document:
+        return None
+    documents = open_documents(chunk_dir, min(stage.sequences, len(tokens)))
+    return documents if documents.several else None
 
 
 def _summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

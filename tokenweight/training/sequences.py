@@ -1,6 +1,8 @@
-"""What training reads: the rows of a chunk artifact, in their order, each with its frozen scores if there are any; windows."""
+"""What training reads: the rows of a chunk artifact, in their order, each with its frozen scores and documents; windows."""
 
+import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,47 @@ def open_scores(score_dir: Path, sequences: int, predictions: int) -> Scores:
     return scores
 
 
+@dataclass(frozen=True)
+class Documents:
+    """Which of `tokens` tokens of each sequence begins a document (its part in the sequence): `starts` [pieces], by sequence."""
+
+    tokens: int
+    starts: npt.NDArray[np.int64]
+    bounds: npt.NDArray[np.int64]  # [sequences + 1]: where in `starts` each sequence begins
+
+    @property
+    def several(self) -> bool:
+        """Whether any sequence has more than one."""
+        return len(self.starts) >= len(self.bounds)
+
+    def positions(self, row: int) -> Tensor:
+        """Of each token in its document: int64 [N], 0 at each begin."""
+        starts, places = self.starts[self.bounds[row] : self.bounds[row + 1]], np.arange(self.tokens)
+        return torch.from_numpy(places - starts[np.searchsorted(starts, places, "right") - 1])
+
+    @property
+    def position_counts(self) -> Tensor:
+        """How often each position is predicted: fp64 [N]. A sequence's first token is not."""
+        ends = np.append(self.starts[1:], self.tokens)
+        ends[self.bounds[1:] - 1] = self.tokens
+        longer = np.bincount(ends - self.starts, minlength=self.tokens + 1)[::-1].cumsum()[::-1][1:]
+        longer[0] -= len(self.bounds) - 1
+        return torch.from_numpy(longer.astype(np.float64))
+
+
+def open_documents(chunk_dir: Path, sequences: int) -> Documents:
+    """The documents of the first `sequences` of a chunk artifact; a separator belongs to what is before it."""
+    import pyarrow.parquet as pq  # starts a thread
+
+    index = pq.read_table(chunk_dir / "sequences.parquet", columns=["sequence_id", "position"]).to_pandas()
+    index = index[(index["sequence_id"] < sequences) & (index["position"] > 0)]
+    account = json.loads((chunk_dir / "accounting.json").read_text(encoding="utf-8"))
+    rows = np.append(index["sequence_id"], np.arange(sequences))  # the first begins with the sequence, BOS or not
+    starts = np.append(index["position"] + int(account["bos"]), np.zeros(sequences, np.int64))
+    order = np.lexsort((starts, rows))
+    return Documents(account["long_tokens"], starts[order], np.searchsorted(rows[order], np.arange(sequences + 1)))
+
+
 def scorer_windows(
     long_tokens: int, scorer: Scorer | Score, plan: Callable[[int, int, int], WindowPlan] = plan_windows
 ) -> WindowPlan:
@@ -96,14 +139,22 @@ def open_shard(path: Path) -> Any:
 class TrainingRows(Dataset[dict[str, Tensor | int]]):
     """The first `rows` sequences, in order (from the beginning again where there are fewer): no shuffling here."""
 
-    def __init__(self, tokens: TokenRows, rows: int, vocabulary_tokens: int, scores: Scores | None) -> None:
+    def __init__(
+        self,
+        tokens: TokenRows,
+        rows: int,
+        vocabulary_tokens: int,
+        scores: Scores | None,
+        documents: Documents | None = None,
+    ) -> None:
         self.tokens, self.rows, self.vocabulary_tokens, self.scores = tokens, rows, vocabulary_tokens, scores
+        self.documents = documents
 
     def __len__(self) -> int:
         return self.rows
 
     def __getitem__(self, index: int) -> dict[str, Tensor | int]:
-        """input_ids int64 [N], sequence_id, and with a frozen scorer short_nll fp32 [N - 1]."""
+        """input_ids int64 [N], sequence_id; with a frozen scorer short_nll fp32 [N - 1]; with documents position_ids [N]."""
         row = index % len(self.tokens)
         ids = np.asarray(self.tokens[row], dtype=np.int64)
         if ids.max() >= self.vocabulary_tokens:
@@ -112,4 +163,6 @@ class TrainingRows(Dataset[dict[str, Tensor | int]]):
         if self.scores is not None:
             shard, place = self.scores[row]
             item["short_nll"] = torch.from_numpy(np.array(shard[place]))
+        if self.documents is not None:
+            item["position_ids"] = self.documents.positions(row)
         return item

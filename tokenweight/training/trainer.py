@@ -65,6 +65,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         self.execution = execution
         self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
         self.reports = reports  # in the first process only
+        self.position_counts = None if rows.documents is None else rows.documents.position_counts
         device = arguments.device
         self.choose = by_parity(stage.parity, sparse)
         self.fp8: Any = None
@@ -119,7 +120,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Tensor:
-        """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M] where scored."""
+        """Weighted NLL of one micro-batch: input_ids [B, N], sequence_id [B], short_nll [B, M], position_ids [B, N] if any."""
         step, reason = None, None
         own_first_window = self.stage.scores_itself or self.stage.weighting.own_first_window
         try:
@@ -133,6 +134,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
                 own_first_window=self.plan if own_first_window else None,
                 choose=self.choose,
                 shard=self.shard,
+                position_ids=inputs.get("position_ids"),
+                position_counts=self.position_counts,
             )
         except FloatingPointError as error:
             reason = str(error)

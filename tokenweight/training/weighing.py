@@ -32,8 +32,8 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
     scores = [open_scores(inputs[role], len(tokens), predictions) for role in ("long", "short")]
     index = pq.read_table(inputs["chunks"] / "sequences.parquet", columns=["document_id", "start_token"])
     rows = max(1, TOKENS_PER_SHARD // tokens.shape[1])
-    numbers = {"shift_k": weighting.shift_k, "gamma": weighting.gamma}
     position = torch.arange(1.0, tokens.shape[1])[None]
+    counts = torch.arange(tokens.shape[1]).clamp_max(1)  # each but 0 is predicted once a sequence
     firsts = range(0, len(tokens), rows)
     for number, first in enumerate(firsts):
         path = out_dir / f"train-{number:05d}-of-{len(firsts):05d}.parquet"
@@ -44,7 +44,7 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
             )
             if stage.own_first_window:
                 short_nll = plan.with_own_context(short_nll, long_nll)
-            given = {**numbers, "position": position.expand_as(long_nll)}
+            given = {**weighting.numbers, "position": position.expand_as(long_nll), "position_counts": counts}
             columns = {
                 "input_ids": np.asarray(tokens[own.start : own.stop], np.int32),
                 "long_nll": long_nll.numpy(),

@@ -139,19 +139,25 @@ def model_nll(
     *,
     shard: SequenceShard | None = None,
     entropy: Tensor | None = None,
+    position_ids: Tensor | None = None,
 ) -> Tensor:
     """NLL at positions [start, stop) of each sequence: position j is the NLL of token j + 1 given tokens 0..j.
 
     `model` is a causal language model with a :class:`TokenNLLHead` (see :func:`install_head`), wrapped or not;
     token_ids int64 [B, T]. Returns fp32 [B, C], C = stop - start (stop None: all T - 1). The head sees only
-    the positions asked for. `entropy` (fp32 [B, C]) is filled with that of each prediction.
+    the positions asked for. `entropy` (fp32 [B, C]) is filled with that of each prediction. `position_ids` (int64 [B, T])
+    that begin anew with each document keep it from seeing another: transformers makes the mask of them.
 
     Where processes share a sequence (`shard`), the positions are our predictions: token_ids are the whole sequences, the
     same on all of them, and `model` has the attention of tokenweight.training.sequence_parallel. Raises ValueError where
-    its layers have not exchanged anything: their NLLs would be those of shards without the rest; and where the model
-    changes what its head has answered.
+    its layers have not exchanged anything: their NLLs would be those of shards without the rest; for position_ids there,
+    of which that attention makes no mask; and where the model changes what its head has answered.
     """
+    if shard is not None and position_ids is not None:
+        raise ValueError("position_ids: documents of a sequence that processes share would see each other")
     inputs: dict[str, Any] = {"input_ids": token_ids}
+    if position_ids is not None:
+        inputs["position_ids"] = position_ids
     own_tokens, exchanges = slice(0, token_ids.shape[1]), 0
     if shard is not None:
         own_tokens, exchanges = shard.own_tokens, shard.exchanges

@@ -25,8 +25,10 @@ GIVEN = (
     "long_nll",  # NLL with long context, fp32 [B, M], in nats
     "short_nll",  # NLL with short context; a score that does not name it needs no scorer
     "long_entropy",  # of the long model's prediction, fp32 [B, M], in nats
-    "position",  # of the predicted token in its document or sequence, which is the tokens before it: fp32 [B, M]
+    "position",  # tokens of its own document before the predicted one, in the sequence: fp32 [B, M]
+    "position_counts",  # how often training predicts a token at each position, from 0 on: fp32 [N]
     "gamma",  # weighting.gamma, where that is set
+    "threshold",  # weighting.threshold, where that is set
     "shift_k",  # weighting.shift_k
 )
 ScoreName = str  # of SCORES, or FILE.py:FUNCTION
@@ -177,3 +179,18 @@ def focal(long_nll: Tensor, gamma: float = 2.0) -> Tensor:
 def mile(long_entropy: Tensor, gamma: float = 1.0) -> Tensor:
     """(1 + H)^gamma with H the entropy of the long model's prediction."""
     return (1 + long_entropy).pow(gamma)
+
+
+@weighting("exact", postprocessings=("raw",))
+def exact(position: Tensor, position_counts: Tensor, threshold: int, gamma: float = 1.0) -> Tensor:
+    """1; for tokens with `threshold` tokens before them or more gamma more in the mean, each doubling an equal part: EXACT's."""
+
+    def doubling(tokens: Tensor) -> Tensor:  # of the threshold, counted from 1; 0 before it
+        return (tokens / threshold).frexp().exponent.clamp_min(0).long()
+
+    places = doubling(position_counts.new_ones(len(position_counts)).cumsum(0) - 1)
+    counts = ((places == places.unique()[:, None]) * position_counts).sum(dim=1)  # by doubling
+    beyond = counts[1:]
+    extra: Tensor = gamma * beyond.sum() / (beyond > 0).sum() / counts
+    extra[0] = 0
+    return 1 + extra[doubling(position)]

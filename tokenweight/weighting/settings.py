@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from tokenweight.weighting.scores import ScoreName, find_score, pinned
 
@@ -22,7 +22,12 @@ class Weighting(BaseModel):
     lambda_: float | None = Field(default=None, alias="lambda", ge=0, le=1)
     kappa: float | None = Field(default=None, gt=0, le=1)
     shift_k: float = Field(default=2.0, gt=1)  # sppmi, snpmi: the shift is ln k (Section 5.3)
-    gamma: PositiveFloat | None = None  # long_ce (5), focal (2), mile (1): the baselines' own exponent or cap
+    gamma: PositiveFloat | None = (
+        None  # long_ce (5), focal (2), mile (1), exact (1): their own cap, exponent, or extra weight
+    )
+    threshold: PositiveInt | None = Field(
+        default=None, exclude_if=lambda tokens: tokens is None
+    )  # exact; others have none
 
     @property
     def label(self) -> str:
@@ -33,6 +38,16 @@ class Weighting(BaseModel):
     def inputs(self) -> tuple[str, ...]:
         """What the weights are computed from (:data:`.scores.GIVEN`)."""
         return () if self.postprocessing == "uniform" else find_score(self.score).inputs
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """What a score function is given of the settings."""
+        return {"shift_k": self.shift_k, "gamma": self.gamma, "threshold": self.threshold}
+
+    @property
+    def by_document(self) -> bool:
+        """Whether weights follow a token's place in its document: then attention ends at the document's border, too."""
+        return "position" in self.inputs
 
     @property
     def needs_short_nll(self) -> bool:
@@ -66,6 +81,8 @@ class Weighting(BaseModel):
                 else "is not a weight, as 'raw' takes it"
             )
             raise ValueError(f"score {self.label!r} {why}")
+        if "threshold" in self.inputs and self.threshold is None:
+            raise ValueError(f"score {self.label!r} needs threshold, in tokens")
         if "@" in self.score:
             self._try()
         return self

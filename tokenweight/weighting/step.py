@@ -37,6 +37,8 @@ def weighted_step(
     choose: Choice = sparse,
     shard: SequenceShard | None = None,
     scored: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    position_counts: Tensor | None = None,
 ) -> WeightedStep:
     """The weighted loss of sequences of equal length, token_ids int64 [B, N].
 
@@ -45,11 +47,13 @@ def weighted_step(
     contexts are the same there, and LongCE leaves tokens alone that have no shorter context. With `shard` the processes
     of its group are given the same sequences and share them; the mean of their gradients is that of the whole.
     `scored`, bool [B, M]: the predictions that count, where some do not (padding, prompts); the loss is their mean.
+    `position_ids`, int64 [B, N], begin anew with each document of a sequence, and none sees another; with `position_counts`
+    they go to the weights (:func:`token_weights`).
     """
     # 1. Long context, with gradient.
     own = slice(token_ids.shape[1] - 1) if shard is None else shard.own_predictions
     entropy = torch.empty_like(token_ids[:, own], dtype=torch.float32) if "long_entropy" in weighting.inputs else None
-    nll = model_nll(model, token_ids, shard=shard, entropy=entropy)
+    nll = model_nll(model, token_ids, shard=shard, entropy=entropy, position_ids=position_ids)
     long_nll = nll.detach()
     if shard is not None:  # weights look at all predictions
         long_nll = shard.gather(nll)
@@ -65,6 +69,8 @@ def weighted_step(
         sequence_ids=sequence_ids,
         seed=seed,
         long_entropy=entropy,
+        position=None if position_ids is None else position_ids[:, 1:],
+        position_counts=position_counts,
         choose=choose,
         scored=scored,
     )

@@ -77,6 +77,8 @@ def token_weights(
     sequence_ids: Sequence[int],
     seed: int,
     long_entropy: Tensor | None = None,
+    position: Tensor | None = None,
+    position_counts: Tensor | None = None,
     choose: Choice = sparse,
     scored: Tensor | None = None,
 ) -> Tensor:
@@ -84,25 +86,37 @@ def token_weights(
 
     long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
     None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
-    with `seed` they settle random ties. long_entropy [B, M]: for scores that need it (mile). `choose` makes the
+    with `seed` they settle random ties. long_entropy [B, M]: for scores that need it (mile). position [B, M]: where a
+    sequence has several documents; position_counts [N]: of all that training reads, else of what is here. `choose` makes the
     sparse weights, by default as :func:`sparse` does. Uniform, dense and sparse weights average to 1 over M, or over the
     predictions `scored` (bool [B, M]) of each sequence: the others have weight 0 and are not looked at. Raises
     ValueError for wrong shapes, FloatingPointError for NLLs that are not finite, and scores that make no weights.
     """
     given: dict[str, Tensor | None] = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
-    given["position"] = torch.arange(1, long_nll.shape[-1] + 1, device=long_nll.device).expand_as(long_nll)
+    if position is None:
+        position = torch.arange(1, long_nll.shape[-1] + 1, device=long_nll.device).expand_as(long_nll)
+    given["position"], numbers = position, dict[str, Any](weighting.numbers)
+    if "position_counts" in weighting.inputs:
+        read = position if scored is None else position[scored]
+        counts = read.flatten().long().bincount() if position_counts is None else position_counts.to(read.device)
+        numbers["position_counts"] = counts.float()
     if scored is None:
-        return _token_weights(given, weighting, sequence_ids, seed, choose)
+        return _token_weights(given, numbers, weighting, sequence_ids, seed, choose)
     weights = torch.zeros_like(long_nll, dtype=torch.float32)
     for row, chosen in enumerate(scored):
         if bool(chosen.any()):
             own = {name: None if value is None else value[row, chosen][None] for name, value in given.items()}
-            weights[row, chosen] = _token_weights(own, weighting, sequence_ids[row : row + 1], seed, choose)[0]
+            weights[row, chosen] = _token_weights(own, numbers, weighting, sequence_ids[row : row + 1], seed, choose)[0]
     return weights
 
 
 def _token_weights(
-    given: Mapping[str, Tensor | None], weighting: Weighting, sequence_ids: Sequence[int], seed: int, choose: Choice
+    given: Mapping[str, Tensor | None],
+    numbers: Mapping[str, Any],
+    weighting: Weighting,
+    sequence_ids: Sequence[int],
+    seed: int,
+    choose: Choice,
 ) -> Tensor:
     tensors = {name: value.detach().float() for name, value in given.items() if value is not None}
     shape = tensors["long_nll"].shape
@@ -113,7 +127,6 @@ def _token_weights(
             raise FloatingPointError(f"{name} is not finite")
     if weighting.postprocessing == "uniform":
         return torch.ones_like(tensors["long_nll"])
-    numbers: dict[str, Any] = {"shift_k": weighting.shift_k, "gamma": weighting.gamma}
     scores = token_scores(weighting.score, **{**given, **tensors, **numbers})
     if scores.shape != shape:
         raise ValueError(f"score {weighting.label} has shape {tuple(scores.shape)}, expected [B, M] = {tuple(shape)}")
