@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +35,26 @@ def writing(where: str, instead: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise UserError(f"{where}: cannot be written ({error.strerror}); choose {instead}") from None
+
+
+@contextmanager
+def new_directory(option: str, target: Path) -> Iterator[Path]:
+    """A directory to fill that lies at `target` once the block is left without an error; `option` names it in a UserError."""
+    partial = target.with_name(f".{target.name}.partial")
+    with writing(f"{option} {target}", "another"):
+        shutil.rmtree(partial, ignore_errors=True)  # of an attempt that was interrupted
+        partial.mkdir(parents=True)
+        yield partial
+        partial.replace(target)  # which is empty, or is not there
+
+
+def check_new(option: str, directory: Path) -> Path:
+    """The directory, resolved; UserError where it cannot be written, or has something in it."""
+    target = directory.expanduser().resolve()
+    check_writable(option, target.parent)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise UserError(f"{option} {directory}: is not empty; choose another")
+    return target
 
 
 def write_files(contents: Mapping[Path, str | bytes], where: str, instead: str = "another --out") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -44,7 +45,9 @@ class Hub(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-_API = re.compile(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|paths-info)/([^/]+)/?(.*))?$")
+_API = re.compile(
+    r"/api/(models|datasets)/([^/]+/[^/]+)(?:/(revision|tree|paths-info|preupload|commit)/([^/]+)/?(.*))?$"
+)
 _FILE = re.compile(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)$")
 
 
@@ -68,7 +71,11 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.asked.append(f"{self.command} {path}")
-        if found := _API.match(path):
+        if path == "/api/validate-yaml":
+            self._json({"warnings": [], "errors": []})
+        elif path == "/api/repos/create":
+            self._create(json.loads(body))
+        elif found := _API.match(path):
             kind, name, what, revision, inner = found.groups()
             if repository := self._repository(kind, name, revision):
                 self._api(repository, kind, name, what or "revision", inner or "", body)
@@ -91,10 +98,30 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, code: str, message: str, status: int) -> None:
         self._json({"error": message}, status, {"X-Error-Code": code, "X-Error-Message": message})
 
+    def _create(self, asked: dict[str, Any]) -> None:
+        name = f"{asked['organization']}/{asked['name']}"
+        if not self.headers.get("Authorization"):
+            return self._refuse("Unauthorized", "Invalid username or password.", 401)
+        made = Repository("c" * 40, {}, gated=asked.get("visibility") == "private")
+        self.server.repositories.setdefault((f"{asked.get('type', 'model')}s", name), made)
+        return self._json({"url": f"{self.server.url}/{name}", "id": name})
+
+    def _commit(self, repository: Repository, place: str, body: bytes) -> None:
+        lines = [json.loads(line) for line in body.splitlines()]
+        files = {line["value"]["path"]: line["value"]["content"] for line in lines if line["key"] == "file"}
+        repository.files = {**repository.files, **{path: base64.b64decode(text) for path, text in files.items()}}
+        url = f"{self.server.url}/{place}/commit/{repository.commit}"
+        self._json({"commitUrl": url, "commitOid": repository.commit})
+
     def _api(self, repository: Repository, kind: str, name: str, what: str, inner: str, body: bytes) -> None:
         if what == "revision":
             siblings = [{"rfilename": path} for path in repository.files]
             self._json({"id": name, "sha": repository.commit, "siblings": siblings, "private": False, "tags": []})
+        elif what == "preupload":
+            mode = {"uploadMode": "regular", "shouldIgnore": False}
+            self._json({"files": [{"path": one["path"], **mode} for one in json.loads(body)["files"]]})
+        elif what == "commit":
+            self._commit(repository, name if kind == "models" else f"{kind}/{name}", body)
         elif what == "paths-info":
             wanted = json.loads(body)["paths"] if body.startswith(b"{") else []
             self._json([entry for entry in _tree(repository, "", True) if entry["path"] in wanted])

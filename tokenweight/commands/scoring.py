@@ -7,7 +7,7 @@ from pathlib import Path
 from tokenweight.commands.command import command
 from tokenweight.commands.reproduce import run_flow
 from tokenweight.errors import UserError
-from tokenweight.files import check_writable, replace_file, writing
+from tokenweight.files import check_new, new_directory, replace_file
 from tokenweight.pipeline.store import open_store, read_record
 from tokenweight.recipes.options import STORE, WeightingOptions
 from tokenweight.recipes.schema import (
@@ -51,10 +51,7 @@ def score(
             f"--long-tokens {long_tokens}, --short-tokens {short_tokens}, --stride-tokens {stride_tokens}: each must be "
             f"smaller than the one before, and fit the models ({reader.context_tokens} and {context_tokens} tokens)"
         )
-    target = out.expanduser().resolve()
-    check_writable("--out", target.parent)
-    if target.is_dir() and any(target.iterdir()):
-        raise UserError(f"--out {out}: is not empty; choose another")
+    target = check_new("--out", out)
     weigh = Weigh(
         weighting=weighting,
         short_tokens=short_tokens,
@@ -74,20 +71,17 @@ def score(
     if to_make(graph, place):
         run_flow("run_artifacts", graph=graph, store=place, execution=execution, name=f"score {Path(corpus).name}")
     record = read_record(place.path(leaf.identity)) or {}
-    partial = target.with_name(f".{target.name}.partial")
-    with writing(f"--out {out}", "another"):
-        shutil.rmtree(partial, ignore_errors=True)  # of an attempt that was interrupted
-        (partial / "data").mkdir(parents=True)
+    template = plain_environment(Path(__file__).parent).get_template("score.md.jinja")
+    models = {"model": (model, leaf.inputs["long"]), "scorer": (str(options.scorer or model), leaf.inputs["short"])}
+    named = {role: (Path(name).name, one.inputs["model"].identity.config) for role, (name, one) in models.items()}
+    card = template.render(
+        corpus=Path(corpus).name, long_tokens=long_tokens, weigh=weigh, precision=precision, record=record, **named
+    )
+    with new_directory("--out", target) as partial:
+        (partial / "data").mkdir()
         for name in record["outputs"]:
             shutil.copyfile(place.path(leaf.identity) / name, partial / "data" / name)
-        template = plain_environment(Path(__file__).parent).get_template("score.md.jinja")
-        models = {"model": (model, leaf.inputs["long"]), "scorer": (str(options.scorer or model), leaf.inputs["short"])}
-        named = {role: (Path(name).name, one.inputs["model"].identity.config) for role, (name, one) in models.items()}
-        card = template.render(
-            corpus=Path(corpus).name, long_tokens=long_tokens, weigh=weigh, precision=precision, record=record, **named
-        )
         replace_file(partial / "README.md", card)
-        partial.replace(target)  # which is empty, or is not there
     facts = record["facts"]
     print(f"{facts['sequences']} sequences of {long_tokens} tokens from {facts['documents']} documents\n{out}")
 

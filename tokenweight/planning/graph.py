@@ -107,6 +107,10 @@ class Planner:
         self._digests.save()
         return Graph(_in_order(self._artifacts.values()), {leaf.identity.name: [leaf]}, missing=list(self._missing))
 
+    def model(self, base: Base) -> Artifact:
+        """A base by its contents, or as it is on the hub."""
+        return self._base(base)[0]
+
     def _made(self, stage: Stage, inputs: Mapping[str, Artifact], files: Mapping[str, str] | None = None) -> Artifact:
         """The artifact of a stage, the same one each time it is asked for.
 

@@ -1,0 +1,113 @@
+"""What a model's page on the Hub has: its card, and its results in the Hub's format, from tables of the store."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from huggingface_hub import EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
+from huggingface_hub.utils import yaml_dump  # type: ignore[attr-defined]
+
+from tokenweight.pipeline.manifest import Manifest, RowEntry
+from tokenweight.pipeline.store import read_record
+from tokenweight.recipes.recipe import shown
+from tokenweight.reports import display
+from tokenweight.reports.build import build_report
+from tokenweight.reports.markdown import escape, line
+from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
+from tokenweight.reports.writing import styled
+from tokenweight.webpage import plain_environment
+
+RESULTS_FOLDER = ".eval_results"  # where the Hub reads results
+_LIMITS = ("samples", "documents")
+
+
+class ModelTable(NamedTuple):
+    """A table that has a model, and its row there; values are of the model's seed alone."""
+
+    manifest: Manifest
+    report: Report
+    row: ReportRow
+    seed: int
+
+    @property
+    def values(self) -> list[tuple[ReportColumn, Cell]]:
+        """The columns that it has a value in."""
+        return [
+            (c, cell) for c, cell in zip(self.report.columns, self.row.cells, strict=True) if cell.value is not None
+        ]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of its recipe, with its own seed: a manifest has the first seed's."""
+        found = {key: value for key, value, _ in self.manifest.recipes[self.row.recipe]}
+        return found | ({"seed": self.seed, "chunking.seed": self.seed} if self.seed else {})
+
+
+def model_table(manifest: Manifest, entry: RowEntry, store_root: Path) -> ModelTable | None:
+    """The table with one seed; None where it does not show the row."""
+    rows = tuple(row for row in manifest.rows if row.seed == entry.seed)
+    one_seed = manifest.model_copy(update={"rows": rows})
+    report = styled(build_report(one_seed, store_root), "ours")
+    return next((ModelTable(manifest, report, row, entry.seed) for row in report.rows if row.key == entry.row), None)
+
+
+def card(name: str, tables: Iterable[ModelTable], record: Mapping[str, Any] | None, license: str | None) -> str:
+    """README.md with its front matter; `record`: of the model's training, where the store has it."""
+    found = list(tables)
+    settings = found[0].settings
+    front = ModelCardData(
+        base_model=settings.get("base.repo_id"),
+        datasets=[settings["corpus.repo_id"]] if record and "corpus.repo_id" in settings else None,
+        library_name="transformers",
+        license=license,
+        pipeline_tag="text-generation",
+        tags=["tokenweight", "long-context"],
+    )
+    templates = plain_environment(Path(__file__).parent)
+    templates.filters |= {"md": escape, "line": line, "shown": shown}
+    return templates.get_template("card.md.jinja").render(
+        front=front.to_yaml(), name=name, tables=found, settings=settings, record=record, display=display
+    )
+
+
+def hub_results(tables: Iterable[ModelTable], store_root: Path, source_url: str | None) -> dict[str, str]:
+    """YAML files by name, one a column, as the Hub reads them; `source_url`: the page that they are from.
+
+    Only of what was measured on all of one data set of the Hub, at its revision: a local copy may be another, and what
+    RULER generates is on no page of the Hub.
+    """
+    found = {}
+    for column, cell in (place for table in tables for place in table.values):
+        records = [record for address in cell.addresses if (record := read_record(store_root / address))]
+        hub = [_hub_of(record["config"]) for record in records]
+        if column.difference_of or not hub or hub[0] is None or any(one != hub[0] for one in hub):
+            continue
+        settings = f"{cell.n} samples" + (
+            f", 95 % interval {interval}" if (interval := _interval(cell, column)) else ""
+        )
+        one = EvalResultEntry(
+            dataset_id=hub[0]["repo_id"],
+            dataset_revision=hub[0]["revision"],
+            task_id=column.key.rpartition(":")[2],
+            value=round(cell.value or 0.0, column.decimals),
+            date=max(record["started"] for record in records),
+            source_url=source_url,
+            source_name="Model card" if source_url else None,
+            notes=f"{column.name}, tokenweight; {settings}",
+        )
+        found[f"{column.key.replace(':', '-')}.yaml"] = yaml_dump(eval_result_entries_to_yaml([one]))
+    return found
+
+
+def _interval(cell: Cell, column: ReportColumn) -> str:
+    return "" if cell.ci_low is None else display.interval_text(cell, column)
+
+
+def _hub_of(config: Mapping[str, Any]) -> dict[str, str] | None:
+    """The data set of the Hub that a unit read all of, by its record's configuration."""
+    own = config["evaluation"].get(config["unit"]["benchmark"].partition(":")[0]) or {}
+    if any(own.get(limit) for limit in _LIMITS):
+        return None
+    corpus = own.get("corpus") or {}
+    hub = config["protocol"].get("hub") or ({"repo_id": corpus["repo_id"], **corpus} if "repo_id" in corpus else None)
+    return hub and {name: hub[name] for name in ("repo_id", "revision")}

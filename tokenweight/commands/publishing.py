@@ -1,0 +1,162 @@
+"""The command `tokenweight publish`: a model with its card and results, or a scored data set, as the Hub takes them."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tokenweight.commands.command import command, note
+from tokenweight.context.checkpoint_files import copy_tokenizer, copy_weights
+from tokenweight.errors import UserError, choose
+from tokenweight.files import check_new, new_directory, replace_file
+from tokenweight.pipeline.manifest import FOLDER, Manifest, RowEntry, manifest_path, read_manifest
+from tokenweight.pipeline.store import Store, existing_store, files_fault, read_record, removed_weights
+from tokenweight.planning.graph import Planner
+from tokenweight.recipes.options import STORE
+from tokenweight.recipes.recipe import seeded
+
+_ALSO = ("config.json", "generation_config.json", "*.jinja", "LICENSE*", "USE_POLICY*", "NOTICE*")
+Shown = list[tuple[Manifest, RowEntry]]
+
+
+@command
+def publish(
+    what: str,
+    /,
+    *,
+    out: Path | None = None,
+    to: str | None = None,
+    private: bool = False,
+    license: str | None = None,
+    scale: str = "smoke",
+    store: Path = STORE,
+) -> None:
+    if to:
+        _check_login(to)
+    given = Path(what).expanduser()
+    if (given / "data").is_dir() and (given / "README.md").is_file():
+        if not to or out or license:
+            raise UserError(
+                f"{what}: is a data set with its card; give --to OWNER/NAME and neither --out nor --license"
+            )
+        _upload(given, to, "dataset", private)
+        return
+    if out is None:
+        raise UserError("--out: is missing; give the directory that the model and its card are written to")
+    target, place = check_new("--out", out), existing_store(store)
+    model_dir, record, shown = _checkpoint(given, place) if given.is_dir() else _row(what, scale, place)
+    from tokenweight.reports.cards import RESULTS_FOLDER, card, hub_results, model_table
+
+    tables = [table for one in shown if (table := model_table(*one, place.root)) and table.values]
+    if not tables:
+        raise UserError(
+            f"{what}: no table in the store has a value of it; run its experiment, or `tokenweight evaluate`"
+        )
+    results = hub_results(tables, place.root, _url(to) if to else None)
+    with new_directory("--out", target) as partial:
+        copy_weights(model_dir, partial)
+        copy_tokenizer(model_dir, partial)
+        for file in (file for pattern in _ALSO for file in model_dir.glob(pattern)):
+            shutil.copyfile(file, partial / file.name)
+        replace_file(partial / "README.md", card(to or target.name, tables, record, license))
+        for name, text in results.items():
+            (partial / RESULTS_FOLDER).mkdir(exist_ok=True)
+            replace_file(partial / RESULTS_FOLDER / name, text)
+    print(out)
+    if license is None:
+        note("README.md names no license: give --license, or add it")
+    if to:
+        _upload(target, to, "model", private)
+
+
+# --- what is published
+
+
+def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any], Shown]:
+    """The model that a row of a table trained: EXPERIMENT/ROW, or EXPERIMENT/ROW/seed-N."""
+    experiment, _, row = text.partition("/")
+    path = manifest_path(place.root, experiment, scale)
+    if not path.is_file():
+        names = sorted(one.stem.removesuffix(f"-{scale}") for one in path.parent.glob(f"*-{scale}.json"))
+        has = choose(experiment, names) if names else "; reproduce one"
+        raise UserError(f"{text}: is no directory, and the store has no {experiment} at scale {scale}{has}")
+    manifest = read_manifest(path)
+    entries = {seeded(entry.row, entry.seed): entry for entry in manifest.rows}
+    if row not in entries:
+        raise UserError(f"{text}: {experiment} has no such row{choose(row, entries)}")
+    entry = entries[row]
+    if entry.train is None:
+        raise UserError(f"{text}: is a base as it was; publish a row that was trained")
+    return *_sound(place.root / entry.train.address, text), [(manifest, entry)]
+
+
+def _checkpoint(directory: Path, place: Store) -> tuple[Path, dict[str, Any] | None, Shown]:
+    """A directory with a model, one of the store's or another, and the rows of tables that measured it."""
+    root, record = directory.resolve(), None
+    if root.is_relative_to(place.root):
+        root, record = _sound(root if root.parent.parent == place.root else root.parent, str(directory))
+        fingerprint = record["fingerprint"]
+    else:
+        from tokenweight.evaluation.model_spec import find
+
+        fingerprint = Planner(place).model(find(str(directory)).base).fingerprint
+    return root, record, [*_measured(fingerprint, place.root)]
+
+
+def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
+    record = read_record(artifact)
+    if fault := files_fault(artifact, record, digests=True):
+        raise UserError(f"{text}: {artifact.name} is damaged ({fault}); reproduce it again")
+    if record is None or not (artifact / "model").is_dir():
+        raise UserError(f"{text}: is no model; name a row, or a directory with a checkpoint")
+    if removed_weights(artifact):
+        raise UserError(f"{text}: the weights of {artifact.name} were removed from the store; reproduce it again")
+    return artifact / "model", record
+
+
+def _measured(fingerprint: str, store_root: Path) -> Iterator[tuple[Manifest, RowEntry]]:
+    for manifest in map(read_manifest, sorted((store_root / FOLDER).glob("*.json"))):
+        for entry in manifest.rows:
+            record = read_record(store_root / entry.units[0].address) if entry.units else None
+            if record and record["inputs"].get("checkpoint") == fingerprint:
+                yield manifest, entry
+
+
+# --- the Hub
+
+
+def _url(repo_id: str) -> str:
+    from huggingface_hub import constants
+
+    return f"{constants.ENDPOINT}/{repo_id}"
+
+
+def _check_login(repo_id: str) -> None:
+    """UserError, before anything is written, for what is no name of a repository, or without a login."""
+    from huggingface_hub import get_token
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise UserError(f"--to {repo_id}: {error}; write OWNER/NAME") from None
+    if repo_id.count("/") != 1:
+        raise UserError(f"--to {repo_id}: names no owner; write OWNER/NAME")
+    if get_token() is None:
+        raise UserError(f"--to {repo_id}: needs a login; run `hf auth login`, or leave --to out")
+
+
+def _upload(directory: Path, repo_id: str, kind: str, private: bool) -> None:
+    """Upload a directory into a repository, which is made where it is not there."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    try:
+        api.create_repo(repo_id, repo_type=kind, private=private or None, exist_ok=True)
+        api.upload_folder(repo_id=repo_id, repo_type=kind, folder_path=directory)
+    except Exception as error:  # the hub's client raises many kinds; all mean that it is not there
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        again = f"hf upload {repo_id} {directory} --repo-type {kind}"
+        raise UserError(f"--to {repo_id}: could not be uploaded ({reason}); `{again}` tries again") from None
+    print(_url(repo_id if kind == "model" else f"datasets/{repo_id}"))
