@@ -68,8 +68,10 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
         shlex.split(execution.srun_options or "")
     except ValueError:
         raise UserError(f"execution.srun_options: {execution.srun_options!r} has an open quote; close it") from None
-    if here and "wandb" in execution.report_to and find_spec("wandb") is None:
-        raise UserError("execution.report_to: 'wandb' is not installed; run `pip install wandb` or leave it out")
+    for tracker in ("wandb", "trackio") if here else ():
+        if tracker in execution.report_to and find_spec(tracker) is None:
+            way = f"run `pip install {tracker}` or leave it out"
+            raise UserError(f"execution.report_to: '{tracker}' is not installed; {way}")
     if here and execution.launcher == "srun" and shutil.which("srun") is None:
         raise UserError("execution.launcher: srun is not found here; run on a machine of the cluster or choose another")
     if here and execution.deepspeed_stage:

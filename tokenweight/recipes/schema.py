@@ -385,7 +385,7 @@ class Execution(Explained):
     """Train by kernels that repeat every digit on a GPU too, which are slower"""
     fused: bool = False
     """Compile the elementwise parts of Llama layers"""
-    report_to: tuple[Literal["tensorboard", "wandb"], ...] = ("tensorboard",)
+    report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """Where training metrics go beside metrics.jsonl"""
     tensor_parallel: AtLeastOne = 1
     """Number of GPUs that share one model in evaluation, with backend vllm"""

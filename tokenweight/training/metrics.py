@@ -1,6 +1,6 @@
 """Numbers of each optimizer step, summed over micro-batches and processes, and where they go.
 
-metrics.jsonl and progress always, TensorBoard by default, Weights & Biases where asked for.
+metrics.jsonl and progress always, TensorBoard by default, Weights & Biases and Trackio where asked for.
 """
 
 import json
@@ -140,7 +140,7 @@ class StepReports:
         self.path = out_dir / "metrics.jsonl"
         rows = [row for row in read_metrics(self.path) if row["step"] <= done_steps]
         replace_file(self.path, "".join(json.dumps(row) + "\n" for row in rows))
-        self.trackers = [{"tensorboard": _tensorboard, "wandb": _wandb}[name](out_dir) for name in report_to]
+        self.trackers = [_TRACKERS[name](out_dir) for name in report_to]
         for tracker in self.trackers:
             tracker.start()
         for row in rows:
@@ -178,5 +178,18 @@ def _wandb(out_dir: Path) -> Any:
 
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
     mode = os.environ.get("WANDB_MODE") or ("offline" if offline else None)
-    name = out_dir.name.removeprefix(".").removesuffix(".partial")
-    return WandBTracker("tokenweight", group=name, name=name, dir=str(out_dir), mode=mode)
+    return WandBTracker("tokenweight", **_named(out_dir), dir=str(out_dir), mode=mode)
+
+
+def _trackio(out_dir: Path) -> Any:
+    """A run of Trackio, one of the artifact's group, on this machine unless Trackio's own variables name another place."""
+    from accelerate.tracking import TrackioTracker
+
+    return TrackioTracker("tokenweight", **_named(out_dir))
+
+
+def _named(out_dir: Path) -> dict[str, str]:
+    return dict.fromkeys(("name", "group"), out_dir.name.removeprefix(".").removesuffix(".partial"))
+
+
+_TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
