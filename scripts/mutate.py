@@ -38,9 +38,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "training/test_float64_reference.py", "training/test_trainer.py", "training/test_scoring.py",
         "training/test_metrics.py", "training/test_resume.py", "training/test_launch_check.py", "training/test_parity.py",
         "training/test_pretraining.py", "training/test_random_base.py", "training/test_activations.py",
-        "training/test_saving.py", "evaluation/test_false_checkpoints.py",
+        "training/test_saving.py", "faults/test_false_checkpoints.py",
     ),
-    "context": ("context", "evaluation/test_false_checkpoints.py", "training/test_trainer.py"),
+    "context": ("context", "faults/test_false_checkpoints.py", "training/test_trainer.py"),
     "corpus": ("corpus",),
     "pipeline": ("store", "pipeline/test_identity.py", "planning/test_planning.py", "faults/test_damage.py"),
 }  # fmt: skip

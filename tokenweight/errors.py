@@ -24,3 +24,19 @@ def choose(name: str, known: Iterable[str]) -> str:
     """What to do about an unknown name: take the nearest, or any of those that are known."""
     every = list(known)
     return nearest(name, every) or f"; choose one of {', '.join(every)}"
+
+
+_OF_THE_HUB = {
+    "GatedRepoError": "it is gated, and this account was not admitted",
+    "RepositoryNotFoundError": "the hub knows no such name, or keeps it private",
+    "RevisionNotFoundError": "the hub has no such revision of it",
+    "LocalEntryNotFoundError": "the hub was not asked, or did not answer",
+    "ConnectionError": "the hub did not answer",
+}
+
+
+def hub_reason(error: Exception) -> str:
+    """Why the hub's client gave nothing, in words; of an error that it seldom raises the name of its class."""
+    return next(
+        (_OF_THE_HUB[kind.__name__] for kind in type(error).mro() if kind.__name__ in _OF_THE_HUB), type(error).__name__
+    )

@@ -28,6 +28,9 @@ from tokenweight.tasks.experiments import plan_models, write_tables
 
 SHIPPED = str(smoke_base_dir())
 SMOKE = ("--scale", "smoke", "--limit", "1", "--device", "cpu")
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
+    "original_max_position_embeddings": 128
+}
 COMMAND = "from tokenweight.cli import main; main()"
 Run = Callable[..., tuple[int, str, str]]
 
@@ -272,7 +275,7 @@ def test_hub_data_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) 
     lines = unreachable(("mmlu", "bbh", "perplexity"), evaluation)
     assert [line.partition(":")[0] for line in lines] == ["bbh", "perplexity"]
     assert "--bbh" in lines[0]
-    assert "ConnectionError" in lines[0]
+    assert "(the hub did not answer)" in lines[0]
     assert unreachable(("longbench", "perplexity"), load("table-3/uniform", "smoke").evaluation) == []
 
 
@@ -324,6 +327,8 @@ def test_what_cannot_be_evaluated(tmp_path: Path, changes: dict[str, Any], token
     directory = config_only(tmp_path / "model", **changes)
     if tokenizer:
         with_tokenizer(directory)
+    if told == "give --context":
+        shutil.copy(smoke_base_dir() / "model.safetensors", directory)
     with pytest.raises(UserError, match=told):
         find(str(directory))
 
@@ -361,24 +366,26 @@ def test_a_hub_id_is_pinned_to_its_commit(tmp_path: Path, monkeypatch: pytest.Mo
         find("somebody/else", "v2")
 
 
-def test_learned_positions_end_where_they_end(tmp_path: Path) -> None:
-    from safetensors.numpy import save_file
-    from transformers import GPT2Config
-
+@pytest.mark.parametrize(
+    ("rope", "most"),
+    [(None, 1024), ({"rope_type": "yarn", "factor": 4.0}, 4096), (LLAMA_3, 1024)],
+)
+def test_a_context_ends_where_the_configuration_says(tmp_path: Path, rope: dict[str, Any] | None, most: int) -> None:
     from tokenweight.evaluation.model_spec import find
 
-    directory = tmp_path / "gpt2"
-    config = GPT2Config(n_positions=64, n_embd=8, n_layer=1, n_head=1, architectures=["GPT2LMHeadModel"])
-    config.save_pretrained(directory)
-    with_tokenizer(directory)
-    save_file({}, directory / "model.safetensors")
-    assert find(str(directory), context_tokens=64).base.context_tokens == 64
-    with pytest.raises(UserError, match=r"--context 65: .* has learned positions for 64 tokens"):
-        find(str(directory), context_tokens=65)
-    rotary = config_only(tmp_path / "rotary")
-    with_tokenizer(rotary)
-    save_file({}, rotary / "model.safetensors")
-    assert find(str(rotary), context_tokens=10**6).base.context_tokens == 10**6
+    directory = with_tokenizer(config_only(tmp_path / "model", rope_scaling=rope))
+    shutil.copy(smoke_base_dir() / "model.safetensors", directory)
+    assert find(str(directory), context_tokens=most).base.context_tokens == most
+    with pytest.raises(UserError, match=rf"--context {most + 1}: config.json of .* says {most} tokens; give at most"):
+        find(str(directory), context_tokens=most + 1)
+
+
+def test_a_directory_that_is_mistyped_gets_the_nearest(tmp_path: Path, run_command: Run) -> None:
+    (tmp_path / "runs" / "smoke-base").mkdir(parents=True)
+    code, _, error = run_command(tmp_path, "evaluate", "--model", "runs/smoke-bsae", *SMOKE)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "runs/smoke-bsae: no such directory here; did you mean smoke-base?" in error
+    assert "Error" not in error
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,6 @@ def test_a_base_can_be_trained_by_the_pipeline(tmp_path: Path) -> None:
     [
         (Inputs(corpus="nowhere"), "--corpus nowhere: does not exist"),
         (Inputs(base="nowhere"), "--base nowhere: does not exist"),
-        (Inputs(base="."), "no config.json"),
         (Inputs(tokenizer="."), "add --base pretrain"),
         (Inputs(mmlu="nowhere"), "--mmlu nowhere: does not exist"),
     ],

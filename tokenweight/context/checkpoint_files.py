@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from tokenweight.errors import UserError
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.stage import content_digest
@@ -15,8 +13,6 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")  # not training_args.bin, opti
 RANDOM_SEED = "tokenweight_random_seed"  # in the configuration of a base whose weights are drawn where it is loaded
 WRITTEN_ANEW = ("config.json", "record.json")  # ours to write; the store's own
 
-_OBJECTS = ("config.json", "generation_config.json", "tokenizer_config.json")
-_FLOATS = ("F64", "F32", "F16", "BF16")
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "vocab.*", "merges.txt", "added_tokens.json")
 
 
@@ -26,40 +22,6 @@ def checkpoint_sha256(model_dir: Path) -> str:
     files = [file for file in _files(model_dir) if _is_weight(file) or any(map(file.match, read_with_weights))]
     digests = {file.name: file_sha256(file) for file in files}
     return content_digest(digests)
-
-
-def check_weights(model_dir: Path, name: str) -> None:
-    """Refuse a directory that cannot be a complete model, by its configuration and the headers of its files alone.
-
-    Whether the tensors are the model's is seen where it is loaded. UserError, of the model called `name`: an adapter,
-    quantised weights, a damaged file, a shard that the index names and that is not there or lacks its tensors.
-    """
-    if (model_dir / "adapter_config.json").exists():
-        raise UserError(f"{name}: is an adapter; merge it into its base first and give the merged checkpoint")
-    small = {name: read_object(model_dir / name) for name in _OBJECTS if (model_dir / name).exists()}
-    if small.get("config.json", {}).get("quantization_config"):
-        raise UserError(
-            f"{name}: config.json says that its weights are quantised; give the checkpoint of full precision"
-        )
-    held: dict[str, str] = {}  # file by tensor
-    for file in sorted(model_dir.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="np") as tensors:
-                kinds = {key: tensors.get_slice(key).get_dtype() for key in tensors.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{file}: is damaged ({error}); copy it again") from None
-        held |= dict.fromkeys(kinds, file.name)
-        if whole := [key for key, kind in kinds.items() if kind not in _FLOATS and key.endswith("weight")]:
-            raise UserError(f"{file}: {whole[0]} is {kinds[whole[0]]}: give the checkpoint of full precision")
-    for index in model_dir.glob("*.safetensors.index.json"):
-        listed = read_object(index).get("weight_map")
-        if not isinstance(listed, dict) or not listed:
-            raise UserError(f"{index}: names no tensors; copy it again")
-        if lost := [key for key, shard in listed.items() if held.get(key) != shard]:
-            raise UserError(
-                f"{name}: {len(lost)} of {len(listed)} tensors are not where {index.name} says, first {lost[0]} in "
-                f"{listed[lost[0]]}; give all shards"
-            )
 
 
 def weight_files(model_dir: Path) -> list[Path]:

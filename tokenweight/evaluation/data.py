@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, hub_reason
 from tokenweight.recipes.recipe import read_yaml
 
 
@@ -36,7 +36,7 @@ def readable_hub(benchmark: str, repo_id: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise UserError(
-            f"evaluation.{benchmark}.data: {repo_id} cannot be loaded ({type(error).__name__}); "
+            f"evaluation.{benchmark}.data: {repo_id} cannot be loaded ({hub_reason(error)}); "
             "go online once, or give a local directory"
         ) from error
 

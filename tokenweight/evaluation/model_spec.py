@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, WEIGHTS, check_weights, read_object, weight_files
-from tokenweight.errors import UserError
+from tokenweight.context.checkpoint_files import RANDOM_SEED, read_object
+from tokenweight.errors import UserError, hub_reason, nearest
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.pipeline.store import SMALL_FILES
 from tokenweight.recipes.inputs import longest_input
@@ -43,18 +43,9 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         directory = _small_files(name, revision)
     elif revision is not None:
         raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
-    config = _causal_config(name, directory)
-    model_tokenizer(directory, name)
-    if context_tokens:
-        _check_positions(name, directory, context_tokens)
-    elif not (context_tokens := longest_input(config)):
-        raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
-    else:
-        _check_scaling(name, config.get("text_config") or config, context_tokens)
+    config = checked_config(directory, f"--model {name}", weights=local)
+    context_tokens = _context(name, config, context_tokens)
     if local:
-        if config.get(RANDOM_SEED) is None and not weight_files(directory):
-            raise UserError(f"--model {name}: holds no weights ({', '.join(WEIGHTS)}); give a complete checkpoint")
-        check_weights(directory, f"--model {name}")
         path = directory.resolve()
         base: LocalBase | HubBase = LocalBase(path=str(path), context_tokens=context_tokens)
     else:
@@ -70,64 +61,73 @@ def _small_files(repo_id: str, revision: str | None) -> Path:
     try:
         return Path(snapshot_download(repo_id, revision=revision, allow_patterns=SMALL_FILES))
     except (OSError, ValueError) as error:  # the hub client's own among them
-        at = f" --revision {revision}" if revision else ""
+        at, place = f" --revision {revision}" if revision else "", Path(repo_id)
+        beside = nearest(place.name, [one.name for one in place.parent.glob("*/")])
         raise UserError(
-            f"--model {repo_id}: no such directory here, and as an id of the hub it is not in the local cache and could "
-            f"not be fetched ({type(error).__name__}); go online (gated models: `hf auth login`), fetch it with "
+            f"--model {repo_id}: no such directory here{beside}; as an id of the hub it is not in the local cache and could "
+            f"not be fetched ({hub_reason(error)}); go online (gated models: `hf auth login`), fetch it with "
             f"`hf download {repo_id}{at}`, or give a checkpoint directory"
         ) from None
 
 
+def checked_config(directory: Path, name: str, *, weights: bool = True) -> dict[str, Any]:
+    """config.json of a causal language model, whose tokenizer, and `weights`, are those of the model that it describes.
+
+    By small files and headers alone; UserError, of the model called `name`, otherwise.
+    """
+    from tokenweight.training.fit import check_weights
+
+    config = _causal_config(name, directory)
+    model_tokenizer(directory, name)
+    if weights and config.get(RANDOM_SEED) is None:
+        check_weights(directory, name)
+    return config
+
+
 def _causal_config(name: str, directory: Path) -> dict[str, Any]:
-    """config.json of a causal language model."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     path = directory / "config.json"
     if not path.is_file():
         adapter = (directory / "adapter_config.json").is_file()
         way = "it is an adapter: merge it into its base first" if adapter else "give a checkpoint of transformers"
-        raise UserError(f"--model {name}: no config.json there; {way}")
+        raise UserError(f"{name}: no {'config.json there' if directory.is_dir() else 'such directory'}; {way}")
     config = read_object(path)
     kind = config.get("model_type")
     causal = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(kind))
     if causal is None:
         raise UserError(
-            f"--model {name}: transformers has no causal language model of model_type {kind!r}; give one that it can "
+            f"{name}: transformers has no causal language model of model_type {kind!r}; give one that it can "
             "load without code of the model's own"
         )
     known = {causal} if isinstance(causal, str) else set(causal)
     architectures = config.get("architectures") or sorted(known)
     if known.isdisjoint(architectures):
         raise UserError(
-            f"--model {name}: is no causal language model ({', '.join(architectures)}); "
+            f"{name}: is no causal language model ({', '.join(architectures)}); "
             f"a {kind} one would be {', '.join(sorted(known))}"
         )
     return config
 
 
-def _check_scaling(name: str, config: dict[str, Any], context_tokens: int) -> None:
-    """Positions in a straight line are written both ways: with the context before it, and with the one after it."""
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+def _context(name: str, config: dict[str, Any], wanted: int | None) -> int:
+    """The context to read with: what is `wanted`, where config.json allows it; else what config.json says."""
+    own, parts = longest_input(config), config.get("text_config") or config
+    rope = parts.get("rope_scaling") or parts.get("rope_parameters") or {}
     kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
-    if kind in ("linear", "dynamic") and isinstance(factor, int | float) and factor > 1:
+    if own is None:
+        if wanted:
+            return wanted
+        raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
+    # Scaled positions are written both ways: with the context before it, and with the one after it.
+    scaled = own * factor if isinstance(factor, int | float) and factor > 1 and kind != "llama3" else own
+    if not wanted and scaled > own and kind in ("linear", "dynamic"):
         raise UserError(
-            f"--model {name}: config.json has {context_tokens} positions and rope_scaling {kind} by {factor:g}, which may "
-            f"be counted already or not; give --context {context_tokens} or {int(context_tokens * factor)}"
+            f"--model {name}: config.json has {own} positions and rope_scaling {kind} by {factor:g}, which may be counted "
+            f"already or not; give --context {own} or {int(scaled)}"
         )
-
-
-def _check_positions(name: str, directory: Path, context_tokens: int) -> None:
-    """A table of learned positions ends where it ends: rotary ones can be read beyond what config.json says."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):  # nothing is held
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
-    words = {model.get_input_embeddings(), model.get_output_embeddings()}
-    for path, module in model.named_modules():
-        learned = isinstance(module, torch.nn.Embedding) and module not in words and "pos" in path.replace("wpe", "pos")
-        room = module.num_embeddings - getattr(module, "offset", 0) if learned else context_tokens  # OPT's begin at 2
-        if room < context_tokens:
-            raise UserError(
-                f"--context {context_tokens}: {name} has learned positions for {room} tokens; give at most that"
-            )
+    if wanted and wanted > scaled:
+        raise UserError(
+            f"--context {wanted}: config.json of {name} says {int(scaled)} tokens; give at most that, or mend what it says"
+        )
+    return wanted or own

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tokenweight.errors import UserError, choose
+from tokenweight.errors import UserError, choose, hub_reason
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
@@ -79,7 +79,7 @@ def unreachable(benchmarks: Iterable[str], evaluation: Evaluation) -> list[str]:
                 HfApi().dataset_info(data.repo_id, revision=data.revision, timeout=ANSWER_SECONDS)
         except Exception as error:  # datasets and the hub client raise many kinds; all mean that it cannot be read
             found.append(
-                f"{name}: the hub's {data.repo_id} cannot be read ({type(error).__name__}); go online, set HF_HUB_OFFLINE=1 "
+                f"{name}: the hub's {data.repo_id} cannot be read ({hub_reason(error)}); go online, set HF_HUB_OFFLINE=1 "
                 f"where `datasets` has it in its cache, or give a directory with {data.option}"
             )
     return found

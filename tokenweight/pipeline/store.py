@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tokenweight.errors import StageError, UserError
+from tokenweight.errors import StageError, UserError, hub_reason
 from tokenweight.files import read_json, replace_file
 from tokenweight.pipeline.digests import file_sha256
 from tokenweight.pipeline.locks import is_held, lease
@@ -267,7 +267,7 @@ def _fetch(model: HubModel, patterns: list[str] | None) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise UserError(
             f"base {repo_id}@{revision[:8]}: not in the local cache and could not be fetched "
-            f"({type(error).__name__}); run `hf auth login` and `hf download {repo_id} --revision {revision}`, "
+            f"({hub_reason(error)}); run `hf auth login` and `hf download {repo_id} --revision {revision}`, "
             "or give a local checkpoint with --base DIR"
         ) from None
 

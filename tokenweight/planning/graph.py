@@ -5,12 +5,12 @@ from functools import cache
 from pathlib import Path
 
 from tokenweight.assets import smoke_base_dir, tokenizer_dir
-from tokenweight.context.checkpoint_files import check_weights
 from tokenweight.context.extend import Extend, check_extension
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import file_parts
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
+from tokenweight.evaluation.model_spec import checked_config
 from tokenweight.evaluation.units import BENCHMARKS, Evaluate, Prepare, Unit, benchmark_of
 from tokenweight.pipeline.digests import Digests, is_there
 from tokenweight.pipeline.stage import (
@@ -164,7 +164,7 @@ class Planner:
             case schema.ShippedBase():
                 return self._directory(smoke_base_dir())
             case schema.LocalBase():
-                check_weights(Path(base.path), f"base {base.path}")
+                checked_config(Path(base.path), f"base {base.path}")
                 return self._directory(Path(base.path))
             case schema.PretrainBase():
                 return self._pretrained(base)

@@ -182,8 +182,6 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, Any]:
     if at and not Path(base).exists():
         return {"kind": "hub", "repo_id": repo_id, "revision": revision, **context}
     path = _existing("--base", base)
-    if not (Path(path) / "config.json").is_file():
-        raise UserError(f"--base {base}: no config.json there; give a checkpoint directory of transformers")
     return {"kind": "local", "path": path, **context}
 
 

@@ -15,10 +15,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.initialization import no_init_weights
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, unset_hf_deepspeed_config
 
-from tokenweight.context.checkpoint_files import RANDOM_SEED, check_weights, copy_companions, save_config
+from tokenweight.context.checkpoint_files import RANDOM_SEED, copy_companions, save_config
 from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.errors import StageError, UserError
+from tokenweight.training.fit import check_weights, why
 from tokenweight.training.quiet import quiet_transformers
 from tokenweight.weighting.head import Rounding, install_head, model_nll
 
@@ -73,25 +74,20 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
 
 
 def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
-    # transformers draws what is missing at random, leaves out what it does not know, and warns. Under ZeRO-3 it reports
-    # nothing reliable of the tensors: only a size that does not fit is an error there.
-    sharded = is_deepspeed_zero3_enabled()
-    check_weights(model_dir, str(model_dir))
+    check_weights(model_dir, str(model_dir), config)  # transformers draws what is missing at random, and warns
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True,
-            output_loading_info=True, ignore_mismatched_sizes=not sharded,
-        )  # fmt: skip
-    except Exception as error:  # transformers raises whatever its readers do: of a pickle that would run code, torch's
-        why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise UserError(f"{model_dir}: cannot be loaded ({why}); give a complete checkpoint of transformers") from error
-    model, report = loaded
-    kinds = () if sharded else ("missing", "unexpected", "mismatched")
-    wrong = {what: sorted(map(str, report[f"{what}_keys"])) for what in kinds}
-    if found := [f"{len(names)} {what} (first {names[0]})" for what, names in wrong.items() if names]:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
+        )
+    except Exception as error:  # transformers raises whatever its readers do
         raise UserError(
-            f"{model_dir}: its weights are not those of the model in config.json: tensors {', '.join(found)}; "
-            "give a complete checkpoint of transformers"
+            f"{model_dir}: cannot be loaded ({why(error)}); give a complete checkpoint of transformers"
+        ) from error
+    # Where a file holds both and they differ, transformers 5 keeps both, and transformers 4 and vllm one.
+    if differing := set(model.get_expanded_tied_weights_keys(all_submodels=True)) - set(model.all_tied_weights_keys):
+        raise UserError(
+            f"{model_dir}: config.json ties {min(differing)}, and the file holds another; set tie_word_embeddings to false "
+            "there"
         )
     for name, tensor in model.named_parameters():
         if not bool(tensor.detach().sum(dtype=torch.float32).isfinite()):
