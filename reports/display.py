@@ -41,10 +41,24 @@ def less_paper_text(cell: Cell, column: ReportColumn) -> str:
     return NO_NUMBER if cell.less_paper is None else number_text(cell.less_paper, column, signed=True)
 
 
-def number_text(value: float, column: ReportColumn, *, signed: bool = False) -> str:
-    """A number at the column's precision; differences carry their sign, and zero has none of its own."""
-    text = f"{value:{'+' if signed or column.signed else ''}.{column.decimals}f}"
+def number_text(value: float, column: ReportColumn, *, signed: bool = False, decimals: int | None = None) -> str:
+    """A number at the column's precision, or another; differences carry their sign, and zero has none of its own."""
+    text = f"{value:{'+' if signed or column.signed else ''}.{column.decimals if decimals is None else decimals}f}"
     return text.lstrip("+-") if float(text) == 0 else text
+
+
+def decimals_of(decimals: int, value: float, *bounds: float | None) -> int:
+    """The decimals of a difference and its interval: `decimals`, and more where it would be printed as a zero that it is not.
+
+    That is where all of it would be zero, or the value alone while its interval has no zero: then as many as show two
+    digits of the greatest of them.
+    """
+    numbers = [value, *(bound for bound in bounds if bound is not None)]
+    greatest = max(map(abs, numbers))
+    beside_zero = min(numbers) > 0 or max(numbers) < 0
+    if greatest and not round(value, decimals) and (beside_zero or not round(greatest, decimals)):
+        return max(decimals, 1 - math.floor(math.log10(greatest)))
+    return decimals
 
 
 def interval_text(cell: Cell, column: ReportColumn) -> str:
@@ -57,16 +71,19 @@ def difference_text(cell: Cell, column: ReportColumn) -> str:
     difference = cell.difference
     if difference is None or difference.value is None:
         return _dash(cell)
-    text = number_text(difference.value, column, signed=True)
+    decimals = decimals_of(column.decimals, difference.value, difference.ci_low, difference.ci_high)
+    text = number_text(difference.value, column, signed=True, decimals=decimals)
     if difference.p_corrected is None:
         return f"{text} (not tested)"
-    return f"{' '.join(filter(None, (text, _bounds(difference, column, signed=True))))}, p {p_pair(difference)}"
+    return f"{' '.join(filter(None, (text, _bounds(difference, column, signed=True, decimals=decimals))))}, p {p_pair(difference)}"
 
 
-def _bounds(of: Cell | CellDifference, column: ReportColumn, *, signed: bool) -> str:
+def _bounds(of: Cell | CellDifference, column: ReportColumn, *, signed: bool, decimals: int | None = None) -> str:
     if of.ci_low is None or of.ci_high is None:
         return ""
-    return f"[{', '.join(number_text(end, column, signed=signed) for end in (of.ci_low, of.ci_high))}]"
+    return (
+        f"[{', '.join(number_text(end, column, signed=signed, decimals=decimals) for end in (of.ci_low, of.ci_high))}]"
+    )
 
 
 def _dash(cell: Cell) -> str:
@@ -155,5 +172,5 @@ def words(name: str, *values: Any) -> str:
 def _words() -> Any:
     templates = environment(Path(__file__).parent)
     templates.globals |= {"NOT_IN_PAPER": NOT_IN_PAPER, "NO_NUMBER": NO_NUMBER, "SIGNIFICANT": SIGNIFICANT}
-    templates.globals |= {"p_pair": p_pair, "paper_tables": paper_tables}
+    templates.globals |= {"p_pair": p_pair, "paper_tables": paper_tables, "decimals_of": decimals_of}
     return templates.get_template("words.jinja").module

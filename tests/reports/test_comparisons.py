@@ -17,7 +17,8 @@ from tokenweight.pipeline.experiment import Experiment, Row
 from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.reports import delimited, latex, markdown
 from tokenweight.reports.build import build_report
-from tokenweight.reports.model import CellDifference, Report
+from tokenweight.reports.display import difference_text, words
+from tokenweight.reports.model import Cell, CellDifference, FindingResult, Report, ReportColumn
 from tokenweight.reports.samples import read_unit
 from tokenweight.reports.targets import TARGETS, get_target
 from tokenweight.reports.targets.columns import usual_columns
@@ -227,6 +228,26 @@ def test_differences_reach_every_format(store: FakeStore) -> None:
     assert lines["uniform", "mmlu"]["difference"] == ""
     stored = json.loads(report.model_dump_json())["rows"][6]["cells"][0]["difference"]
     assert stored["p"] == found.p
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (0.003, 0.0004, 0.0049, "+0.0030 [+0.0004, +0.0049]"),
+        (-0.003, -0.0057, -0.0003, "-0.0030 [-0.0057, -0.0003]"),
+        (0.0, -0.003, 0.003, "0.0000 [-0.0030, +0.0030]"),
+        (0.003, -0.02, 0.03, "0.00 [-0.02, +0.03]"),
+        (0.2, 0.004, 0.4, "+0.20 [0.00, +0.40]"),
+        (0.0, 0.0, 0.0, "0.00 [0.00, 0.00]"),
+    ],
+)
+def test_a_difference_that_is_not_zero_is_not_printed_as_zero(value: float, low: float, high: float, text: str) -> None:
+    of = {"value": value, "ci_low": low, "ci_high": high}
+    found = CellDifference(baseline="uniform", baseline_label="Uniform", p=0.03, p_corrected=0.03, **of)
+    column = ReportColumn(key="perplexity", label="", decimals=2)
+    assert difference_text(Cell(status="complete", difference=found), column) == f"{text}, p 0.030"
+    finding = FindingResult(claim="A", place="B", compared="C", decimals=2, seeds_holding=1, seeds=1, difference=value)
+    assert text.partition(" ")[0].lstrip("+-") in words("finding", finding.model_copy(update=of))
 
 
 def test_the_caption_says_what_stands_out(full_store: FakeStore) -> None:
