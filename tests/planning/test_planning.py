@@ -10,6 +10,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.units import Evaluate
 from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.pipeline.store import Store
+from tokenweight.planning.costs import stage_cost
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import check_execution, check_inputs, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
@@ -52,6 +53,25 @@ def test_the_planted_judge_is_scored_once_by_the_base_and_read_by_every_model(tm
     assert all(judged[0] in leaf.parents for leaf in leaves)
     trained = [planned.trained[name].identity.name for name in recipes]
     assert [name.endswith("-seed1") for name in trained] == [False, True, False, False]
+
+
+def test_a_filter_reads_more_sequences_in_two_contexts_and_a_scorer_what_is_kept(tmp_path: Path) -> None:
+    uniform, kept = load_all(["table-3/uniform", "methods/longfilter"], "smoke")
+    frozen = load("table-3/frozen-sparse", "smoke").model_copy(update={"name": "both", "filter": kept.filter})
+    planned = Planner(Store(tmp_path)).graph([uniform, kept, frozen], [])
+    assert stages(planned) == {"chunk": 2, "score": 3, "select": 1, "extend": 1, "train": 3}
+    places = {artifact: place for place, artifact in enumerate(planned.artifacts)}
+    assert all(places[parent] < places[artifact] for artifact in places for parent in artifact.parents)
+    chosen = planned.trained["methods/longfilter"].inputs["chunks"]
+    assert (
+        planned.trained["both"].inputs["chunks"] == planned.trained["both"].inputs["scores"].inputs["chunks"] == chosen
+    )
+    windows = {role: artifact.identity.config for role, artifact in chosen.inputs.items()}
+    assert windows["chunks"]["chunking"]["sequences"] == 80
+    assert [windows[role]["short_tokens"] for role in ("long", "short")] == [1024, 256]
+    assert stage_cost(chosen, Execution()).disk_bytes == 40 * 4096 * 4
+    with pytest.raises(UserError, match=r"filter\.short_tokens \(256\) must be smaller .* a sequence have \(1024\)"):
+        load("methods/longfilter", "smoke", Inputs(settings=("filter.long_tokens=2048",)))
 
 
 def pmi_units(store: Store, *settings: str) -> list[Artifact]:

@@ -41,7 +41,7 @@ def test_each_recipe_is_trained_once_however_many_targets_need_it(scale: Scale, 
     assert list(planned.trained) == wanted
     assert len(trained) == len(wanted)
     scored = [node.identity.fingerprint for node in planned.artifacts if node.stage.name == "score"]
-    assert len(scored) == len(set(scored)) == 6  # base; three weak ones; Phi-2; FineWeb
+    assert len(scored) == len(set(scored)) == 8  # base; three weak ones; Phi-2; FineWeb; LongFilter's two contexts
 
 
 def test_targets_share_the_artifacts_of_shared_recipes(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tokenweight.files import read_json
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
 from tokenweight.recipes.schema import Execution, Scorer
 from tokenweight.training.flops import MLP_MATRICES, PEAK_FLOPS, attention_widths, forward_flops, train_flops
-from tokenweight.training.stages import Initialize, Pretrain, Score, Train, architecture_values
+from tokenweight.training.stages import Initialize, Pretrain, Score, Select, Train, architecture_values
 
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _MFU: dict[str, dict[str, float]] = _TABLES["mfu"]  # of training and scoring, by family
@@ -58,20 +58,23 @@ def summed(costs: Iterable[Cost]) -> Cost:
 
 def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
     match artifact.stage:
-        case Chunk() as stage:
-            return _chunk(stage)
+        case Chunk() | Select():
+            if (sequences := _sequences(artifact)) is None:
+                return Cost(unknown={"disk of a corpus that is chunked whole": 1})
+            return Cost(disk_bytes=float(sequences * _tokens(artifact) * _BYTES["token"]))
         case Extend():
             return Cost(disk_bytes=float(_BYTES["weight"]["bf16"] * parameters(config_of(artifact.inputs["model"]))))
         case Score() as stage:
-            model, tokens = artifact.inputs["model"], _long_tokens(artifact)
+            model, tokens = artifact.inputs["model"], _tokens(artifact.inputs["chunks"])
             scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
-            if stage.sequences is None:
+            sequences = stage.sequences or _sequences(artifact.inputs["chunks"])
+            if sequences is None:
                 return Cost(unknown={"scoring of a corpus that is chunked whole": 1})
             unknown = _untimed(model)
-            hours = None if unknown else scoring_hours(config_of(model), tokens, stage.sequences, scorer)
-            return Cost(hours, float(stage.sequences * (tokens - 1) * _BYTES["score"]), unknown=unknown)
+            hours = None if unknown else scoring_hours(config_of(model), tokens, sequences, scorer)
+            return Cost(hours, float(sequences * (tokens - 1) * _BYTES["score"]), unknown=unknown)
         case Train() as stage:
-            return _train(stage, artifact.inputs["model"], _long_tokens(artifact), stage.scorer, execution)
+            return _train(stage, artifact.inputs["model"], _tokens(artifact.inputs["chunks"]), stage.scorer, execution)
         case Pretrain() as stage:
             return _train(stage, artifact, stage.context_tokens, None, execution)
         case Evaluate() as stage:
@@ -79,20 +82,23 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
     return Cost()
 
 
-def _chunk(stage: Chunk) -> Cost:
-    tokens, sequences = stage.chunking.long_tokens, stage.chunking.sequences
-    known = _TABLES["sequences"].get(getattr(stage.corpus, "repo_id", ""), {})
-    if sequences is None and known.get("tokens") == tokens:
-        sequences = known["count"]
-    if sequences is None:
-        return Cost(unknown={"disk of a corpus that is chunked whole": 1})
-    return Cost(disk_bytes=float(sequences * tokens * _BYTES["token"]))
+def _sequences(chunks: Artifact) -> int | None:
+    """How many a chunk artifact has; None where that is not known before it is there."""
+    if isinstance(chunks.stage, Select):
+        candidates = _sequences(chunks.inputs["chunks"])
+        return candidates and max(1, round(chunks.stage.share * candidates))
+    assert isinstance(chunks.stage, Chunk)
+    known = _TABLES["sequences"].get(getattr(chunks.stage.corpus, "repo_id", ""), {})
+    counted: int | None = known["count"] if known.get("tokens") == _tokens(chunks) else None
+    return chunks.stage.chunking.sequences or counted
 
 
-def _long_tokens(artifact: Artifact) -> int:
-    chunks = artifact.inputs["chunks"].stage
-    assert isinstance(chunks, Chunk)
-    return chunks.chunking.long_tokens
+def _tokens(chunks: Artifact) -> int:
+    """Of each sequence of a chunk artifact."""
+    if isinstance(chunks.stage, Select):
+        return _tokens(chunks.inputs["chunks"])
+    assert isinstance(chunks.stage, Chunk)
+    return chunks.stage.chunking.long_tokens
 
 
 def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer | None, execution: Execution) -> Cost:

@@ -1,5 +1,6 @@
 """From recipes to the artifacts that they need, each with its identity. Loads no torch."""
 
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -29,10 +30,10 @@ from tokenweight.planning.costs import config_of
 from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
-from tokenweight.training.stages import Initialize, Pretrain, Score, Train, Weigh, config_values
+from tokenweight.training.stages import Initialize, Pretrain, Score, Select, Train, Weigh, config_values
 
 # In the order in which they run: what is wrong with a configuration or with data shows before any long work.
-STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Weigh, Extend, Train, Evaluate)
+STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Select, Weigh, Extend, Train, Evaluate)
 
 _MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
 _TOKENIZER_FILES = {
@@ -54,7 +55,12 @@ def union(graphs: Iterable[Graph]) -> Graph:
 
 
 def _in_order(artifacts: Iterable[Artifact]) -> list[Artifact]:
-    return sorted(dict.fromkeys(artifacts), key=lambda artifact: STAGES.index(type(artifact.stage)))
+    return sorted(dict.fromkeys(artifacts), key=_place)
+
+
+def _place(artifact: Artifact) -> int:
+    """By its stage, or behind what it is made from: what `select` keeps may be scored."""
+    return max(STAGES.index(type(artifact.stage)), *map(_place, artifact.parents), 0)
 
 
 class Planner:
@@ -96,14 +102,12 @@ class Planner:
         """The data set `weigh` of a corpus, read by `base` in sequences of `long_tokens` and by `scorer` on windows."""
         model, tokenizer = self._base(base)
         chunks = self._chunks(corpus, Chunking(long_tokens=long_tokens), tokenizer, weigh.short_tokens)
-        inputs = {"chunks": chunks}
-        for role, reader, window, stride in (
-            ("long", model, long_tokens, long_tokens - 1),
-            ("short", self._base(scorer)[0] if scorer else model, weigh.short_tokens, weigh.stride_tokens),
-        ):
-            stage = Score(short_tokens=window, stride_tokens=stride, sequences=None, precision=precision)
-            inputs[role] = self._made(stage, {"model": reader, "chunks": chunks, "tokenizer": tokenizer})
-        leaf = self._made(weigh, inputs, _own_function(weigh.weighting))
+        windows = {
+            "long": (model, long_tokens, long_tokens - 1),
+            "short": (self._base(scorer)[0] if scorer else model, weigh.short_tokens, weigh.stride_tokens),
+        }
+        scores = self._scores(windows, chunks, tokenizer, precision)
+        leaf = self._made(weigh, {"chunks": chunks, **scores}, _own_function(weigh.weighting))
         self._digests.save()
         return Graph(_in_order(self._artifacts.values()), {leaf.identity.name: [leaf]}, missing=list(self._missing))
 
@@ -135,7 +139,7 @@ class Planner:
         training, scorer = recipe.training, recipe.scorer
         if not (training and recipe.corpus and recipe.chunking):  # a recipe that trains has both
             return model
-        chunks = self._chunks(recipe.corpus, recipe.chunking, tokenizer, recipe.base.context_tokens, recipe.parity)
+        chunks = self._read_by(recipe, recipe.corpus, recipe.chunking, tokenizer)
         inputs = {"model": model, "chunks": chunks}
         if scorer and scorer.kind == "frozen":
             stage = Score(
@@ -209,6 +213,38 @@ class Planner:
             parity=parity if chunking.mixture == "per_document" else "paper",  # the authors' code has no mixtures
         )
         return self._made(stage, {"tokenizer": tokenizer}, self._corpus_files("corpus", corpus))
+
+    def _read_by(self, recipe: Recipe, corpus: Corpus, chunking: Chunking, tokenizer: Artifact) -> Artifact:
+        """The sequences of a recipe, or what its filter keeps of more."""
+        chosen, training, context_tokens = recipe.filter, recipe.training, recipe.base.context_tokens
+        if chosen is None or training is None:
+            return self._chunks(corpus, chunking, tokenizer, context_tokens, recipe.parity)
+        candidates = chunking.sequences and math.ceil(chunking.sequences / chosen.share)
+        more = chunking.model_copy(update={"sequences": candidates})
+        chunks = self._chunks(corpus, more, tokenizer, context_tokens, recipe.parity)
+        model, _ = self._base(chosen.model or recipe.base)
+        windows = {
+            role: (model, tokens, max(1, 3 * tokens // 4))  # the paper's share of overlap (Section 4, Datasets)
+            for role, tokens in (("long", chosen.long_tokens), ("short", chosen.short_tokens))
+        }
+        scores = self._scores(windows, chunks, tokenizer, training.precision)
+        return self._made(Select(share=chosen.share), {"chunks": chunks, **scores})
+
+    def _scores(
+        self,
+        windows: Mapping[str, tuple[Artifact, int, int]],
+        chunks: Artifact,
+        tokenizer: Artifact,
+        precision: schema.Precision,
+    ) -> dict[str, Artifact]:
+        """The NLL of all sequences by role: of each a model, its windows' tokens, and their stride."""
+        return {
+            role: self._made(
+                Score(short_tokens=tokens, stride_tokens=stride, sequences=None, precision=precision),
+                {"model": model, "chunks": chunks, "tokenizer": tokenizer},
+            )
+            for role, (model, tokens, stride) in windows.items()
+        }
 
     def _new_corpus_files(self, where: str, corpus: Corpus) -> dict[str, str]:
         """The digests of a corpus's files, by the dotted field below `where` that names them."""

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tokenweight.errors import UserError, choose
 from tokenweight.recipes import schema
@@ -19,6 +19,18 @@ from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import Weighting
 
 GIVEN = "given by you"
+
+
+class Filter(Frozen):
+    """LongFilter: training reads the `share` of sequences that gain most, in the mean, from long windows over short ones.
+
+    `model` reads both, None: the recipe's own base; more sequences are chunked, one over the share times as many.
+    """
+
+    share: float = Field(default=0.5, gt=0, lt=1)
+    long_tokens: PositiveInt
+    short_tokens: PositiveInt
+    model: schema.Base | None = None
 
 
 class Recipe(Frozen):
@@ -37,6 +49,7 @@ class Recipe(Frozen):
     extension: schema.Extension | None = None
     corpus: schema.Corpus | None = None
     chunking: schema.Chunking | None = None
+    filter: Filter | None = None
     weighting: Weighting = Weighting()
     scorer: schema.Scorer | None = None
     training: schema.Training | None = None
@@ -87,6 +100,15 @@ class Recipe(Frozen):
                 f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "
                 f"({self.chunking.long_tokens})"
             )
+        if self.filter and not self.training:
+            raise ValueError("filter chooses what training reads: leave it out where nothing is trained")
+        if self.filter and self.chunking:
+            most = min((self.filter.model or self.base).context_tokens, self.chunking.long_tokens)
+            if not 1 < self.filter.short_tokens < self.filter.long_tokens <= most:
+                raise ValueError(
+                    f"filter.short_tokens ({self.filter.short_tokens}) must be smaller than filter.long_tokens "
+                    f"({self.filter.long_tokens}), and that at most what its model and a sequence have ({most})"
+                )
         if self.chunking and self.chunking.long_tokens > self.context_tokens:
             long_tokens = self.chunking.long_tokens
             raise ValueError(

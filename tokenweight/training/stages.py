@@ -1,4 +1,4 @@
-"""The stages `initialize`, `pretrain`, `score` and `train`. Loads torch where they run."""
+"""The stages `initialize`, `pretrain`, `score`, `select`, `weigh` and `train`. Loads torch where they run."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,6 +60,17 @@ class Score(Stage):
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].identity.name}"
+
+
+class Select(Stage):
+    """The sequences to which long context says most (LongFilter). Inputs: chunks, and scores `long` and `short` of them."""
+
+    name = "select"
+    work = "training.selecting.select"
+    share: float
+
+    def label(self, inputs: Mapping[str, Artifact]) -> str:
+        return f"{inputs['chunks'].identity.name}-longfilter-{self.share:g}"
 
 
 class Weigh(Stage):
