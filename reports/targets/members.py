@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
@@ -62,13 +62,19 @@ def members(spec: ExperimentSpec) -> list[Member]:
 
 
 def load_members(
-    spec: ExperimentSpec, found: Iterable[Member], scale: str, inputs: Inputs, seeds: int, bases: Bases
+    spec: ExperimentSpec, found: Sequence[Member], scale: str, inputs: Inputs, seeds: int, bases: Bases
 ) -> dict[tuple[str, int], Recipe]:
     """Their recipes, by key and seed; `bases`: models as they are that were looked at already, by row's base.
 
     UserError: a setting that a recipe does not have, or a value that does not fit.
     """
-    made = {(m.key, seed): _load(spec, m, seed, scale, inputs, bases) for seed in range(seeds) for m in found}
+    made = dict[tuple[str, int], Recipe]()
+    for seed, member in product(range(seeds), found):
+        try:
+            made[member.key, seed] = _load(spec, member, seed, scale, inputs, bases)
+        except UserError as error:
+            error.add_note(f"rows[{member.number}]")
+            raise
     for key in (key for key in spec.common(scale) if not any(recipe.has_given(key) for recipe in made.values())):
         near = nearest(key, {key for recipe in made.values() for key in recipe.origins})
         place = "set" if key in spec.set else f"scales.{scale}"

@@ -47,6 +47,9 @@ _WORDS = {  # pydantic's kinds of mistakes
     "missing": "is missing",
     "invalid_key": "is no word, as keys are",
 }
+_OF_RECIPE = re.compile(
+    r"^(recipe .*? \(\w+\): |--set )"
+)  # such as "recipe x (smoke): weighting.kappa: Input should be ..."
 _IN_TEXT = re.compile(r"^[\w.]+(\[\d+\])?(\.[\w.\[\]]+)?(?=:)")
 
 
@@ -165,21 +168,30 @@ def read_experiment(text: str) -> Iterator[ExperimentSpec]:
     try:
         yield spec
     except UserError as error:
-        message = str(error)
-        settings = [("set", key) for key in spec.set]
-        for number, row in enumerate(spec.rows):
-            settings += [(f"rows[{number}].{name}", key) for name in ("set", "over") for key in getattr(row, name)]
-        for place, key in settings:
-            before, found, after = message.partition(f" {key}: ")
-            # Such as "recipe x (smoke): weighting.kappa: Input should be ...".
-            if found and before.startswith(("recipe ", "--set")):
-                message = f"{place}.{key}: {after}"
-        for name in ("base", "corpus", "tokenizer"):
-            if (given := getattr(spec, name)) and message.startswith(f"--{name}") and given in message:
-                message = f"{name}: {message.removeprefix(f'--{name}').lstrip(' :')}"
+        message = _with_place(str(error), spec, getattr(error, "__notes__", ()))
         path = _IN_TEXT.match(message)
         steps = re.findall(r"(?<=\[)\d+(?=\])|[^.\[\]]+", path.group()) if path else []
         raise _mistake(where, text, steps, message) from None
+
+
+def _with_place(message: str, spec: ExperimentSpec, notes: Sequence[str]) -> str:
+    """The message behind the key of the experiment that it is about, where it speaks of one; `notes`: of which row it is."""
+    rows = {f"rows[{number}]": row for number, row in enumerate(spec.rows) if not notes or f"rows[{number}]" in notes}
+    settings = [
+        (f"{at}.{name}", key) for at, row in rows.items() for name in ("set", "over") for key in getattr(row, name)
+    ]
+    settings += [("set", key) for key in spec.set]
+    settings += [(f"scales.{name}", key) for name, of_scale in spec.scales.items() for key in of_scale]
+    about, rest = _OF_RECIPE.match(message), _OF_RECIPE.sub("", message)
+    for place, key in settings if about else ():
+        parent, _, leaf = key.rpartition(".")  # "training: steps takes no true" is about training.steps
+        if re.search(rf"(?<![\w.]){re.escape(key)}\b|^{re.escape(parent)}: .*\b{re.escape(leaf)}\b", rest):
+            return f"{place}.{key}: {rest.removeprefix(f'{key}: ').removeprefix(f'{parent}: ')}"
+    for at, of in (*rows.items(), ("", spec)):
+        for name in ("base", "corpus", "tokenizer"):
+            if (given := getattr(of, name, None)) and message.startswith(f"--{name}") and given in message:
+                return f"{at}.{name}: {message.removeprefix(f'--{name}').lstrip(' :')}".removeprefix(".")
+    return f"{notes[0]}: {rest}" if about and notes else message
 
 
 def _read(text: str) -> tuple[ExperimentSpec, str, str]:

@@ -130,6 +130,12 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
     [
         ("weighting.kappa", "weighting.kapa", r"line 5, rows\[0\]\.set\.weighting\.kapa: no such setting; did you mean"),
         ("weighting.kappa: 0.3", "weighting.kappa: 3", r"line 5, .*weighting\.kappa: Input should be less than or equal to 1"),
+        ("weighting.kappa: 0.3", "scorer: null", r"line 5, rows\[0\]\.set\.scorer: weighting\.score 'abs_pmi' compares two"),
+        ("weighting.kappa: 0.3", "scorer.short_tokens: 9", r"line 5, rows\[0\]\.set\.scorer\.short_tokens: stride_tokens"),
+        ("weighting.kappa: 0.3", "training.steps: true", r"line 5, rows\[0\]\.set\.training\.steps: steps takes no true"),
+        ("training.learning_rate: 1e-5", "training.learning_rate: true", r"line 3, set\.training\.learning_rate: .* no true"),
+        ("table-3/uniform", "table-3/uniform, corpus: nowhere", r"line 6, rows\[1\]\.corpus: nowhere: does not exist"),
+        ("table-3/uniform", "table-3/frozen-sparse, set: {weighting.kappa: 3}", r"line 6, rows\[1\]\.set\.weighting\.kappa"),
         ("training.learning_rate", "training.rate", r"line 3, set\.training\.rate: no such setting in any row"),
         ("label: sparse", "lable: sparse", r"line 5, rows\[0\]\.lable: no such key; did you mean label\?"),
         ("rows:", "row:", r"line 4, row: no such key; did you mean rows\?"),
