@@ -17,6 +17,7 @@ from tokenweight.pipeline.store import Build, Note, Store, locate
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.schema import Backend, Execution, Precision
+from tokenweight.training.stages import Score
 
 LONG: tuple[str, ...] = ("pretrain", "score", "train")  # keep a GPU busy: few at a time
 ON_GPUS: tuple[str, ...] = (*LONG, "evaluate")
@@ -107,6 +108,9 @@ def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool
         case Prepare() as stage:
             name = f"{stage.unit.benchmark} {stage.unit.length_tokens or stage.context_tokens}"
             shared = name, artifact.inputs["tokenizer"].fingerprint
+        case Score() as stage:
+            name = f"{artifact.identity.name} by {stage.short_tokens}"  # tokens that the model sees at a time
+            shared = (artifact.fingerprint,)
         case stage:
             name = graph.wanted_by(artifact)[0] if stage.name in ("train", "extend") else artifact.identity.name
             shared = (artifact.fingerprint,)

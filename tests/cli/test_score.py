@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -68,9 +69,10 @@ def run(place: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs `tokenweight score` in this process; `options` are added to those given, or take their place (None: leave out)."""
     monkeypatch.setattr(command, "run_flow", in_order)
 
-    def run(out: str, corpus: str = "texts", **options: str | None) -> tuple[int, str, str]:
+    def run(out: str, corpus: str = "texts", **options: str | bool | None) -> tuple[int, str, str]:
         changes = {f"--{name.replace('_', '-')}": value for name, value in {"out": out, **options}.items()}
-        arguments = [text for name, value in {**GIVEN, **changes}.items() if value for text in (name, value)]
+        given = ((name, value) for name, value in {**GIVEN, **changes}.items() if value)
+        arguments = [text for name, value in given for text in ((name,) if value is True else (name, value))]
         return run_command(place, "score", corpus, *arguments)
 
     return run
@@ -147,6 +149,29 @@ def test_another_weighting_asks_no_model_and_another_scorer_does(
     assert "another, sha256" in (place / "weak" / "README.md").read_text()
 
 
+def test_rows_that_are_token_ids_are_scored_as_they_are(weighted: Path, run: Run, place: Path) -> None:
+    whole = table(weighted)
+    rows = whole["input_ids"][::-1].astype(np.int64).tolist()
+    (place / "tokens").mkdir()
+    for part, own in enumerate((rows[:3], rows[3:])):
+        pq.write_table(pa.table({"input_ids": own, "text": [""] * len(own)}), place / "tokens" / f"{part}.parquet")
+    code, _, err = run("as-it-is", "tokens", as_is=True, long_tokens=None)
+    assert (code, err) == (0, "")
+    found = table(place / "as-it-is")
+    for name in ("input_ids", "long_nll", "score"):
+        np.testing.assert_allclose(found[name], whole[name][::-1], atol=1e-5)
+    assert found["document"].tolist()[2:4] == ["0.parquet:3", "1.parquet:1"]
+
+
+def test_entropies_are_scored_where_weights_look_at_them(weighted: Path, run: Run, place: Path) -> None:
+    assert run("mile", score="mile", postprocessing="raw", kappa=None)[0] == 0
+    found, model = table(place / "mile"), model_of(place / "my-model").eval()
+    with torch.no_grad():
+        log_p = model(torch.from_numpy(found["input_ids"]).long()).logits[:, :-1].log_softmax(-1)
+    np.testing.assert_allclose(found["loss_weights"], 1 - (log_p.exp() * log_p).sum(-1).numpy(), atol=1e-4)
+    assert (found["long_nll"] == table(weighted)["long_nll"]).all()
+
+
 def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weighing, "TOKENS_PER_SHARD", 2 * LONG)
     real, calls = weighing.token_weights, []
@@ -172,14 +197,24 @@ def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: 
         ({"out": "texts"}, "--out texts: is not empty; choose another"),
         ({"short_tokens": "4096"}, "each must be smaller than the one before, and fit the models"),
         ({"score": "own.py:lost"}, "has no function 'lost'"),
-        ({"score": "mile"}, "--score mile: looks at long_entropy, which is not scored"),
+        ({"corpus": "uneven", "as_is": True, "long_tokens": "64"}, "--long-tokens 64: rows as they are have their own"),
+        (
+            {"corpus": "texts", "as_is": True, "long_tokens": None},
+            "has a.txt; token ids are read from .parquet files alone",
+        ),
+        (
+            {"corpus": "uneven", "as_is": True, "long_tokens": None},
+            "row 2: has 64 tokens in `input_ids`, the first row 128",
+        ),
         ({"scorer": "nowhere/at/all"}, "--scorer nowhere/at/all: no such directory"),
         ({"model": "no-model/here/x"}, "--model no-model/here/x: no such directory"),
         ({"corpus": "no/corpus"}, "CORPUS no/corpus: does not exist"),
     ],
 )
-def test_mistakes_are_one_line(run: Run, place: Path, changes: dict[str, str], message: str) -> None:
+def test_mistakes_are_one_line(run: Run, place: Path, changes: dict[str, Any], message: str) -> None:
     (place / "own.py").write_text("def far(position): return position")
+    (place / "uneven").mkdir(exist_ok=True)
+    pq.write_table(pa.table({"input_ids": [[1] * LONG, [1] * 64]}), place / "uneven" / "rows.parquet")
     code, _, err = run(**{"out": "x", **changes})
     assert (code, err.count("\n")) == (2, 1)
     assert message in err

@@ -117,20 +117,20 @@ def hub() -> Iterator[Hub]:
         server.shutdown()
 
 
+def with_hub(hub: Hub, home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A run of Python whose hub is this one; the clients read where it is when they are imported."""
+    own = {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=inherited | own | environment)
+
+
 @pytest.fixture
 def reads(hub: Hub, tmp_path: Path) -> Reads:
     """What scale paper reads by these names, from an empty cache unless `home` is given."""
 
     def run(*names: str, home: str = "home", **environment: str) -> dict[str, Any]:
-        own = {
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(tmp_path / home),
-            "HF_HUB_DISABLE_XET": "1",
-            "NO_PROXY": "127.0.0.1",
-        }
-        command = [sys.executable, str(READS), *names]
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=inherited | own | environment)
+        done = with_hub(hub, tmp_path / home, str(READS), *names, **environment)
         assert done.returncode == 0, done.stderr
         answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answers
@@ -192,3 +192,32 @@ def test_a_hub_that_is_gone_is_one_line(reads: Reads, hub: Hub) -> None:
     assert all("\n" not in line for line in lines.values())
     assert "--base DIR" in lines["phi-2"]
     assert "corpus.repo_id to DIR" in lines["fineweb"]
+
+
+SCORED = """
+from tokenweight.cli import main
+from tokenweight.commands import scoring
+from tokenweight.tasks.pieces import run_in_order
+scoring.run_flow = lambda _, graph, store, execution, **__: run_in_order(graph, store, execution)
+main()
+"""
+
+
+@pytest.mark.slow  # torchrun twice
+def test_a_corpus_of_the_hub_is_weighed_by_two_processes_as_its_file_by_one(hub: Hub, tmp_path: Path) -> None:
+    file = parquet(text=[f"{name} ran past the river and Eve. " * 200 for name in ("Adam", "Ruth", "Noah")])
+    readme = configured(("default", {"train": "data.parquet"}))
+    hub.repositories["datasets", "me/texts"] = Repository("d" * 40, {"README.md": readme, "data.parquet": file})
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "data.parquet").write_bytes(file)
+    tables = []
+    for out, corpus, processes in (("a", f"me/texts@{'d' * 40}", "2"), ("b", str(tmp_path / "texts"), "1")):
+        given = ["score", corpus, "--model", str(smoke_base_dir()), "--long-tokens", "128", "--precision", "fp32"]
+        places = ["--device", "cpu", "--store", str(tmp_path / f"store-{out}"), "--out", str(tmp_path / out)]
+        done = with_hub(hub, tmp_path / "home", "-c", SCORED, *given, *places, "--processes", processes)
+        assert done.returncode == 0, done.stderr
+        tables.append(pq.read_table(tmp_path / out / "data"))
+    assert len(tables[0]) > 32  # shards of either process
+    for name in ("input_ids", "long_nll", "short_nll", "loss_weights", "position"):
+        assert tables[0][name].equals(tables[1][name]), name
+    assert tables[0]["document"][0].as_py().startswith("train:")

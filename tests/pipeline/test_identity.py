@@ -13,7 +13,7 @@ from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import STAGES, Planner, union
 from tokenweight.recipes import load_all
 from tokenweight.recipes.execution import default_execution
-from tokenweight.recipes.schema import Execution, NovelCorpus
+from tokenweight.recipes.schema import Chunking, Execution, NovelCorpus, Weighting
 from tokenweight.training.stages import Initialize, Weigh
 
 RECIPES = ["table-3/frozen-sparse", "table-3/unfrozen-dense", "table-7/uniform", "table-3/lcde"]
@@ -23,8 +23,13 @@ BENCHMARKS = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "phrase"
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     store, recipes = Store(tmp_path_factory.mktemp("store")), load_all(RECIPES, "smoke")
-    weigh = Weigh(weighting=recipes[0].weighting, short_tokens=64, stride_tokens=48, own_first_window=True)
-    weights = Planner(store).weights(weigh, NovelCorpus(), recipes[0].base, None, 256, "fp32")
+    weigh = Weigh(
+        weighting=Weighting(score="mile", postprocessing="raw"),
+        short_tokens=64,
+        stride_tokens=48,
+        own_first_window=True,
+    )
+    weights = Planner(store).weights(weigh, NovelCorpus(), recipes[0].base, None, Chunking(long_tokens=256), "fp32")
     return union([Planner(store).graph(recipes, BENCHMARKS), weights])
 
 

@@ -168,7 +168,7 @@ def test_scoring_that_is_asked_to_stop_keeps_its_shards(score, load, tmp_path, m
 def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
     """256 MB of scores; opening them and reading some rows allocates less than one shard."""
     for index in range(16):
-        write_shard(shard_path(tmp_path, index), np.zeros((128, 32767), np.float32))
+        write_shard(shard_path(tmp_path, index), nll=np.zeros((128, 32767), np.float32))
     assert sum(p.stat().st_size for p in tmp_path.glob("*.safetensors")) > 250 * 2**20
     tracemalloc.start()
     scores = open_scores(tmp_path, 2048, 32767)
@@ -206,7 +206,7 @@ def test_shards_of_other_windows_and_empty_ones_are_named(score, load, tmp_path)
     score()
     with pytest.raises(StageError, match=r"shard-00000.safetensors: has 63 scores a sequence, these windows give 60"):
         load(predictions=60)
-    write_shard(tmp_path / "scores/shard-00001.safetensors", np.zeros((0, 63), np.float32))
+    write_shard(tmp_path / "scores/shard-00001.safetensors", nll=np.zeros((0, 63), np.float32))
     with pytest.raises(StageError, match=r"shard-00001.safetensors: not a shard of scores \(its shape is \[0, 63\]\)"):
         load()
     score()

@@ -12,6 +12,7 @@ from tokenweight.pipeline.store import open_store, read_record
 from tokenweight.recipes.options import STORE, WeightingOptions
 from tokenweight.recipes.schema import (
     AtLeastOne,
+    Chunking,
     Corpus,
     Execution,
     FilesCorpus,
@@ -30,21 +31,24 @@ def score(
     *,
     model: str,
     out: Path,
+    as_is: bool = False,
     options: WeightingOptions,
     precision: Precision = "bf16",
     processes: AtLeastOne = 1,
     store: Path = STORE,
 ) -> None:
+    from tokenweight.corpus.token_rows import row_tokens
     from tokenweight.planning.graph import Planner
     from tokenweight.planning.plan import check_before_running, to_make
     from tokenweight.training.stages import Weigh
 
     place = open_store(store)
     weighting, read = options.weighting, _corpus(corpus)
-    if "long_entropy" in weighting.inputs:
-        raise UserError(f"--score {options.score}: looks at long_entropy, which is not scored; choose another")
     reader, scorer = _base("--model", model), _base("--scorer", str(options.scorer)) if options.scorer else None
-    long_tokens, context_tokens = options.long_tokens or reader.context_tokens, (scorer or reader).context_tokens
+    if as_is and options.long_tokens:
+        raise UserError(f"--long-tokens {options.long_tokens}: rows as they are have their own length; leave it out")
+    given = row_tokens(read) if as_is else options.long_tokens
+    long_tokens, context_tokens = given or reader.context_tokens, (scorer or reader).context_tokens
     short_tokens, stride_tokens = options.windows(long_tokens, context_tokens)
     if not long_tokens <= reader.context_tokens or not stride_tokens < short_tokens <= min(long_tokens, context_tokens):
         raise UserError(
@@ -59,7 +63,8 @@ def score(
         own_first_window=scorer is None or weighting.own_first_window,
         seed=options.seed,
     )
-    graph = Planner(place).weights(weigh, read, reader, scorer, long_tokens, precision)
+    chunking = Chunking(long_tokens=long_tokens, mixture="as_is" if as_is else "per_document")
+    graph = Planner(place).weights(weigh, read, reader, scorer, chunking, precision)
     execution = Execution(
         device=options.device,
         processes=processes,

@@ -21,6 +21,7 @@ from tokenweight.corpus.encoding import Encoder, resolve_kinds
 from tokenweight.corpus.packing import Ints, Segments
 from tokenweight.corpus.sources import check, document_count, documents, left_out
 from tokenweight.corpus.stages import Chunk
+from tokenweight.corpus.token_rows import chunk_rows
 from tokenweight.errors import UserError
 from tokenweight.optional import by_parity
 from tokenweight.pipeline.stage import Inputs
@@ -53,6 +54,8 @@ def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, pro
     import pyarrow.parquet as pq
 
     corpus, chunking = stage.corpus, stage.chunking
+    if chunking.mixture == "as_is":
+        return chunk_rows(stage, out_dir, progress)
     if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
         raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
     check(corpus)

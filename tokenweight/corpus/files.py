@@ -106,7 +106,7 @@ def _count(path: Path) -> int:
     if _suffix(path) == ".txt":
         return 1
     if _suffix(path) == ".parquet":
-        return int(_parquet(path).metadata.num_rows)
+        return int(open_parquet(path).metadata.num_rows)
     return sum(1 for line in _lines(path) if line.strip())
 
 
@@ -181,7 +181,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    file = _parquet(path)
+    file = open_parquet(path)
     if TEXT_FIELD not in file.schema_arrow.names:
         names = ", ".join(file.schema_arrow.names)
         raise UserError(f"{path}: no column `{TEXT_FIELD}` (it has {names}); rename the column that holds the text")
@@ -195,7 +195,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
         raise UserError(f"{path}: damaged behind row {row} ({str(error).splitlines()[0]}); copy it again") from None
 
 
-def _parquet(path: Path) -> Any:
+def open_parquet(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

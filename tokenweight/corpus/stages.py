@@ -17,7 +17,7 @@ class Chunk(Stage):
     parity: schema.Parity = "paper"
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
-        mixture = "-lcde" if self.chunking.mixture == "lcde" else ""
+        mixture = {"per_document": "", "lcde": "-lcde", "as_is": "-as-is"}[self.chunking.mixture]
         return f"{corpus_label(self.corpus)}{mixture}-{self.chunking.long_tokens}"
 
 

@@ -30,10 +30,21 @@ from tokenweight.planning.costs import config_of
 from tokenweight.recipes import schema
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Base, Chunking, Corpus, Evaluation, Parity
-from tokenweight.training.stages import Initialize, Pretrain, Score, Select, Train, Weigh, config_values
+from tokenweight.training.stages import (
+    Initialize,
+    Pretrain,
+    Score,
+    ScoreWithEntropy,
+    Select,
+    Train,
+    Weigh,
+    config_values,
+)
 
 # In the order in which they run: what is wrong with a configuration or with data shows before any long work.
-STAGES: tuple[type[Stage], ...] = (Initialize, Prepare, Chunk, Pretrain, Score, Select, Weigh, Extend, Train, Evaluate)
+STAGES: tuple[type[Stage], ...] = (
+    Initialize, Prepare, Chunk, Pretrain, Score, ScoreWithEntropy, Select, Weigh, Extend, Train, Evaluate,
+)  # fmt: skip
 
 _MODEL_SUFFIXES = {".json", ".safetensors", ".bin", ".model", ".txt", ".jinja"}
 _TOKENIZER_FILES = {
@@ -96,17 +107,17 @@ class Planner:
         corpus: Corpus,
         base: Base,
         scorer: Base | None,
-        long_tokens: int,
+        chunking: Chunking,
         precision: schema.Precision,
     ) -> Graph:
-        """The data set `weigh` of a corpus, read by `base` in sequences of `long_tokens` and by `scorer` on windows."""
-        model, tokenizer = self._base(base)
-        chunks = self._chunks(corpus, Chunking(long_tokens=long_tokens), tokenizer, weigh.short_tokens)
+        """The data set `weigh` of a corpus, read by `base` in whole sequences and by `scorer` on windows."""
+        (model, tokenizer), long_tokens = self._base(base), chunking.long_tokens
+        chunks = self._chunks(corpus, chunking, tokenizer, weigh.short_tokens)
         windows = {
             "long": (model, long_tokens, long_tokens - 1),
             "short": (self._base(scorer)[0] if scorer else model, weigh.short_tokens, weigh.stride_tokens),
         }
-        scores = self._scores(windows, chunks, tokenizer, precision)
+        scores = self._scores(windows, chunks, tokenizer, precision, "long_entropy" in weigh.weighting.inputs)
         leaf = self._made(weigh, {"chunks": chunks, **scores}, _own_function(weigh.weighting))
         self._digests.save()
         return Graph(_in_order(self._artifacts.values()), {leaf.identity.name: [leaf]}, missing=list(self._missing))
@@ -236,11 +247,13 @@ class Planner:
         chunks: Artifact,
         tokenizer: Artifact,
         precision: schema.Precision,
+        has_entropy: bool = False,
     ) -> dict[str, Artifact]:
-        """The NLL of all sequences by role: of each a model, its windows' tokens, and their stride."""
+        """The NLL of all sequences by role: of each a model, its windows' tokens, and their stride; of "long" entropies, too."""
+        kinds = {"long": ScoreWithEntropy} if has_entropy else {}
         return {
             role: self._made(
-                Score(short_tokens=tokens, stride_tokens=stride, sequences=None, precision=precision),
+                kinds.get(role, Score)(short_tokens=tokens, stride_tokens=stride, sequences=None, precision=precision),
                 {"model": model, "chunks": chunks, "tokenizer": tokenizer},
             )
             for role, (model, tokens, stride) in windows.items()

@@ -93,7 +93,7 @@ class Chunking(Frozen):
     """How documents become training sequences (Section 4, Datasets)."""
 
     long_tokens: PositiveInt
-    mixture: Literal["per_document", "lcde"] = "per_document"
+    mixture: Literal["per_document", "lcde", "as_is"] = "per_document"  # as_is: rows that are token ids already
     long_document_tokens: PositiveInt = 8192  # LCDE: longer documents are upsampled
     long_document_factor: PositiveInt = 5  # LCDE: how many times as often they are drawn (5 or 10 in Fu et al.'s code)
     sequences: PositiveInt | None = None  # stop after so many; None keeps all

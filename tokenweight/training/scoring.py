@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tokenweight.context.extend import check_sight, load_config
 from tokenweight.errors import StageError, UserError
@@ -20,8 +21,17 @@ from tokenweight.recipes.schema import Execution
 from tokenweight.training import models
 from tokenweight.training.kernels import fast_kernels
 from tokenweight.training.launch import Stopped, asked_to_stop, launch
-from tokenweight.training.sequences import open_shard, open_tokens, scorer_windows, shard_path, write_shard
-from tokenweight.training.stages import Score
+from tokenweight.training.sequences import (
+    ENTROPY,
+    NLL,
+    open_shard,
+    open_tokens,
+    scorer_windows,
+    shard_path,
+    write_shard,
+)
+from tokenweight.training.stages import Score, ScoreWithEntropy
+from tokenweight.weighting.head import model_nll
 from tokenweight.weighting.windows import WindowPlan, score_windows
 
 SHARD_SEQUENCES = 32
@@ -93,22 +103,31 @@ def _score_own_shards(
     done = sequences - world * sum(map(len, missing.values()))
     with fast_kernels(model, execution):
         for path, rows in missing.items():
-            parts = []
+            parts: dict[str, list[Any]] = {}
             for first in rows[:: execution.micro_batch_sequences]:
                 ids = np.asarray(tokens[first : min(first + execution.micro_batch_sequences, rows.stop)], np.int64)
                 if ids.max() >= model.config.vocab_size:
                     raise UserError(
                         f"scorer.model: knows {model.config.vocab_size} tokens, the corpus has token {ids.max()}"
                     )
-                nll = score_windows(model, torch.from_numpy(ids).to(device), plan, bos_token_id=bos)
-                parts.append(nll.cpu().numpy())
-                if not math.isfinite(float(parts[-1].sum(dtype=np.float64))):
+                for name, scores in _scores(stage, model, torch.from_numpy(ids).to(device), plan, bos).items():
+                    parts.setdefault(name, []).append(scores.cpu().numpy())
+                if not math.isfinite(float(parts[NLL][-1].sum(dtype=np.float64))):
                     raise StageError(f"the scorer's NLL of sequence {first} or a neighbour is not finite")
                 done += world * len(ids)
                 progress(min(max(done, 0), sequences), sequences, "sequences")
-            write_shard(path, np.concatenate(parts))
+            write_shard(path, **{name: np.concatenate(of_batches) for name, of_batches in parts.items()})
             if done < sequences and asked_to_stop(out_dir):
                 raise Stopped("scoring stopped as asked; run again to resume")
+
+
+@torch.no_grad()
+def _scores(stage: Score, model: Any, ids: Tensor, plan: WindowPlan, bos: int | None) -> dict[str, Tensor]:
+    """What a shard has of some sequences, each fp32 [B, M]."""
+    if not isinstance(stage, ScoreWithEntropy):
+        return {NLL: score_windows(model, ids, plan, bos_token_id=bos)}
+    entropy = torch.empty(len(ids), plan.predictions, device=ids.device)
+    return {NLL: model_nll(model, ids, entropy=entropy), ENTROPY: entropy}
 
 
 def _is_complete(path: Path, shape: list[int]) -> bool:

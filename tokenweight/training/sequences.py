@@ -22,7 +22,7 @@ from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 TokenRows = npt.NDArray[np.uint32]
 Scores = list[tuple[Any, int]]  # of each sequence a shard and a row of it
-NLL = "nll"  # the tensor of a shard of scores
+NLL, ENTROPY = "nll", "entropy"  # the tensors of a shard of scores; the latter where it was asked for
 
 
 def open_tokens(chunk_dir: Path, sequences: int = 0) -> TokenRows:
@@ -40,8 +40,8 @@ def open_tokens(chunk_dir: Path, sequences: int = 0) -> TokenRows:
     return tokens
 
 
-def open_scores(score_dir: Path, sequences: int, predictions: int) -> Scores:
-    """Short-context NLL of the first `sequences` sequences, float32 [M] each, mapped from the shards of a score artifact.
+def open_scores(score_dir: Path, sequences: int, predictions: int, tensor: str = NLL) -> Scores:
+    """Short-context NLL, or another `tensor`, of the first `sequences` sequences, float32 [M] each, mapped from a score artifact.
 
     StageError names a shard that is missing, damaged, or has not the `predictions` M that the windows score in a sequence.
     """
@@ -49,7 +49,7 @@ def open_scores(score_dir: Path, sequences: int, predictions: int) -> Scores:
     number = 0
     while len(scores) < sequences:
         path = shard_path(score_dir, number)
-        shard = open_shard(path)
+        shard = open_shard(path, tensor)
         rows, found = shard.get_shape()
         if found != predictions:
             raise StageError(
@@ -116,18 +116,18 @@ def shard_path(score_dir: Path, index: int) -> Path:
     return score_dir / f"shard-{index:05d}.safetensors"
 
 
-def write_shard(path: Path, nll: npt.NDArray[np.float32]) -> None:
-    """Write scores, float32 [sequences, M], so that the shard exists complete or not at all."""
-    replace_file(path, save({NLL: nll}))
+def write_shard(path: Path, **tensors: npt.NDArray[np.float32]) -> None:
+    """Write scores, each float32 [sequences, M], so that the shard exists complete or not at all."""
+    replace_file(path, save(tensors))
 
 
-def open_shard(path: Path) -> Any:
+def open_shard(path: Path, tensor: str = NLL) -> Any:
     """The rows of a shard (a slice of safetensors); StageError names what is wrong."""
     way_out = f"delete {path.parent.name} and score again"
     if not path.is_file():
         raise StageError(f"{path}: missing; {way_out}")
     try:
-        rows = safe_open(path, framework="np").get_slice(NLL)
+        rows = safe_open(path, framework="np").get_slice(tensor)
     except SafetensorError as error:
         reason = str(error).splitlines()[0]
         raise StageError(f"{path}: not a shard of scores, or truncated ({reason}); {way_out}") from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
@@ -60,6 +60,12 @@ class Score(Stage):
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         return f"{inputs['model'].short_name}-on-{inputs['chunks'].identity.name}"
+
+
+class ScoreWithEntropy(Score):
+    """Of whole sequences, with the entropy of each prediction beside its NLL, for weightings that look at it."""
+
+    entropy: Literal[True] = True
 
 
 class Select(Stage):

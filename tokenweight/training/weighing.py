@@ -9,7 +9,7 @@ import torch
 from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
-from tokenweight.training.sequences import open_scores, open_tokens
+from tokenweight.training.sequences import ENTROPY, open_scores, open_tokens
 from tokenweight.training.stages import Weigh
 from tokenweight.weighting.weights import token_scores, token_weights
 from tokenweight.weighting.windows import plan_windows
@@ -29,7 +29,9 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
     tokens, weighting = open_tokens(inputs["chunks"]), stage.weighting
     predictions = tokens.shape[1] - 1
     plan = plan_windows(tokens.shape[1], stage.short_tokens, stage.stride_tokens)
-    scores = [open_scores(inputs[role], len(tokens), predictions) for role in ("long", "short")]
+    scores = {role: open_scores(inputs[role], len(tokens), predictions) for role in ("long", "short")}
+    if "long_entropy" in weighting.inputs:
+        scores["entropy"] = open_scores(inputs["long"], len(tokens), predictions, ENTROPY)
     index = pq.read_table(inputs["chunks"] / "sequences.parquet", columns=["document_id", "start_token"])
     rows = max(1, TOKENS_PER_SHARD // tokens.shape[1])
     position = torch.arange(1.0, tokens.shape[1])[None]
@@ -39,9 +41,11 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
         path = out_dir / f"train-{number:05d}-of-{len(firsts):05d}.parquet"
         own = range(first, min(first + rows, len(tokens)))
         if not path.exists():
-            long_nll, short_nll = (
-                torch.from_numpy(np.stack([shard[row] for shard, row in one[own.start : own.stop]])) for one in scores
-            )
+            read = {
+                name: torch.from_numpy(np.stack([shard[row] for shard, row in one[own.start : own.stop]]))
+                for name, one in scores.items()
+            }
+            long_nll, short_nll, entropy = read["long"], read["short"], read.get("entropy")
             if stage.own_first_window:
                 short_nll = plan.with_own_context(short_nll, long_nll)
             given = {**weighting.numbers, "position": position.expand_as(long_nll), "position_counts": counts}
@@ -49,9 +53,9 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
                 "input_ids": np.asarray(tokens[own.start : own.stop], np.int32),
                 "long_nll": long_nll.numpy(),
                 "short_nll": short_nll.numpy(),
-                "score": token_scores(weighting.score, long_nll, short_nll, **given).numpy(),
+                "score": token_scores(weighting.score, long_nll, short_nll, long_entropy=entropy, **given).numpy(),
                 "loss_weights": token_weights(
-                    long_nll, short_nll, weighting, sequence_ids=own, seed=stage.seed
+                    long_nll, short_nll, weighting, sequence_ids=own, seed=stage.seed, long_entropy=entropy
                 ).numpy(),
             }
             lists = {
