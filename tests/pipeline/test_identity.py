@@ -16,7 +16,7 @@ from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.schema import Chunking, Execution, NovelCorpus, Weighting
 from tokenweight.training.stages import Initialize, Weigh
 
-RECIPES = ["table-3/frozen-sparse", "table-3/unfrozen-dense", "table-7/uniform", "table-3/lcde"]
+RECIPES = ["table-3/frozen-sparse", "table-3/unfrozen-dense", "table-7/uniform", "table-3/lcde", "methods/longfilter"]
 BENCHMARKS = ("ruler", "longbench", "mmlu", "bbh", "perplexity", "pmi", "phrase", "planted")
 
 
