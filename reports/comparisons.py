@@ -48,7 +48,7 @@ class Results:
 
     @cached_property
     def at_floor(self) -> set[str]:
-        """Columns that cannot be measured here: of all rows, each with a value, none is above chance (of choices) or zero.
+        """Columns that cannot be measured here: of the rows, most of them with a value, none is above chance (of choices) or zero.
 
         So is a mean of columns most of which are. They are neither tested nor judged, and nothing in them stands out.
         """
@@ -63,7 +63,7 @@ class Results:
                 lows = (infer(self, row, column.key).ci_low for row in rows)
                 least = [cell.value if low is None else low for low, cell in zip(lows, cells, strict=True)]
                 known = [low for low in least if low is not None]
-                is_at_floor = 0 < len(known) == len(rows) and max(known) <= max(cell.chance for cell in cells)
+                is_at_floor = 2 * len(known) > len(rows) and max(known) <= max(cell.chance for cell in cells)
             found |= {column.key} if is_at_floor else set()
         return found
 

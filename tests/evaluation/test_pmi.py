@@ -116,23 +116,26 @@ def test_longppl_is_what_the_slow_way_gives(
 ) -> None:
     monkeypatch.setattr(longppl, "LEAST_GAIN_NATS", 0.01)  # of random weights none gains 2 nats
     monkeypatch.setattr(longppl, "MOST_NLL_NATS", 6.0)
-    perplexity = evaluation.perplexity.model_copy(update={"lengths_tokens": (SHORT, LONG)})
-    settings = evaluation.model_copy(update={"perplexity": perplexity})
     benchmark = BENCHMARKS["longppl"]
-    assert benchmark.units(settings, SHORT) == []
-    (unit,) = benchmark.units(settings, LONG)
-    job = UnitRun(unit, (), tmp_path / "unit")
-    assert list(evaluate_checkpoint(checkpoint, [job], settings, LONG, execution)) == [unit]
-    expected, keys = [], 0
+    assert benchmark.units(evaluation, SHORT) == []
+    units = benchmark.units(evaluation, LONG)
+    jobs = [UnitRun(unit, (), tmp_path / unit.task) for unit in units]
+    assert list(evaluate_checkpoint(checkpoint, jobs, evaluation, LONG, execution)) == units
+    documents: list[dict[str, list[np.ndarray]]] = []
     for short, long, first, start in obvious_nlls(checkpoint, None, evaluation):
-        if start == 0 and len(long) == LONG - 1:
-            is_key = (short - long > 0.01) & (long < 6) & (np.arange(len(long)) >= first)
-            expected.append(long[is_key].mean())
-            keys += int(is_key.sum())
-    assert [row.score for row in read_rows(job.out_dir)] == pytest.approx(expected, abs=0.01)
-    summary = json.loads((job.out_dir / "summary.json").read_text())
-    assert summary["key_tokens"] == pytest.approx(keys, rel=0.02)  # rounding moves a few over the border
-    assert summary["documents"] == len(expected) + summary["documents_left_out"]
+        if start == 0:
+            documents.append({"key": [], "all": []})
+        is_key = (short - long > 0.01) & (long < 6) & (np.arange(len(long)) >= first)
+        documents[-1]["key"].append(long[is_key])
+        documents[-1]["all"].append(long)
+    for job in jobs:
+        expected = [nlls for document in documents if len(nlls := np.concatenate(document[job.unit.task]))]
+        assert [row.score for row in read_rows(job.out_dir)] == pytest.approx([e.mean() for e in expected], abs=0.01)
+        summary = json.loads((job.out_dir / "summary.json").read_text())
+        assert summary["tokens"] == pytest.approx(
+            sum(map(len, expected)), rel=0.02
+        )  # rounding moves a few over the border
+        assert (summary["documents"], len(expected) > 0) == (len(documents), True)
 
 
 def test_a_cut_run_repeats_one_chunk_at_most(

@@ -15,7 +15,7 @@ assert _SPEC.loader is not None
 compare = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(compare)
 
-PUBLISHED = Path(__file__).parents[2] / "reports/results/mini"
+PUBLISHED = Path(__file__).parents[2] / "reports/results/mini-31m"
 INPUTS = ("--corpus", "books.sha256", "--mmlu", "mmlu.sha256")
 FIVE_SEEDS = ("--seeds", "5")
 MINI = {
@@ -30,6 +30,7 @@ MINI_SLOW = {
     "ruler-tasks": FIVE_SEEDS,
     **dict.fromkeys(("table-5", "figure-1", "figure-2", "figure-4", "figure-5"), ()),
 }
+INCOMPLETE = {"table-5"}  # two rows were never made
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -57,9 +58,9 @@ def found_in(directory: Path, target: str) -> list[str]:
 def test_a_mini_report_from_its_records_has_the_frozen_numbers(
     records: Path, target: str, seeds: tuple[str, ...], run_command: Run, tmp_path: Path
 ) -> None:
-    arguments = ("--scale", "mini", *seeds, *INPUTS, "--store", "store", "--out", str(tmp_path))
+    arguments = ("--scale", "mini-31m", *seeds, *INPUTS, "--store", "store", "--out", str(tmp_path))
     code, _, error = run_command(records, "report", target, *arguments, "--formats", "json", "--no-figures")
-    assert code == 0, error
+    assert code == (1 if target in INCOMPLETE else 0), error
     assert found_in(tmp_path, target) == []
 
 
@@ -74,13 +75,13 @@ def test_a_smoke_report_made_from_nothing_has_the_frozen_numbers(target: str, tm
 
 
 def test_every_report_of_the_goldens_is_compared() -> None:
-    frozen = {path.stem for path in (compare.GOLDENS / "mini").glob("*.jsonl")}
+    frozen = {path.stem for path in (compare.GOLDENS / "mini-31m").glob("*.jsonl")}
     assert frozen == MINI.keys() | MINI_SLOW.keys()
 
 
 def test_the_comparison_sees_another_digit_and_a_missing_cell() -> None:
     report = json.loads((PUBLISHED / "table-9.json").read_text())
-    expected = compare.golden("mini", "table-9")
+    expected = compare.golden("mini-31m", "table-9")
     assert compare.differences(compare.entries(report), expected) == []
     cell = next(cell for row in report["rows"] for cell in row["cells"] if cell["difference"])
     cell["difference"]["p_corrected"] *= 1 + 1e-8

@@ -24,7 +24,10 @@ def corpus(directory: Path, **files: bytes) -> str:
     ("arguments", "message"),
     [
         (["reproduce", "table-99"], "target 'table-99': unknown"),
-        (["reproduce", "table-3", "--scale", "huge"], "scale 'huge': unknown; choose one of smoke, mini, paper"),
+        (
+            ["reproduce", "table-3", "--scale", "huge"],
+            "scale 'huge': unknown; choose one of smoke, mini, mini-31m, paper",
+        ),
         (["reproduce", "table-3", "--corpus", "nowhere"], "--corpus nowhere: does not exist"),
         (["reproduce", "table-3", "--mmlu", "nowhere"], "--mmlu nowhere: does not exist"),
         (["reproduce", "table-3", "--base", "nowhere"], "--base nowhere: does not exist"),

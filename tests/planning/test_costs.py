@@ -111,9 +111,9 @@ def test_the_least_seconds_of_a_sample_are_those_of_a_small_model_alone_and_in_e
 @pytest.mark.parametrize(("slots", "name"), [(1, "h200-evaluation-mini"), (8, "h200-evaluation-mini-8-slots")])
 def test_evaluation_of_a_small_model_takes_the_measured_gpu_hours(slots: int, name: str, tmp_path: Path) -> None:
     result = measured(name)
-    mini = ROOT / "reports/results/mini"
+    mini = ROOT / "reports/results/mini-31m"
     inputs = Inputs(corpus=str(mini / "books.sha256"), mmlu=str(mini / "mmlu.sha256"))
-    (planned,), _ = plan_texts(["table-3"], "mini", inputs, Store(tmp_path))
+    (planned,), _ = plan_texts(["table-3"], "mini-31m", inputs, Store(tmp_path))
     for benchmark in ("ruler", "mmlu"):  # of LongBench's own files a plan counts no lines, of listed texts no documents
         units = planned.graph.evaluations[planned.recipes["uniform", 0].name]
         costs = [

@@ -45,6 +45,18 @@ def test_a_seed_changes_training_data_and_ties_and_nothing_else() -> None:
             load(name, "smoke")
 
 
+def test_at_scale_mini_a_seed_draws_the_base_too() -> None:
+    for name in ("table-3/uniform", "table-3/no-train-32k"):
+        first, other = load_all([name, f"{name}/seed-2"], "mini")
+        assert isinstance(other.base, PretrainBase)
+        assert other.base.seed == 2
+        assert other.base.model_copy(update={"seed": 0}) == first.base
+    mini, older = load_all(["table-3/uniform/seed-2"], "mini")[0], load("table-3/uniform/seed-2", "mini-31m")
+    assert isinstance(older.base, PretrainBase)
+    assert (older.base.seed, older.seed, older.base.architecture.hidden_size) == (0, 2, 512)
+    assert older.evaluation == mini.evaluation
+
+
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_recipe_exists_at_every_scale(scale: Scale) -> None:
     assert {recipe.scale for recipe in load_all(names(), scale)} == {scale}
@@ -133,7 +145,7 @@ def test_unknown_names_list_the_known_ones() -> None:
         load("my-own", "smoke")
     with pytest.raises(UserError, match=r"did you mean table-3/frozen-dense\?"):
         load("table-3/frozen-dens", "smoke")
-    with pytest.raises(UserError, match="choose one of smoke, mini, paper"):
+    with pytest.raises(UserError, match="choose one of smoke, mini, mini-31m, paper"):
         load("table-3/uniform", "huge")  # type: ignore[arg-type]
 
 

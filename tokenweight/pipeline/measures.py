@@ -47,10 +47,11 @@ class UnitMean(Frozen):
 
 
 class Perplexity(Frozen):
-    """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9), or its key tokens."""
+    """exp of the mean NLL per token over the first `length_tokens` tokens of each document (Table 9), or as its task says."""
 
     benchmark: str
     length_tokens: int | None = None
+    task: str = "validation"
     kind: Literal["perplexity"] = "perplexity"
 
 

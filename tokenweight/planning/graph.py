@@ -205,7 +205,7 @@ class Planner:
         (_, tokenizer), training = self._directory(tokenizer_dir(base.tokenizer)), base.training
         # Of a mixture all that its shares allow, read again where the steps read more.
         reads = None if isinstance(base.corpus, schema.MixtureCorpus) else training.steps * training.sequences_per_step
-        chunking = Chunking(long_tokens=base.context_tokens, sequences=reads)
+        chunking = Chunking(long_tokens=base.context_tokens, sequences=reads, seed=base.seed)
         chunks = self._chunks(base.corpus, chunking, tokenizer, base.context_tokens)
         stage = Pretrain(
             architecture=base.architecture, context_tokens=base.context_tokens, training=training, seed=base.seed

@@ -60,6 +60,9 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
             )
     if execution.launcher == "inline" and (execution.processes > 1 or execution.deepspeed_stage):
         raise UserError("execution.launcher: 'inline' is one process without DeepSpeed; set it to 'torchrun'")
+    for field, none in (("deepspeed_stage", 0), ("checkpointing", "none"), ("fused", False)):
+        if execution.compiled and getattr(execution, field) != none:
+            raise UserError(f"execution.compiled: layers compiled as a whole go without {field}; leave one out")
     if execution.launcher != "srun" and execution.nodes > 1:
         raise UserError("execution.nodes: several nodes are for launcher 'srun'; set execution.launcher to it")
     if execution.launcher != "srun" and execution.srun_options is not None:

@@ -2,6 +2,7 @@
 
 A recipe is written as a flat table of dotted keys, each value with its place in the paper (or the reason for it), in
 paper.yaml; a scale, smoke.yaml or mini.yaml, replaces single keys of that table, so that a reader sees what differs.
+A scale may be `like` another, behind whose changes come its own.
 """
 
 import json
@@ -246,7 +247,7 @@ def read_yaml(text: str) -> Any:
 def of_scale(scale: schema.Scale) -> dict[str, Any]:
     """What a scale says: `parts` of recipes, its `execution`, and `about` its numbers."""
     content: dict[str, Any] = read_yaml((Path(__file__).parent / f"{scale}.yaml").read_text(encoding="utf-8"))
-    return content
+    return {**of_scale(content["like"]), **content} if "like" in content else content
 
 
 def names() -> list[str]:
@@ -268,15 +269,17 @@ def scaled(name: str, scale: schema.Scale) -> Settings:
     if plain not in names() or (seed and not seed.isdecimal()):
         raise UserError(f"recipe {name!r}: unknown{choose(plain, names())}")
     used = list(_parts(of_scale("paper")["parts"], plain))
-    if scale != "paper":
-        own = of_scale(scale)["parts"]
-        shared = [part for part in dict.fromkeys(name for name, *_ in used) if part in own]
-        used += [change for part in shared for change in _parts(own, part)]
+    names_used = list(dict.fromkeys(name for name, *_ in used))
+    like = of_scale(scale).get("like")
+    for own in (of_scale(one)["parts"] for one in (like, scale) if one not in (None, "paper")):
+        used += [change for part in names_used if part in own for change in _parts(own, part)]
     settings = Settings()
     for _, origin, values in used:
         settings = replace(settings, origin, values)
-    if seed and "training.steps" in settings:
-        settings = replace(settings, f"seed {seed}", {"seed": int(seed), "chunking.seed": int(seed)})
+    if seed:
+        drawn = {"seed": "training.steps", "chunking.seed": "training.steps", **of_scale(scale).get("seeds", {})}
+        values = {key: int(seed) for key, where in drawn.items() if where in settings}
+        settings = replace(settings, f"seed {seed}", values)
     return settings
 
 

@@ -11,7 +11,7 @@ from tokenweight.recipes.frozen import Explained, Frozen
 from tokenweight.weighting.scores import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
-Scale = Literal["smoke", "mini", "paper"]
+Scale = Literal["smoke", "mini", "mini-31m", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Parity = Literal["paper", "authors"]
 Backend = Literal["hf", "vllm"]
@@ -385,6 +385,8 @@ class Execution(Explained):
     """Train by kernels that repeat every digit on a GPU too, which are slower"""
     fused: bool = False
     """Compile the elementwise parts of Llama layers"""
+    compiled: bool = False
+    """Compile each layer as a whole: pays for models of 100 M parameters or so; without ZeRO-3 and recomputed activations"""
     report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """Where training metrics go beside metrics.jsonl"""
     tensor_parallel: AtLeastOne = 1
