@@ -49,13 +49,12 @@ reproduce: $(STAMP)
 	$(BIN)/tokenweight reproduce table-3 --scale smoke --store $(STORE) --out $(OUT)
 	@echo "Table 3: $(abspath $(OUT))/smoke/table-3.md"
 
-# Main rows first; what is in the store is not made again. Several small models fill a GPU (docs/mini.md).
+# Scale mini's study: whole seeds, one after the other; what is in the store is not made again (docs/mini.md).
 GPUS ?= 1
-MINI_MAIN = table-3:3 table-9:3 planted:3 figure-3:1
-MINI_MORE = table-4:3 ruler-tasks:3 table-8:3 figure-1:1 figure-2:1 figure-4:1 figure-5:1 table-5:1
+SEEDS ?= 3
 mini: books-given $(STAMP)
-	$(BIN)/tokenweight reproduce $(MINI_MAIN) $(MINI_MORE) --scale mini --corpus "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") \
-		--store $(STORE) --out $(OUT) --slots-per-gpu 8 --execution gpus=$(GPUS) --execution fused=true \
+	$(BIN)/tokenweight reproduce $(foreach n,$(shell seq $(SEEDS)),reports/results/mini/study.yaml:$(n)) --scale mini --corpus "$(BOOKS)" \
+		--store $(STORE) --out $(OUT) --slots-per-gpu 4 --execution gpus=$(GPUS) --execution compiled=true \
 		--execution eval_batch_sequences=32 $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RECORDS),--records "$(RECORDS)")
 
 # Scale paper with nothing left out but size: ZeRO-3 under torchrun, 32k tokens, every evaluation; its numbers say nothing.

@@ -1,7 +1,4 @@
-"""What a recipe is made of: frozen models that hold every value that changes a result.
-
-Values that change only how a result is computed (devices, launchers, micro-batches) are in :class:`Execution`.
-"""
+"""What a recipe is made of: frozen models of every value that changes a result; :class:`Execution` has those that do not."""
 
 from typing import Annotated, Literal, Self, get_args
 
@@ -386,7 +383,7 @@ class Execution(Explained):
     fused: bool = False
     """Compile the elementwise parts of Llama layers"""
     compiled: bool = False
-    """Compile each layer as a whole: pays for models of 100 M parameters or so; without ZeRO-3 and recomputed activations"""
+    """Compile each layer as a whole: pays for models of 100 M parameters or so"""
     report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
     """Where training metrics go beside metrics.jsonl"""
     tensor_parallel: AtLeastOne = 1
