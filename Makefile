@@ -53,7 +53,7 @@ reproduce: $(STAMP)
 GPUS ?= 1
 SEEDS ?= 3
 mini: books-given $(STAMP)
-	$(BIN)/tokenweight reproduce $(foreach n,$(shell seq $(SEEDS)),reports/results/mini/study.yaml:$(n)) --scale mini --corpus "$(BOOKS)" \
+	$(BIN)/tokenweight reproduce reports/results/mini/study.yaml:$(SEEDS) --scale mini --corpus "$(BOOKS)" \
 		--store $(STORE) --out $(OUT) --slots-per-gpu 4 --execution gpus=$(GPUS) --execution compiled=true \
 		--execution eval_batch_sequences=32 $(if $(SECONDS),--seconds $(SECONDS)) $(if $(RECORDS),--records "$(RECORDS)")
 

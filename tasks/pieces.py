@@ -16,6 +16,7 @@ from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.pipeline.store import Build, Note, Store, locate
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress, no_progress
+from tokenweight.recipes.recipe import seed_of
 from tokenweight.recipes.schema import Backend, Execution, Precision
 from tokenweight.training.stages import Score
 
@@ -35,11 +36,15 @@ class ModelKey(NamedTuple):
 
 @dataclass(eq=False)
 class Piece:
-    """One task run. `artifacts` is what it makes, empty where everything is reused; `experiment` its place in the run's order."""
+    """One task run. `artifacts` is what it makes, empty where everything is reused.
+
+    `experiment` and `seed`, the first that wants it, are its place in the run's order: whole seeds come one after the other.
+    """
 
     label: str
     stage: str
     experiment: int
+    seed: int = 0
     artifacts: list[Artifact] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)  # of what is reused
     parents: list[Piece] = field(default_factory=list)
@@ -85,7 +90,8 @@ def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, 
             if artifact in piece_of:
                 continue
             key, label = _piece_of(artifact, graph, experiment, by_length)
-            piece = pieces.setdefault(key, Piece(label, artifact.stage.name, experiment))
+            seed = min(map(seed_of, graph.wanted_by(artifact)), default=0)
+            piece = pieces.setdefault(key, Piece(label, artifact.stage.name, experiment, seed))
             piece_of[artifact] = piece
             if entry.action == "reuse":
                 piece.reasons.append(entry.reason)

@@ -73,15 +73,15 @@ class Slots:
     def take(self, ready: Iterable[Piece]) -> Piece | None:
         """The piece to begin now, whose slots are taken; None: nothing that is ready has a place.
 
-        By experiment, within one the long pieces first, then those whose model a free slot has loaded, then those whose
+        By experiment and seed, within one the long pieces first, then those whose model a free slot has loaded, then those whose
         model none has. A piece on several GPUs that waits for them keeps later ones from taking what has become free.
         """
         loaded = {slot.model for slot in self.slots if slot.model is not None}
         free = {slot.model for slot in self.slots if slot.model is not None and slot.piece is None}
 
-        def order(piece: Piece) -> tuple[int, bool, bool, bool]:
+        def order(piece: Piece) -> tuple[int, int, bool, bool, bool]:
             model = piece.model
-            return piece.experiment, not piece.is_long, model not in free, model in loaded
+            return piece.experiment, piece.seed, not piece.is_long, model not in free, model in loaded
 
         waiting = False  # for several GPUs
         for piece in sorted(ready, key=order):

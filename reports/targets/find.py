@@ -30,10 +30,10 @@ def find_experiments(
 ) -> tuple[list[ResolvedExperiment], list[str]]:
     """Each experiment once, in the order of the texts; and what "paper" leaves out with these inputs, a line each.
 
-    A text is a target (table-3), "paper" for all of them, either with its own number of seeds (table-3:5), a recipe on
-    benchmarks (table-3/uniform@ruler,pmi), a YAML file, or the text of one. A setting of the user's must be one of some
-    recipe of some experiment, not of each. `bases`: models that were looked at already. Raises UserError for what is none
-    of these.
+    A text is a target (table-3), "paper" for all of them, a recipe on benchmarks (table-3/uniform@ruler,pmi), a YAML file,
+    each with its own number of seeds if it says so (table-3:5, my.yaml:5), or the text of a file. A setting of the user's
+    must be one of some recipe of some experiment, not of each. `bases`: models that were looked at already. Raises UserError
+    for what is none of these.
     """
     inputs, left_out = inputs or Inputs(), list[str]()
     found: dict[str, ResolvedExperiment] = {}
@@ -55,6 +55,11 @@ def _found(
     if isinstance(text, ExperimentSpec):
         yield _resolve(text, scale, inputs, seeds, bases)
         return
+    own = _SEEDS.fullmatch(text)
+    if own:
+        text, seeds = own.group(1), int(own.group(2))
+        if not 1 <= seeds <= MOST_SEEDS:
+            raise UserError(f"{own.group()}: cannot have {seeds} seeds; write {text}:1 to {text}:{MOST_SEEDS}")
     if "\n" in text or text.endswith((".yaml", ".yml")):
         with read_experiment(text) as spec:
             if spec.name in (*TARGETS, ALL, "table-6"):
@@ -62,11 +67,6 @@ def _found(
             command = f"{spec.name}.yaml" if "\n" in text else shlex.quote(without_places(text))
             yield _resolve(spec, scale, inputs, seeds, command=command)
         return
-    own = _SEEDS.fullmatch(text)
-    if own:
-        text, seeds = own.group(1), int(own.group(2))
-        if not 1 <= seeds <= MOST_SEEDS:
-            raise UserError(f"{own.group()}: cannot have {seeds} seeds; write {text}:1 to {text}:{MOST_SEEDS}")
     if "@" in text:
         yield _resolve(_of_recipe(text), scale, inputs, seeds, command=text)
         return

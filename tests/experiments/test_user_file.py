@@ -180,6 +180,7 @@ def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
     assert found("table-9:3").manifest.seeds == [0, 1, 2]
     one = found("table-3/uniform@ruler,pmi")
     assert (one.manifest.experiment.benchmarks, one.name) == ({"ruler", "pmi"}, "table-3-uniform")
+    assert found(f"{EXAMPLES[0]}:2").manifest.seeds == [0, 1]
     for text, message in (
         ("table-9:0", "cannot have 0 seeds"),
         ("table-3/uniform@rulr", "are no benchmarks"),

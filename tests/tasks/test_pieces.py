@@ -74,6 +74,18 @@ def test_long_pieces_come_first_and_an_evaluation_goes_where_its_model_is(tmp_pa
     assert chosen(places, ready) == [("b ruler", [1]), ("a mmlu", [0])]
 
 
+def test_whole_seeds_come_one_after_the_other(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    recipes = load_all(["table-3/uniform/seed-1", "table-3/uniform"], "smoke")
+    graph = Planner(store).graph(recipes, ["perplexity"])
+    found = pieces_of([graph], [schedule(graph, store)])
+    assert {piece.seed for piece in found if piece.stage in ("train", "evaluate")} == {0, 1}
+    (first,) = (piece for piece in found if piece.stage == "evaluate" and piece.seed == 0)
+    (training,) = (piece for piece in found if piece.stage == "train" and piece.seed == 1)
+    places = Slots(store, Execution(device="cpu", slots=1), [])
+    assert chosen(places, [training, first]) == [("evaluate table-3/uniform perplexity", [0])]
+
+
 def test_long_pieces_do_not_crowd_a_gpu(tmp_path: Path) -> None:
     places = Slots(Store(tmp_path), Execution(slots_per_gpu=4), ["0", "1"])
     trainings = [piece(f"training {i}", "train") for i in range(6)]

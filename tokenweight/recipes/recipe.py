@@ -260,6 +260,12 @@ def seeded(name: str, seed: int) -> str:
     return f"{name}/seed-{seed}" if seed else name
 
 
+def seed_of(name: str) -> int:
+    """The seed of a recipe's run, by its name."""
+    seed = name.partition("/seed-")[2]
+    return int(seed) if seed.isdecimal() else 0
+
+
 def scaled(name: str, scale: schema.Scale) -> Settings:
     """A recipe's settings at a scale, before a user's inputs; UserError for an unknown name.
 
