@@ -34,14 +34,16 @@ def main(
     *,
     steps: Annotated[int, Parameter(help="Steps of each training.")] = 40,
     skip: Annotated[int, Parameter(help="First steps, which compile, that are not counted.")] = 15,
-    micro_batch: Annotated[int, Parameter(help="Sequences of a forward pass.")] = 16,
+    micro_batch: Annotated[int, Parameter(help="Sequences of a forward pass.")] = 32,
     out: Annotated[Path | None, Parameter(help="JSON file to write.")] = None,
 ) -> None:
     lines: dict[str, Any] = {}
     for how, given in HOW.items():
         with tempfile.TemporaryDirectory() as directory:
-            execution = Execution.model_validate({"save_every_steps": steps, **given})
-            for name, rows in runs(Path(directory), execution, steps, micro_batch).items():
+            execution = Execution.model_validate(
+                {"save_every_steps": steps, "micro_batch_sequences": micro_batch, **given}
+            )
+            for name, rows in runs(Path(directory), execution, steps).items():
                 seconds = sum(row["seconds"] for row in rows[skip:])
                 lines[f"{name}, {how}"] = {
                     "tokens/s": sum(row["tokens_per_second"] * row["seconds"] for row in rows[skip:]) / seconds,
@@ -56,7 +58,7 @@ def main(
         out.write_text(json.dumps({"device": device, **versions, "steps": steps, "rows": lines}, indent=2) + "\n")
 
 
-def runs(directory: Path, execution: Execution, steps: int, micro_batch: int) -> dict[str, list[dict[str, Any]]]:
+def runs(directory: Path, execution: Execution, steps: int) -> dict[str, list[dict[str, Any]]]:
     """The metrics of each step, by training."""
     base = load(CONTINUED[0], "mini").base
     assert isinstance(base, PretrainBase)
@@ -67,8 +69,7 @@ def runs(directory: Path, execution: Execution, steps: int, micro_batch: int) ->
         training=base.training.model_copy(update={"steps": steps}),
     )
     inputs = {"tokenizer": tokenizer, "chunks": chunks(directory, reads * steps, base.context_tokens)}
-    whole = execution.model_copy(update={"micro_batch_sequences": min(reads, 2 * micro_batch)})
-    pretrain(shape, inputs, directory / "base", whole, no_progress)
+    pretrain(shape, inputs, directory / "base", execution, no_progress)
     found = {"pre-training": read_metrics(directory / "base/metrics.jsonl")}
     for name in CONTINUED:
         recipe = load(name, "mini")
@@ -79,7 +80,7 @@ def runs(directory: Path, execution: Execution, steps: int, micro_batch: int) ->
         model, out = directory / "extended", directory / name
         write_random_base(architecture_values(longer, 8192), 0, tokenizer, model, with_weights=True)
         own = {**inputs, "model": model, "chunks": chunks(directory, stage.sequences, recipe.context_tokens)}
-        train(stage, own, out, execution.model_copy(update={"micro_batch_sequences": micro_batch}), no_progress)
+        train(stage, own, out, execution, no_progress)
         found[name] = read_metrics(out / "metrics.jsonl")
     return found
 
