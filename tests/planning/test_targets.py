@@ -14,6 +14,7 @@ from tokenweight.recipes.schema import Scale
 from tokenweight.reports.targets import ALL, TARGETS, find, get_target
 from tokenweight.reports.targets.find import find_experiments, targets_of
 from tokenweight.tasks.experiments import plan_texts
+from tokenweight.training.stages import Train
 
 
 def plan_target(name: str, scale: str, inputs: Inputs, store: Store) -> ResolvedExperiment:
@@ -29,7 +30,21 @@ def test_every_target_has_its_recipes() -> None:
     assert set(PAPER) <= set(targets_of(ALL))
     assert "planted" not in targets_of(ALL)
     of_targets = {recipe for name in TARGETS for recipe in get_target(name).recipes}
-    assert of_targets == {name for name in names() if not name.startswith("methods/")}
+    assert of_targets == set(names()) - {"methods/focal", "methods/mile"}
+
+
+def test_methods_changes_one_thing_a_row_and_measures_all_on_the_same(tmp_path: Path) -> None:
+    planned = plan_target("methods", "smoke", Inputs(), Store(tmp_path))
+    rows = {row: planned.graph.trained[recipe.name] for (row, _), recipe in planned.recipes.items()}
+    assert list(rows) == ["uniform", "frozen-sparse", "unfrozen-dense", "rho-1", "long-ce", "exact", "longfilter"]
+    uniform = rows.pop("uniform")
+    assert {key for key, row in rows.items() if row.inputs["chunks"] != uniform.inputs["chunks"]} == {"longfilter"}
+    assert {key for key, row in rows.items() if "scores" in row.inputs} == {"frozen-sparse", "rho-1"}
+    weighted = {row.stage.model_dump_json(include={"weighting", "scorer"}) for row in (uniform, *rows.values())}
+    assert len(weighted) == 6  # LongFilter's are uniform
+    assert all(row.stage.training == uniform.stage.training for row in rows.values() if isinstance(row.stage, Train))
+    for row in planned.manifest.rows:
+        assert {unit.unit.partition("/")[0] for unit in row.units} == {"planted", "perplexity", "longppl", "ruler"}
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -69,7 +84,7 @@ def test_the_list_counts_what_the_store_has(tmp_path: Path) -> None:
     assert [rows[name]["in_store"] for name in ("table-3", "table-7", "figure-1", ALL)] == [1, 0, 1, 1]
     assert rows[ALL]["trained"] == 38
     others = rows.keys() - {*targets_of(ALL), ALL}
-    assert others == {"planted", "ruler-tasks", "table-6"}  # none is part of the row `paper`, which says so
+    assert others == {"planted", "ruler-tasks", "methods", "table-6"}  # none is part of the row `paper`, which says so
     assert rows[ALL]["place"] == "all of the paper but Table 6"
     assert 0 < rows[ALL]["gpu_hours"] < sum(rows[name]["gpu_hours"] for name in PAPER)
 
