@@ -112,6 +112,22 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
     assert "nothing to run" in err
 
 
+def test_every_benchmark_is_in_lm_evals_results(whole: dict[str, Any], run: Run, place: Path) -> None:
+    code, out, err = run("--model", SHIPPED, *SMOKE, "--output-path", "lm-eval")
+    assert code == 0, err
+    (file,) = (place / "lm-eval").glob("*/results_*.json")
+    assert out.splitlines()[-1] == str(file.relative_to(place))
+    found = json.loads(file.read_text())
+    wanted = {"niah_single_1": "1024,none", "mmlu_anatomy": "acc,none", "longbench_qasper": "qa_f1,none"}
+    wanted |= {"bbh_cot_fewshot_navigate": "exact_match,get-answer", "perplexity_validation": "nll_1024,none"}
+    for task, key in wanted.items():
+        assert key in found["results"][task], (task, found["results"][task])
+        (samples,) = file.parent.glob(f"samples_{task}_2*.jsonl")
+        scores = [json.loads(line)[key.partition(",")[0]] for line in samples.read_text().splitlines()]
+        assert found["results"][task][key] == pytest.approx(sum(scores) / len(scores))
+        assert found["n-samples"][task] == {"original": 1, "effective": 1}
+
+
 def test_another_limit_is_another_identity(whole: dict[str, Any], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[set[str]] = []
 

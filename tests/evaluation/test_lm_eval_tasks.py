@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import SampleMean, UnitMean
 from tokenweight.recipes.schema import Evaluation, Execution, LmEval
 
+Run = Callable[..., tuple[int, str, str]]
 CHAT = (
     "{{ bos_token }}{% for turn in messages %}<{{ turn['role'] }}> {{ turn['content'] }}\n{% endfor %}"
     "{% if add_generation_prompt %}<assistant> {% endif %}"
@@ -159,6 +160,72 @@ def test_prompts_answers_and_scores_are_those_of_lm_evals_own_run(
                 assert [(pytest.approx(nats, abs=1e-4), greedy) for nats, greedy in json.loads(row.output)] == answers
             else:
                 assert (row.output, row.filtered) == (sample["resps"][0][0], str(sample["filtered_resps"][0]))
+
+
+def test_results_and_samples_are_written_as_lm_eval_writes_them(
+    checkpoint: Path, folder: Path, tmp_path: Path, run_command: Run, pieces_in_order: None
+) -> None:
+    from lm_eval import simple_evaluate
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+    from lm_eval.utils import make_table
+
+    names = ["tw_add", "tw_pick"]
+    given = [
+        "--tasks",
+        ",".join(names),
+        "--set",
+        f"evaluation.lm_eval.include_path={folder}",
+        "--output-path",
+        "ours",
+        "--lengths",
+        "auto",
+    ]
+    code, out, err = run_command(
+        tmp_path, "evaluate", "--model", str(checkpoint), "--scale", "smoke", "--device", "cpu", *given
+    )
+    assert code == 0, err
+    tracker = EvaluationTracker(str(tmp_path / "theirs"))
+    arguments = f"pretrained={checkpoint},dtype=float32,max_length=512"
+    tracker.general_config_tracker.log_experiment_args("hf", arguments, "", "", fewshot_as_multiturn=False)
+    manager = TaskManager(include_defaults=False, include_path=str(folder))
+    results = simple_evaluate(
+        "hf", arguments, tasks=list(names), task_manager=manager, device="cpu", batch_size=1, log_samples=True
+    )
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results, samples)
+    for name in names:
+        tracker.save_results_samples(name, samples[name])
+
+    def written(place: str, pattern: str) -> str:
+        (file,) = (tmp_path / place).glob(f"*/{pattern}")
+        assert place == "theirs" or str(file.relative_to(tmp_path)) in out or "samples" in pattern
+        return file.read_text()
+
+    ours, theirs = (json.loads(written(place, "results_*.json")) for place in ("ours", "theirs"))
+    for kind in ("n-samples", "n-shot"):
+        assert ours[kind] == theirs[kind]
+    for name in names:
+        own = ours["results"][name]
+        assert {"name", "alias", "sample_len"} < own.keys() <= theirs["results"][name].keys()
+        assert own == {key: pytest.approx(theirs["results"][name][key], abs=1e-9) for key in own}
+        assert ours["configs"][name]["doc_to_text"] == theirs["configs"][name]["doc_to_text"]
+        (metric,) = (key for key in own if "," in key and "stderr" not in key)
+        lines = [json.loads(line) for line in written("theirs", f"samples_{name}_*.jsonl").splitlines()]
+        lines = [line for line in lines if line["filter"] == metric.partition(",")[2]]
+        mine = [json.loads(line) for line in written("ours", f"samples_{name}_*.jsonl").splitlines()]
+        assert len(mine) == len(lines) == 6
+        for line, other in zip(mine, lines, strict=True):
+            assert line.keys() == {*other.keys()} - {"doc_hash", "acc_norm", "bleu"}
+            same = line.keys() - {"doc", "arguments", "metrics"}
+            if name == "tw_add":
+                assert {key: line[key] for key in same} == {key: other[key] for key in same}
+            else:
+                nats = [float(one[0][0]) for one in other["resps"]]
+                assert [float(one[0][0]) for one in line["resps"]] == pytest.approx(nats, abs=1e-4)
+                same -= {"resps", "filtered_resps"}
+                assert {key: line[key] for key in same} == {key: other[key] for key in same}
+    assert "tw_pick" in make_table(ours)
 
 
 def test_what_does_not_fit_loses_examples_or_is_refused(

@@ -32,6 +32,7 @@ def evaluate(
     tasks: str | None = None,
     lengths: str | None = None,
     apply_chat_template: bool = False,
+    output_path: Path | None = None,
     inputs: EvaluationInputs,
     how: ModelOptions,
     options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
@@ -42,6 +43,10 @@ def evaluate(
     from tokenweight.tasks.experiments import plan_models
 
     place = open_store(options.store)
+    if output_path is not None:
+        if output_path.suffix == ".json":
+            raise UserError(f"--output-path {output_path}: is a file's name; give a directory")
+        check_writable("--output-path", output_path)
     if tasks:
         benchmarks = ",".join(filter(None, (benchmarks, *(f"lm_eval:{task.strip()}" for task in tasks.split(",")))))
     if apply_chat_template:
@@ -64,6 +69,11 @@ def evaluate(
         if n < protocol:
             note(f"--corpus {inputs.corpus}: {n} documents, the protocol has {protocol}; all of them are read")
     make_and_show([planned], place, options, partial(evaluation_execution, how), as_json=as_json)
+    if output_path is not None:
+        from tokenweight.reports.harness import write_harness_results
+
+        written = write_harness_results(planned.manifest, place.root, output_path, "--output-path")
+        (note if as_json else print)(*map(str, written))
 
 
 @command

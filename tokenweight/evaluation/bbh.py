@@ -28,6 +28,7 @@ class Bbh(HarnessBenchmark):
     metric_version = 2
     folder = "bbh/cot_fewshot"
     prefix = "bbh_cot_fewshot_"
+    filtered_by = "get-answer"
     tasks = dict.fromkeys(BBH_TASKS, Task(metric="exact_match", greatest_mean=0.98))
     fewshot_order = "first_n of lm-eval's"
     files = ("{task}.json",)

@@ -106,6 +106,8 @@ class Benchmark(ABC):
     classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
     scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
+    prefix: ClassVar[str | None] = None  # of its tasks' names in lm-eval's results; None: its own name
+    filtered_by: ClassVar[str] = "none"  # lm-eval's name of the filter that its answers go through
     is_family: bool = False  # FAMILY:TASK is a benchmark of its own, which `member` makes
 
     @abstractmethod

@@ -35,6 +35,7 @@ SETTING = "evaluation.lm_eval"
 class LmEvalTask(OfHarness):
     name = "lm_eval"
     is_family = True
+    prefix = ""
     tasks: ClassVar[Mapping[str, Task]] = defaultdict(partial(Task, metric=""))  # lm-eval knows what they are
 
     @classmethod

@@ -17,6 +17,7 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 class Ruler(PromptedBenchmark):
     name = "ruler"
     tasks = TASKS
+    prefix = ""  # as lm-eval's own RULER
     path_fields = ("haystack", "squad", "hotpotqa")
     apart_by = "length_tokens"
     timed = (58.7, 325)
