@@ -39,6 +39,7 @@ def main() -> None:
     logging.captureWarnings(True)
     embedded.quiet()
     try:
+        _refuse_empty(sys.argv[1:])
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
         _stop("interrupted; the same command resumes", 130)
@@ -54,6 +55,15 @@ def main() -> None:
         _stop(str(error), 2)
     except StageError as error:
         _stop(str(error), 1)
+
+
+def _refuse_empty(arguments: list[str]) -> None:
+    """UserError for a variable of the shell that is not set: as a path it would be the working directory."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        option, equals, value = argument.partition("=") if argument.startswith("-") else (before, "", argument)
+        if not value.strip() and (equals or not argument.startswith("-")):
+            what = option if option.startswith("-") else "an argument"
+            raise UserError(f"{what}: is empty; give a value, or leave it out")
 
 
 def _message(error: CycloptsError) -> str:

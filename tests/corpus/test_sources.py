@@ -141,6 +141,10 @@ def test_a_damaged_page_of_a_parquet_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.parquet: damaged behind row \d+ .*; copy it again") as error:
         check(files(tmp_path))
     assert "\n" not in str(error.value)
+    data[-60:-20] = b"\xff" * 40  # the footer, in which pyarrow finds another kind of error
+    (tmp_path / "x.parquet").write_bytes(data)
+    with pytest.raises(UserError, match=r"x\.parquet: not a parquet file \(.*; write it again"):
+        check(files(tmp_path))
 
 
 def test_parquet_without_the_field(tmp_path: Path) -> None:

@@ -166,9 +166,10 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
     (tmp_path / "x.json").write_text('{"examples": [{"input": "a"}]}')
     with pytest.raises(UserError, match="official layout"):
         bbh.read_examples(tmp_path / "x.json")
-    (tmp_path / "x.json").write_text('{"examples": [{"input": "a", "target": null}]}')
-    with pytest.raises(UserError, match="is no text"):
-        bbh.read_examples(tmp_path / "x.json")
+    for target in ("null", '""', r'"\ud800"'):
+        (tmp_path / "x.json").write_text(f'{{"examples": [{{"input": "a", "target": {target}}}]}}')
+        with pytest.raises(UserError, match="is no text"):
+            bbh.read_examples(tmp_path / "x.json")
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match="is not JSON"):
         bbh.read_examples(tmp_path / "x.json")

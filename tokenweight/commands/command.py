@@ -29,17 +29,12 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             name = TEXTS["options"].get(parameter.name, parameter.name).replace("_", "-")
             negative = f"--no-{name}" if parameter.default is True else ()
             shown = parameter.default not in (False, (), None)
-            option = Parameter(f"--{name}", negative=negative, show_default=shown, validator=_not_blank)
+            option = Parameter(f"--{name}", negative=negative, show_default=shown)
             parameter = parameter.replace(annotation=Annotated[parameter.annotation, option])
         described.append(parameter)
     run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
     return run
-
-
-def _not_blank(_type: Any, value: Any) -> None:
-    if value == "" or (isinstance(value, list | tuple) and "" in value):
-        raise ValueError("Give a value, or leave the option out")
 
 
 def results_directory(out: Path) -> Path:

@@ -201,5 +201,5 @@ def open_parquet(path: Path) -> Any:
 
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)  # type: ignore[no-untyped-call]
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowException, OSError) as error:  # by which part of the footer is damaged
         raise UserError(f"{path}: not a parquet file ({str(error).splitlines()[0]}); write it again") from None

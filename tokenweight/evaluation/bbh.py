@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData
-from tokenweight.evaluation.data import Task, table
+from tokenweight.evaluation.data import Task, is_text, table
 from tokenweight.evaluation.harness_tasks import Documents, HarnessBenchmark
 from tokenweight.evaluation.samples import Classes, Scored
 from tokenweight.recipes.schema import Evaluation
@@ -57,7 +57,7 @@ def read_examples(path: Path) -> Documents:
         raise UserError(f"{path}: is not JSON ({error}); give the official file") from None
     except (KeyError, TypeError):
         raise UserError(f"{path}: not in the official layout; it must hold examples of input and target") from None
-    if not documents or not all(isinstance(text, str) for document in documents for text in document.values()):
+    if not documents or not all(is_text(text) and text.strip() for document in documents for text in document.values()):
         raise UserError(f"{path}: holds no example, or one whose input or target is no text; give the official file")
     return documents
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ class Task:
     new_tokens: int = 0  # that it generates at most; 0: none
     template_version: int = 1
     greatest_mean: float | None = None  # above it a broken protocol is likelier than a good model
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def smoke_eval_dir() -> Path:
@@ -45,6 +49,11 @@ def readable_hub(benchmark: str, repo_id: str) -> Iterator[None]:
 def table(name: str) -> Any:
     """The content of one of this room's YAML files, e.g. `ruler/tasks`."""
     return read_yaml((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text that a tokenizer can read: JSON may have half of a character in it."""
+    return isinstance(value, str) and not _HALVES.search(value)
 
 
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:

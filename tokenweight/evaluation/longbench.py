@@ -1,5 +1,6 @@
 """LongBench (Bai et al., 2023), its 16 English tasks (longbench.yaml): prompts cut in the middle, and metrics in 0..1."""
 
+import json
 import re
 import string
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit
-from tokenweight.evaluation.data import Task, json_lines, readable_hub, table
+from tokenweight.evaluation.data import Task, is_text, json_lines, readable_hub, table
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
@@ -100,12 +101,13 @@ class LongBench(PromptedBenchmark):
 
     def load_samples(self, task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
         """Prompt, before any cut, and row of a task's first samples. UserError: no file, or a line that lacks a field."""
-        spec, hub, found = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]]()
+        spec, hub, found, seen = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]](), set[str]()
         for path in self.local_files(task, longbench.data):
             for number, row in json_lines(path, "input", "context", "answers", "length"):
-                texts = isinstance(row["context"], str) and isinstance(row["input"], str) and type(row["length"]) is int
-                if wrong := unscorable(task, row) or ("" if texts else _NO_TEXT):
+                id = json.dumps(row.get("_id", number))
+                if wrong := _wrong(task, row) or (f"_id {id} is given twice" if id in seen else None):
                     raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
+                seen.add(id)
                 found.append((spec.template.format(context=row["context"], input=row["input"]), row))
         if longbench.data == "hub":
             from datasets import load_dataset
@@ -116,6 +118,14 @@ class LongBench(PromptedBenchmark):
         if not found:
             raise UserError(f"evaluation.longbench.data: no sample of {task}; give the official test file")
         return found[: longbench.samples]
+
+
+def _wrong(task: str, row: dict[str, Any]) -> str | None:
+    if not (is_text(row["context"]) and is_text(row["input"]) and type(row["length"]) is int):
+        return _NO_TEXT
+    if (own := row.get("dataset", task)) != task:
+        return f"is a sample of {own!r}"
+    return unscorable(task, row)
 
 
 def hub_prompt(spec: LongBenchTask, row: dict[str, Any]) -> str:
@@ -248,7 +258,7 @@ def best_score(spec: LongBenchTask, filtered: str, references: list[str], all_cl
 def unscorable(task: str, row: dict[str, Any]) -> str | None:
     """What of a sample's `answers` and `all_classes` the task's metric could not read."""
     answers, classes, metric = row["answers"], row.get("all_classes"), TASKS[task].metric
-    if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
+    if not isinstance(answers, list) or not answers or not all(map(is_text, answers)):
         return "answers is no list of texts"
     are_names = isinstance(classes, list) and classes and all(isinstance(one, str) for one in classes)
     if metric == "classification" and not are_names:

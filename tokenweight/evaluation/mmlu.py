@@ -56,7 +56,7 @@ def read_split(path: Path) -> Documents:
         raise UserError(f"{path}: is not UTF-8 ({error.object[error.start : error.end]!r}); convert it") from None
     header, *records = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
     if header and header != _COLUMNS:
-        raise UserError(f"{path}: header {','.join(header)!r}; it must be {','.join(_COLUMNS)}")
+        raise UserError(f"{path}: header {','.join(header)[:80]!r}; it must be {','.join(_COLUMNS)}")
     documents = []
     for number, record in enumerate(filter(None, records), start=1):
         if len(record) < len(_COLUMNS) or record[5] not in ("0", "1", "2", "3"):

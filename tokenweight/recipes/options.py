@@ -10,7 +10,7 @@ from tokenweight.flat import Part
 from tokenweight.recipes.frozen import Explained
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.recipe import one_line
-from tokenweight.recipes.schema import Backend, Execution, ScoreName, Weighting
+from tokenweight.recipes.schema import Backend, Execution, ScoreName, Seed, Weighting
 
 MOST_SEEDS = 100  # each is planned before the first runs
 AnyModelScale = Literal["paper", "smoke"]
@@ -86,7 +86,7 @@ class WeightingOptions(Explained):
     """With dense: share of uniform weights. Default: 0, the scores alone"""
     kappa: float | None = None
     """With sparse: share of the tokens kept. Default: 0.2, with --scorer 0.4"""
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
     """Seed that settles ties of sparse weights"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where models run; auto: on a GPU where there is one"""

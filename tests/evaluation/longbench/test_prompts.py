@@ -123,7 +123,11 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
         Benchmark().load_samples("lcc", data)
     null = "context, input or length is null or of another kind"
     for task, wrong, told in (
-        *(("lcc", {"answers": ["x"]} | one, null) for one in ({"context": None}, {"input": 7}, {"length": "abc"})),
+        *(
+            ("lcc", {"answers": ["x"]} | one, null)
+            for one in ({"context": None}, {"input": "\ud800"}, {"length": "abc"})
+        ),
+        ("lcc", {"answers": ["x"], "dataset": "trec"}, "is a sample of 'trec'"),
         ("lcc", {"answers": []}, "answers is no list of texts"),
         ("passage_retrieval_en", {"answers": ["third"]}, "an answer does not read 'Paragraph N'"),
         ("trec", {"answers": ["Place"]}, "all_classes is no list of class names"),
@@ -131,6 +135,10 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
         (tmp_path / f"{task}.jsonl").write_text(json.dumps({"input": "", "context": "", "length": 1} | wrong) + "\n")
         with pytest.raises(UserError, match=f"{task}.jsonl line 1: {told}"):
             Benchmark().load_samples(task, data)
+    row = json.dumps({"input": "", "context": "", "length": 1, "answers": ["x"], "_id": "7"})
+    (tmp_path / "lcc.jsonl").write_text(f"{row}\n{row}\n")
+    with pytest.raises(UserError, match=r'lcc.jsonl line 2: _id "7" is given twice'):
+        Benchmark().load_samples("lcc", data)
     (tmp_path / "lcc.jsonl").write_text("\n")
     with pytest.raises(UserError, match="no sample of lcc"):
         Benchmark().load_samples("lcc", data)
