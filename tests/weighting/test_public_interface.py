@@ -33,7 +33,8 @@ def parameters(function):
         ("plan_windows", "long_tokens, short_tokens, stride_tokens"),
         (
             "token_weights",
-            "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse, scored=None",
+            "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse, scored=None, "
+            "position=None, position_counts=None",
         ),
         ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none, entropy=None"),
         ("weighted_nll", "nll, weights"),

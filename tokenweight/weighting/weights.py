@@ -77,19 +77,19 @@ def token_weights(
     sequence_ids: Sequence[int],
     seed: int,
     long_entropy: Tensor | None = None,
-    position: Tensor | None = None,
-    position_counts: Tensor | None = None,
     choose: Choice = sparse,
     scored: Tensor | None = None,
+    position: Tensor | None = None,
+    position_counts: Tensor | None = None,
 ) -> Tensor:
     """Weight of each prediction's loss: fp32 [B, M], non-negative, finite, without gradient.
 
     long_nll, short_nll: fp32 [B, M], the NLL of the same tokens with long and with short context (short_nll may be
     None where the weighting does not look at it: uniform, focal, mile). sequence_ids: one number per sequence;
-    with `seed` they settle random ties. long_entropy [B, M]: for scores that need it (mile). position [B, M]: where a
-    sequence has several documents; position_counts [N]: of all that training reads, else of what is here. `choose` makes the
+    with `seed` they settle random ties. long_entropy [B, M]: for scores that need it (mile). `choose` makes the
     sparse weights, by default as :func:`sparse` does. Uniform, dense and sparse weights average to 1 over M, or over the
-    predictions `scored` (bool [B, M]) of each sequence: the others have weight 0 and are not looked at. Raises
+    predictions `scored` (bool [B, M]) of each sequence: the others have weight 0 and are not looked at. position [B, M]:
+    where a sequence has several documents; position_counts [N]: of all that training reads, else of what is here. Raises
     ValueError for wrong shapes, FloatingPointError for NLLs that are not finite, and scores that make no weights.
     """
     given: dict[str, Tensor | None] = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
