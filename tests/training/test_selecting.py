@@ -27,8 +27,8 @@ def test_the_share_that_gains_most_is_a_chunk_artifact_of_its_own(tmp_path):
     (folders["chunks"] / "accounting.json").write_text(json.dumps(account))
     nll = {role: draw.random((7, 11), dtype=np.float32) for role in ("long", "short")}
     for role, values in nll.items():
-        write_shard(shard_path(folders[role], 0), values[:4])
-        write_shard(shard_path(folders[role], 1), values[4:])
+        write_shard(shard_path(folders[role], 0), nll=values[:4])
+        write_shard(shard_path(folders[role], 1), nll=values[4:])
 
     out = tmp_path / "out"
     out.mkdir()

@@ -227,6 +227,7 @@ def test_exact_gives_each_doubling_of_effective_context_its_part():
     counts = 7 * position.flatten().bincount()  # of all that training reads: here seven times as much of the same
     torch.testing.assert_close(weights(chosen, nll[1:], None, position=position[1:], position_counts=counts), got[1:])
     assert weights(chosen.model_copy(update={"threshold": 14}), nll, None, position=position).eq(1).all()
+    assert "threshold" not in Weighting().model_dump(), "what has none keeps its fingerprint"
     with pytest.raises(ValidationError, match=r"score 'exact' needs threshold"):
         Weighting(score="exact", postprocessing="raw")
 
