@@ -4,10 +4,12 @@ It is forked from one that has imported torch and our stages, so that it is ther
 must start no thread that works, no CUDA and no OpenMP team: these do not survive a fork.
 """
 
+import errno
 import gc
 import multiprocessing
 import multiprocessing.forkserver
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -32,6 +34,7 @@ from tokenweight.tasks.pieces import ModelKey, make_piece, model_key
 from tokenweight.training.launch import stop_all
 
 PROGRESS_SECONDS = 0.5
+LEAST_FREE_BYTES = 2**20  # a disk with less is full
 _PRELOADED = [  # what is not installed is left out: whoever needs it reports it
     "tokenweight.tasks.preload",
     "torch",
@@ -150,7 +153,7 @@ class _Worker:
             traceback.print_exc()
             sys.stderr.flush()
             kind = OutOfMemory if isinstance(error, torch.OutOfMemoryError) else StageError
-            return "failed", kind(f"{type(error).__name__}: {error}")
+            return "failed", kind(_reason(error, self._store.root))
         else:
             return "made", made
         finally:
@@ -176,6 +179,16 @@ class _Worker:
         if now - self._reported >= PROGRESS_SECONDS:
             self._reported = now
             self._connection.send(("progress", done, total, what))
+
+
+def _reason(error: Exception, store: Path) -> str:
+    """An unforeseen error in words: where the disk is full, torch speaks of positions in its own file."""
+    number = getattr(error, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT) or shutil.disk_usage(store)[2] < LEAST_FREE_BYTES:
+        return "no space is left on the disk: free some, and run again; what is complete is kept"
+    if number == errno.EMFILE:
+        return "the system gives no more open files: raise `ulimit -n`, and run again"
+    return f"{type(error).__name__}: {error}"
 
 
 def _give_memory_back() -> None:

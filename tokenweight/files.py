@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 from tokenweight.errors import UserError
 
+LEAST_OPEN_FILES = 1024
 LISTING_SUFFIX = ".sha256"  # of a list of digests, which takes the place of a directory (pipeline/digests.py reads it)
 
 
@@ -18,6 +20,19 @@ def check_writable(option: str, directory: Path) -> None:
     place = next(parent for parent in (directory.absolute(), *directory.absolute().parents) if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise UserError(f"{option} {directory}: {place} is not a directory that can be written; choose another")
+
+
+def allow_open_files() -> None:
+    """Let this process and its children open as many files as a run needs.
+
+    UserError where the system allows too few: workers and server would wait for each other without a word.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = hard == resource.RLIM_INFINITY
+    if not unlimited and hard < LEAST_OPEN_FILES:
+        raise UserError(f"ulimit -n: {hard} open files are too few for a run; raise it to {LEAST_OPEN_FILES} or more")
+    if soft != resource.RLIM_INFINITY and soft < LEAST_OPEN_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_OPEN_FILES, hard))
 
 
 def read_json(path: Path) -> Any:

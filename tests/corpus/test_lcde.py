@@ -68,6 +68,15 @@ def test_a_domain_gives_its_share_of_tokens_as_it_was_before_upsampling_and_no_t
         assert (tokens[:40].sum(), tokens[40:].sum()) == (book, (sequences or 2000) - book)
 
 
+def test_the_domains_quotas_add_up_to_what_is_wanted() -> None:
+    """Three thirds of 100, each rounded alone, are 99 tokens: the last sequence would be left out."""
+    lengths, domains = [10] * 60, ["a", "b", "c"] * 20
+    for sequences in (100, 101):
+        document, tokens = drawn(lengths, domains, sequences=sequences)
+        assert len(document) == sequences
+        assert {int(tokens[n::3].sum()) for n in range(3)} <= {33, 34}
+
+
 def test_documents_of_all_domains_come_in_one_random_order() -> None:
     lengths, domains = [10] * 200, ["book"] * 100 + ["web"] * 100
     order, _ = drawn(lengths, domains)

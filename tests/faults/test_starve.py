@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 from faults_laboratory import Laboratory, answer_under, started
 
+from tokenweight.errors import UserError
+from tokenweight.files import LEAST_OPEN_FILES, allow_open_files
 from tokenweight.pipeline.locks import lease
+from tokenweight.pipeline.stage import Artifact, HubModel
+from tokenweight.pipeline.store import Store
+from tokenweight.recipes.schema import Execution
+from tokenweight.tasks import worker
 from tokenweight.tasks.worker import start
 
 Tally = Callable[[str, str, str], None]
@@ -67,3 +73,40 @@ def test_a_clock_that_jumps_takes_no_lease_away(
     assert held is not None
     assert held.compromise is None
     tally("a clock that jumps", "leases", "accepted")
+
+
+@pytest.mark.parametrize(("soft", "hard"), [(64, 64), (64, 4096), (2048, 4096)])
+def test_a_run_has_room_for_its_files_or_does_not_begin(
+    soft: int, hard: int, monkeypatch: pytest.MonkeyPatch, tally: Tally
+) -> None:
+    """With 12 its server and workers waited for each other for ever."""
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    if hard < LEAST_OPEN_FILES:
+        with pytest.raises(UserError, match=rf"ulimit -n: {hard} open files are too few .* {LEAST_OPEN_FILES} or more"):
+            allow_open_files()
+    else:
+        allow_open_files()
+    assert given == ([(LEAST_OPEN_FILES, hard)] if soft < LEAST_OPEN_FILES <= hard else [])
+    tally("no file handles", "a run", "refused" if hard < LEAST_OPEN_FILES else "accepted")
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "told"),
+    [
+        (OSError(28, "No space left on device"), 2**30, "no space is left on the disk"),
+        (RuntimeError("unexpected pos 4992 vs 4884"), 4096, "no space is left on the disk"),  # torch's, of a full disk
+        (OSError(24, "Too many open files"), 2**30, "raise `ulimit -n`"),
+        (RuntimeError("of its own"), 2**30, "RuntimeError: of its own"),
+    ],
+)
+def test_what_is_short_is_said_in_words(
+    error: Exception, free: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: (2**40, 2**40 - free, free))
+    monkeypatch.setattr(worker, "make_piece", lambda *_: (_ for _ in ()).throw(error))
+    artifact = Artifact(HubModel(repo_id="a/b", revision="0" * 40))
+    kind, said = worker._Worker(None, Store(tmp_path), Execution()).answer([artifact])  # type: ignore[arg-type]
+    assert (kind, told in str(said)) == ("failed", True), said
+    tally("no room on the disk", "a worker's answer", "named")

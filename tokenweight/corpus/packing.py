@@ -120,11 +120,10 @@ def lcde(
             f"tokens, the corpus gives {most} with its domains in proportion ({most // payload} sequences); "
             "add text, ask for fewer sequences, or shorten chunking.long_tokens"
         )
-    drawn, cut = [], []
-    for number in range(len(names)):
+    drawn, cut, quotas = [], [], _in_proportion(tokens / max(tokens.sum(), 1), wanted)
+    for number, quota in enumerate(quotas.tolist()):
         members = np.flatnonzero(domain == number)
         urn = rng.permutation(np.repeat(members, copies[members]))
-        quota = round(wanted * tokens[number] / tokens.sum()) if tokens[number] else 0
         before = np.cumsum(lengths[urn]) - lengths[urn]
         urn, before = urn[before < quota], before[before < quota]
         drawn.append(urn)
@@ -144,6 +143,12 @@ def lcde(
         }
 
     return segments, {name: shares(number) for number, name in enumerate(names)}
+
+
+def _in_proportion(shares: NDArray[np.float64], total: int) -> Ints:
+    """Whole numbers in proportion to `shares`, whose sum is 1, that add up to `total`: each ends where its share does."""
+    ends = np.floor(np.cumsum(shares) * total + 0.5).astype(np.int64)
+    return np.asarray(np.diff(ends, prepend=0))
 
 
 def _ratio(part: Ints, all_of_it: Ints) -> float:
@@ -170,7 +175,7 @@ def fixed_shares(
     available = np.array([own.sequences for own in cut])
     shares = np.array([one.share for one in corpus.parts])
     total = int((available / shares).min()) if chunking.sequences is None else chunking.sequences
-    wanted = np.diff(np.floor(np.cumsum(shares) * total + 0.5).astype(np.int64), prepend=0)
+    wanted = _in_proportion(shares, total)
     if chunking.sequences is None:
         wanted = np.minimum(wanted, available)
     for number, (has, needs) in enumerate(zip(available.tolist(), wanted.tolist(), strict=True)):
