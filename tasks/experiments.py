@@ -118,7 +118,7 @@ def plan_models(
     halved = (longest >> times for times in range(longest.bit_length()))
     auto = {longest, *(n for n in halved if n >= SHORTEST_TOKENS)}
     lengths_tokens = tuple(sorted(auto if lengths is None else set(lengths)))
-    if how.tensor_parallel > 1 and how.backend == "hf":
+    if how.tensor_parallel > 1 and how.backend != "vllm":
         raise UserError(f"--tensor-parallel {how.tensor_parallel}: belongs to --backend vllm; leave it out")
     by_label = {label: model.name for label, model in models.items()}
     spec = models_experiment(by_label, chosen, lengths_tokens=lengths_tokens, limit=how.limit, backend=how.backend)

@@ -191,7 +191,8 @@ def _evaluate_units(
                 jobs.append(UnitRun(unit=stage.unit, prepared_dirs=prepared, out_dir=build.directory))
         if jobs:
             stage = _placed(artifacts[0])
-            checkpoint = locate(artifacts[0].inputs["checkpoint"], store)
+            is_elsewhere = stage.evaluation.backend == "endpoint"  # here only its tokenizer is needed
+            checkpoint = locate(artifacts[0].inputs["checkpoint"], store, small=is_elsewhere)
             model = partial(loaded, artifacts[0], checkpoint) if loaded else None
             for unit in evaluate_checkpoint(
                 checkpoint, jobs, stage.evaluation, stage.context_tokens, execution, progress, model

@@ -51,7 +51,8 @@ ARROWS = {
     "flows": LIBRARY | {"gpus", "tasks", "reports"},
 }
 OPTIONAL = (  # rooms that the core works without: test_optional_rooms.py
-    "tokenweight.fp8", "tokenweight.authors_compat", "tokenweight.evaluation.vllm", "tokenweight.inspection",
+    "tokenweight.fp8", "tokenweight.authors_compat", "tokenweight.evaluation.vllm", "tokenweight.evaluation.endpoint",
+    "tokenweight.inspection",
     "tokenweight.reports.audit", "tokenweight.reports.html",
 )  # fmt: skip
 ASKED_IN = ("tokenweight.commands.",)  # what the user asks for an optional room by

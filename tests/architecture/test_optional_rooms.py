@@ -13,6 +13,7 @@ ROOMS = {  # folder -> what asks for it
     "tokenweight/fp8": "reproduce table-3/unfrozen-sparse@mmlu --set scorer.precision=fp8",
     "tokenweight/authors_compat": "reproduce table-3/uniform@mmlu --set parity=authors",
     "tokenweight/evaluation/vllm": "reproduce table-3/uniform@mmlu --set evaluation.backend=vllm",
+    "tokenweight/evaluation/endpoint": "reproduce table-3/uniform@ruler --set evaluation.backend=endpoint",
     "tokenweight/inspection": "inspect checkpoint text.txt",
     "reports/audit": "audit",
     "reports/html": "report table-9 --html page.html --store .",

@@ -161,6 +161,10 @@ class Benchmark(ABC):
         metric = self.metric(unit.task, evaluation)
         return {"metric": metric, "metric_version": self.metric_version, "metric_packages": packages}
 
+    def generates(self, task: str, evaluation: Evaluation) -> bool:
+        """Whether a task's answers are texts."""
+        return False
+
     def metric(self, task: str, evaluation: Evaluation) -> str:
         return self.tasks[task].metric
 

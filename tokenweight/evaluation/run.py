@@ -89,10 +89,10 @@ def _run(
         started = time.monotonic()
 
 
-def check_backend(backend: Backend) -> None:
-    """UserError where the backend cannot run here, in one line, before anything is made."""
+def check_backend(backend: Backend, execution: Execution | None = None) -> None:
+    """UserError where the backend cannot run here, or as `execution` says, in one line, before anything is made."""
     if backend != "hf":
-        optional_room(f"evaluation.{backend}", f"backend {backend}").check()
+        optional_room(f"evaluation.{backend}", f"backend {backend}").check(execution)
 
 
 def load(
@@ -105,7 +105,7 @@ def load(
 
         return HFModel(*given)
     room = optional_room(f"evaluation.{backend}", f"backend {backend}").__name__
-    model: LoadedModel = import_module(f"{room}.model").VllmModel(*given)
+    model: LoadedModel = getattr(import_module(f"{room}.model"), f"{backend.title()}Model")(*given)
     return model
 
 
@@ -114,7 +114,8 @@ def evaluation_execution(how: ModelOptions) -> Execution:
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    wanted = how.device or ("cuda" if how.scale == "paper" else "auto")
+    elsewhere = how.backend == "endpoint"
+    wanted = "cpu" if elsewhere else how.device or ("cuda" if how.scale == "paper" else "auto")
     if wanted == "cuda" and not gpus:
         raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
     on_gpus, processes = wanted != "cpu" and gpus > 0, how.processes or 1
@@ -128,6 +129,7 @@ def evaluation_execution(how: ModelOptions) -> Execution:
         gpus=(how.processes or "all") if on_gpus else 1,
         slots=how.processes,
         tensor_parallel=how.tensor_parallel,
+        endpoint=how.endpoint,
     )
 
 

@@ -115,6 +115,9 @@ class AskedBenchmark(Benchmark):
         """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
         return self.tasks[task].new_tokens
 
+    def generates(self, task: str, evaluation: Evaluation) -> bool:
+        return self.new_tokens(task, evaluation) > 0
+
     @abstractmethod
     def answered(self, sample: Sample, answers: list[Any], evaluation: Evaluation) -> tuple[str, Scored]:
         """The output that is kept of the answers to a sample's requests (a generated text, or of each choice its

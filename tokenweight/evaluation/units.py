@@ -144,6 +144,11 @@ class Evaluate(UnitStage):
                 f"backend {backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
                 "leave it out, or use hf"
             )
+        if backend == "endpoint" and not benchmark.generates(unit.task, evaluation):
+            raise UserError(
+                f"backend endpoint: {unit.benchmark} asks for log-likelihoods, and a server is asked for texts alone; "
+                "leave it out, or use hf"
+            )
         own = benchmark.settings_of(unit, evaluation)
         if benchmark.prompted:  # its texts are in the prompts
             own[unit.benchmark] = own[unit.benchmark].model_copy(update=dict.fromkeys(benchmark.path_fields))

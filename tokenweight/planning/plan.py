@@ -132,8 +132,8 @@ def check_execution(entries: Iterable[PlanEntry], store: Store, execution: Execu
         if isinstance(stage, Train) and stage.scorer and stage.scorer.precision == "fp8":
             check_room("fp8", "scorer.precision")
         if isinstance(stage, Evaluate):
-            if execution.tensor_parallel > 1 and stage.evaluation.backend == "hf":
+            if execution.tensor_parallel > 1 and stage.evaluation.backend != "vllm":
                 raise UserError(
                     "execution.tensor_parallel: belongs to backend vllm; with hf each model must fit one GPU"
                 )
-            check_backend(stage.evaluation.backend)
+            check_backend(stage.evaluation.backend, execution)

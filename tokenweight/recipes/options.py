@@ -62,7 +62,10 @@ class ModelOptions(Explained):
     batch_size: int | None = Field(default=None, ge=1)
     """Sequences of the longest input that are evaluated together. Default: what the GPU holds"""
     backend: Backend = "hf"
-    """vllm: where it is installed (docs/vllm.md); it has no perplexity and no pmi"""
+    """vllm: where it is installed (docs/vllm.md); it has no perplexity and no pmi. endpoint: see --endpoint"""
+    endpoint: str | None = None
+    """Address of a server that speaks OpenAI's protocol and answers for the model, for example http://127.0.0.1:8000/v1,
+    with #NAME where it calls the model otherwise; for benchmarks that generate"""
     tensor_parallel: int = Field(default=1, ge=1)
     """Number of GPUs that share one model, with backend vllm"""
 

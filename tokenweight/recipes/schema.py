@@ -11,7 +11,7 @@ from tokenweight.weighting.settings import Weighting as Weighting
 Scale = Literal["smoke", "mini", "mini-31m", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Parity = Literal["paper", "authors"]
-Backend = Literal["hf", "vllm"]
+Backend = Literal["hf", "vllm", "endpoint"]
 Precision = Literal["fp32", "bf16"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -77,8 +77,7 @@ class MixtureCorpus(Frozen):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        total = sum(part.share for part in self.parts)
-        if abs(total - 1) > 1e-9:
+        if abs((total := sum(part.share for part in self.parts)) - 1) > 1e-9:
             raise ValueError(f"parts: their shares add up to {total:g}, not to 1")
         return self
 
@@ -388,6 +387,8 @@ class Execution(Explained):
     """Where training metrics go beside metrics.jsonl"""
     tensor_parallel: AtLeastOne = 1
     """Number of GPUs that share one model in evaluation, with backend vllm"""
+    endpoint: str | None = None
+    """With backend endpoint: URL#NAME of the server and its model"""
 
     @property
     def processes_per_node(self) -> int:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from packaging.version import InvalidVersion, Version
 
 from tokenweight.errors import UserError
+from tokenweight.recipes.schema import Execution
 
 MINIMUM = "0.32"  # the oldest that was run with this project; older ones want a transformers that we do not support
 
@@ -23,7 +24,7 @@ _SETTINGS = {
 _HOW = "run the same command, with the same --store, in an environment made for it (docs/vllm.md)"
 
 
-def check() -> None:
+def check(_: Execution | None = None) -> None:
     """UserError where vllm is not installed, cannot be imported, or is older than what was tried."""
     if find_spec("vllm") is None:
         raise UserError(f"backend vllm: vllm is not installed in this environment; {_HOW}")
