@@ -111,6 +111,9 @@ def plan_models(
     UserError: a model is given twice or cannot be evaluated so, or the backend or data, of which all is named, is missing.
     """
     chosen = tuple(in_order(benchmarks))
+    if how.endpoint and (len(names) > 1 or how.backend == "vllm"):
+        raise UserError(f"--endpoint {how.endpoint}: answers for one model; give one, without --compare and --backend")
+    how = how.model_copy(update={"backend": "endpoint"}) if how.endpoint else how
     if how.revision and len(names) > 1:
         raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
     models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])

@@ -123,28 +123,25 @@ def test_a_server_that_fails_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--benchmarks", "perplexity"), "backend endpoint: perplexity reads every token's NLL"),
+        ("perplexity --endpoint {url}", "backend endpoint: perplexity reads every token's NLL"),
         (
-            ("--benchmarks", "mmlu"),
+            "mmlu --endpoint {url}",
             "backend endpoint: mmlu asks for log-likelihoods, and a server is asked for texts alone",
         ),
-        (("--benchmarks", "bbh"), "has no model checkpoint, but tiny; write http://127.0.0.1"),
-        (("--benchmarks", "bbh", "--compare", "x"), "is for one model"),
-        (
-            ("--benchmarks", "bbh", "--endpoint", "http://127.0.0.1:9/v1"),
-            "--endpoint http://127.0.0.1:9/v1: does not answer",
-        ),
+        ("bbh --endpoint {url}#other", "has no model other (it has tiny); write http://127.0.0.1"),
+        ("bbh --endpoint {url} --compare x", "answers for one model; give one, without --compare"),
+        ("bbh --endpoint http://127.0.0.1:9/v1", "--endpoint http://127.0.0.1:9/v1: does not answer"),
+        ("bbh --backend endpoint", "backend endpoint: no server is named; give --endpoint URL"),
     ],
 )
 def test_what_a_server_cannot_do_is_one_line_before_any_work(
     server: Server, checkpoint: Path, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...], message: str,
+    arguments: str, message: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(endpoint, "find_spec", lambda name: name)
     (tmp_path / "checkpoint").symlink_to(checkpoint)
-    given = ("--scale", "smoke", "--lengths", "auto", *arguments)
-    where = () if "--endpoint" in arguments else ("--endpoint", server.url)
-    code, _, err = run_command(tmp_path, "evaluate", "--model", "checkpoint", *given, *where)
+    given = f"--scale smoke --lengths auto --benchmarks {arguments.format(url=server.url)}".split()
+    code, _, err = run_command(tmp_path, "evaluate", "--model", "checkpoint", *given)
     assert (code, err.count("\n")) == (2, 1), err
     assert message in err
     assert not server.asked

@@ -53,11 +53,6 @@ def evaluate(
         if "lm_eval:" not in (benchmarks or ""):
             raise UserError("--apply-chat-template: is for tasks of lm-eval; give --tasks, or leave it out")
         inputs = inputs.model_copy(update={"settings": (*inputs.settings, f"{CHAT_TEMPLATE}=true")})
-    if how.endpoint:
-        if len(models) > 1 or compare or how.backend == "vllm":
-            raise UserError(f"--endpoint {how.endpoint}: is for one model; leave --compare, --backend and others out")
-        named = how.endpoint if "#" in how.endpoint else f"{how.endpoint}#{models[0]}"
-        how = how.model_copy(update={"backend": "endpoint", "endpoint": named})
     if compare:
         if compare in models:
             raise UserError(f"--compare {compare}: is given as --model, too; leave one out")

@@ -114,8 +114,7 @@ def evaluation_execution(how: ModelOptions) -> Execution:
     import torch
 
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    elsewhere = how.backend == "endpoint"
-    wanted = "cpu" if elsewhere else how.device or ("cuda" if how.scale == "paper" else "auto")
+    wanted = "cpu" if how.endpoint else how.device or ("cuda" if how.scale == "paper" else "auto")
     if wanted == "cuda" and not gpus:
         raise UserError("device cuda: torch sees no GPU; run where there is one, or give --device cpu")
     on_gpus, processes = wanted != "cpu" and gpus > 0, how.processes or 1

@@ -64,8 +64,7 @@ class ModelOptions(Explained):
     backend: Backend = "hf"
     """vllm: where it is installed (docs/vllm.md); it has no perplexity and no pmi. endpoint: see --endpoint"""
     endpoint: str | None = None
-    """Address of a server that speaks OpenAI's protocol and answers for the model, for example http://127.0.0.1:8000/v1,
-    with #NAME where it calls the model otherwise; for benchmarks that generate"""
+    """Server that answers for the model by OpenAI's protocol, for example http://127.0.0.1:8000/v1; of several models, URL#NAME"""
     tensor_parallel: int = Field(default=1, ge=1)
     """Number of GPUs that share one model, with backend vllm"""
 

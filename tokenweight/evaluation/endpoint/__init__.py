@@ -21,7 +21,7 @@ def check(execution: Execution | None = None) -> None:
     if find_spec("tenacity") is None:
         raise UserError("backend endpoint: lm-eval's client is not installed; run `pip install 'lm-eval[api]'`")
     if execution is not None and execution.endpoint is None:
-        raise UserError("backend endpoint: no server is named; give --endpoint URL#NAME")
+        raise UserError("backend endpoint: no server is named; give --endpoint URL")
     if execution is not None:
         place(str(execution.endpoint))
 
@@ -40,14 +40,14 @@ def place(endpoint: str) -> tuple[str, str]:
     except urllib.error.HTTPError as error:
         if error.code != 404:  # not all have the list
             raise UserError(f"--endpoint {url}: refuses ({error.code} {error.reason}); is {KEY} set?") from None
-        return url, name
+        names = [name] if name else []
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
         raise UserError(
             f"--endpoint {url}: does not answer ({reason}); start the server, or mend the address"
         ) from None
+    name = name or (names[0] if len(names) == 1 else "")
     if name not in names:
-        raise UserError(
-            f"--endpoint {url}: has no model {name}, but {', '.join(names)}; write {url}#{names[0] if names else 'NAME'}"
-        )
+        which = f"has no model {name}" if name else "does not say which model"
+        raise UserError(f"--endpoint {url}: {which} (it has {', '.join(names) or 'no list'}); write {url}#NAME")
     return url, name
