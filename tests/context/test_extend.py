@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from transformers import (
 )
 
 from tokenweight.authors_compat import with_plain_rope
+from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.context.extend import extend
 from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope
 from tokenweight.errors import StageError, UserError
@@ -137,6 +139,12 @@ def test_weights_and_companions_are_copies(llama_dir, tmp_path):
     assert changed <= {"max_position_embeddings", "rope_parameters", "rope_theta", "transformers_version"}
 
 
+def test_a_tokenizer_travels_without_the_model(llama_dir, tmp_path):
+    copy_tokenizer(llama_dir, tmp_path)
+    copied = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    assert copied == {"tokenizer.json": (llama_dir / "tokenizer.json").read_bytes()}
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -157,6 +165,8 @@ def test_a_directory_that_is_no_checkpoint_is_named(llama_dir, tmp_path, damage,
 def test_a_shorter_context_is_refused(llama_dir, tmp_path):
     with pytest.raises(UserError, match=r"extension\.long_tokens: 64 is less"):
         extend(llama_dir, Extension(long_tokens=64, rope_theta=306_000.0), tmp_path / "out")
+    own = json.loads((llama_dir / "config.json").read_text())["max_position_embeddings"]
+    extend(llama_dir, Extension(long_tokens=own, rope_theta=306_000.0), tmp_path / "out")
 
 
 def test_a_theta_below_the_base_s_own_is_refused(llama_dir, tmp_path):
@@ -217,10 +227,11 @@ def test_bf16_would_turn_the_frequencies_of_32k_by_many_radians():
 
 def test_a_window_shorter_than_the_new_context_is_refused(tmp_path):
     folder = tmp_path / "sliding"
-    kept = MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=64)
+    kept = MistralConfig(**SMALL, num_key_value_heads=2)
     MistralForCausalLM(kept).save_pretrained(folder)
-    with pytest.raises(UserError, match=r"sees the last 64 tokens \(sliding_window\), fewer than 512"):
-        extend(folder, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
-    kept.sliding_window = None
-    kept.save_pretrained(folder)
-    extend(folder, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")
+    for window in (64, 1, 511, 512, None):
+        kept.sliding_window = window
+        kept.save_pretrained(folder)
+        refused = pytest.raises(UserError, match=rf"sees the last {window} tokens \(sliding_window\), fewer than 512")
+        with refused if window and window < 512 else nullcontext():
+            extend(folder, Extension(long_tokens=512, rope_theta=306_000.0), tmp_path / "out")

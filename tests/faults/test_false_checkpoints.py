@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
@@ -196,6 +197,15 @@ def test_a_tokenizer_that_ends_every_text_is_refused(checkpoint: Path) -> None:
     (checkpoint / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(UserError, match="ends every text with"):
         model_spec.find(str(checkpoint))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "mixtral", "gpt_neox"])
+def test_tensors_that_transformers_names_or_joins_otherwise_are_the_models(kind: str, tmp_path: Path) -> None:
+    """Experts are a tensor each in files, and one in the model; GPT-2's file has no head of its own."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = CONFIG_MAPPING[kind](vocab_size=64, num_key_value_heads=2, num_local_experts=2, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    check_weights(tmp_path, kind)
 
 
 def _add_token(checkpoint: Path, content: str, id: int) -> None:

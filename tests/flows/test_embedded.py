@@ -86,3 +86,22 @@ def test_a_killed_run_takes_its_server_and_its_directory_along() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert not Path(home).exists()
+
+
+WITHOUT_SERVER = """
+import subprocess, sys, time
+from tokenweight import embedded
+with embedded.ended_together():
+    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "prefect.server"])
+    time.sleep(1)
+    server.kill()
+    time.sleep(60)
+"""
+
+
+def test_a_run_whose_server_is_killed_says_how_to_resume() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SERVER], capture_output=True, text=True, timeout=50, check=False
+    )
+    line = "error: Prefect's temporary server ended; run the same command again to resume"
+    assert (done.returncode, done.stderr.strip()) == (1, line)
