@@ -41,7 +41,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "training/test_saving.py", "faults/test_false_checkpoints.py",
     ),
     "context": ("context", "faults/test_false_checkpoints.py", "training/test_trainer.py"),
-    "corpus": ("corpus",),
+    "corpus": ("corpus", "inspection/test_tokens.py"),
     "pipeline": ("store", "pipeline/test_identity.py", "planning/test_planning.py", "faults/test_damage.py"),
 }  # fmt: skip
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutations.txt"

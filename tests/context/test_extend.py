@@ -4,6 +4,7 @@ import json
 import math
 import os
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from transformers import (
 
 from tokenweight.authors_compat import with_plain_rope
 from tokenweight.context.checkpoint_files import copy_tokenizer
-from tokenweight.context.extend import extend
+from tokenweight.context.extend import check_extension, extend
 from tokenweight.context.rope import assert_rope, expected_inv_freq, restore_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.recipes.schema import Extension
@@ -173,6 +174,13 @@ def test_a_theta_below_the_base_s_own_is_refused(llama_dir, tmp_path):
     """A base of a longer context at a small scale: theta would go down without a word."""
     with pytest.raises(UserError, match=r"extension\.rope_theta: 5,000 is less than the base's 10,000"):
         extend(llama_dir, Extension(long_tokens=512, rope_theta=5_000.0), tmp_path / "out")
+
+
+def test_a_base_of_other_fields_is_judged_and_an_unknown_one_not():
+    extension = Extension(long_tokens=512, rope_theta=5_000.0)
+    check_extension(None, extension)
+    with pytest.raises(UserError, match=r"5,000 is less than the base's 10,000"):
+        check_extension(SimpleNamespace(rope_theta=10_000.0), extension)
 
 
 def test_rounded_and_unchanged_frequencies_are_found_and_restored(llama_dir):

@@ -181,18 +181,27 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    file = open_parquet(path)
-    if TEXT_FIELD not in file.schema_arrow.names:
-        names = ", ".join(file.schema_arrow.names)
+    columns = open_parquet(path).schema_arrow.names
+    if TEXT_FIELD not in columns:
+        names = ", ".join(columns)
         raise UserError(f"{path}: no column `{TEXT_FIELD}` (it has {names}); rename the column that holds the text")
-    batches, row = file.iter_batches(batch_size=64, columns=[TEXT_FIELD]), 0
+    row = 0
     try:
-        for row, value in enumerate(chain.from_iterable(batch.column(0) for batch in batches), 1):
+        for row, value in enumerate(chain.from_iterable(parquet_column(path, TEXT_FIELD)), 1):
             yield row, value.as_py()
     except UnicodeDecodeError as error:
         raise UserError(f"{path}, row {row}: not UTF-8 ({error.reason}); write it again as UTF-8") from None
-    except (OSError, ValueError) as error:  # of a damaged page, which its checksum or its codec shows
-        raise UserError(f"{path}: damaged behind row {row} ({str(error).splitlines()[0]}); copy it again") from None
+
+
+def parquet_column(path: Path, name: str) -> Iterator[Any]:
+    """Some rows of a column after the others. UserError: a page is damaged, which its checksum or its codec shows."""
+    rows = 0
+    try:
+        for batch in open_parquet(path).iter_batches(batch_size=64, columns=[name]):
+            yield batch.column(0)
+            rows += len(batch)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: damaged behind row {rows} ({str(error).splitlines()[0]}); copy it again") from None
 
 
 def open_parquet(path: Path) -> Any:

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenweight.corpus.files import list_files, open_parquet
+from tokenweight.corpus.files import list_files, open_parquet, parquet_column
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Corpus, FilesCorpus
 
 COLUMN = "input_ids"
-_BATCH_ROWS = 64
 
 
 def row_tokens(corpus: Corpus) -> int:
@@ -74,12 +73,12 @@ def _blocks(corpus: Corpus, long_tokens: int | None = None) -> Iterator[tuple[st
     import pyarrow.compute as pc
 
     for path in _files(corpus):
-        file, first = open_parquet(path), 1
-        kind = file.schema_arrow.field(COLUMN).type if COLUMN in file.schema_arrow.names else None
+        schema, first = open_parquet(path).schema_arrow, 1
+        kind = schema.field(COLUMN).type if COLUMN in schema.names else None
         if kind is None or not hasattr(kind, "value_type") or not pa.types.is_integer(kind.value_type):
             raise UserError(f"{path}: no column `{COLUMN}` of lists of token ids; write it, or leave as-is out")
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[COLUMN]):
-            lengths = np.array(pc.fill_null(pc.list_value_length(batch.column(0)), 0))
+        for column in parquet_column(path, COLUMN):
+            lengths = np.array(pc.fill_null(pc.list_value_length(column), 0))
             long_tokens = long_tokens or int(lengths[0])
             if (wrong := np.flatnonzero((lengths != long_tokens) | (lengths < 2))).size:
                 row = int(wrong[0])
@@ -87,9 +86,11 @@ def _blocks(corpus: Corpus, long_tokens: int | None = None) -> Iterator[tuple[st
                     f"{path}, row {first + row}: has {lengths[row]} tokens in `{COLUMN}`, the first row {long_tokens}; "
                     "rows as they are must be of one length, of two tokens or more"
                 )
-            flat = batch.column(0).flatten()
-            if flat.null_count or pc.min(flat).as_py() < 0:
-                raise UserError(f"{path}, rows from {first}: a token id is missing or negative; mend it")
+            flat = column.flatten()
+            if flat.null_count or pc.min(flat).as_py() < 0 or pc.max(flat).as_py() >= 2**32:
+                raise UserError(
+                    f"{path}, rows from {first}: a token id is missing, negative or beyond 32 bits; mend it"
+                )
             tokens = flat.to_numpy().astype(np.int64).reshape(-1, long_tokens)
             yield path.name, first, tokens
             first += len(tokens)
