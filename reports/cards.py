@@ -1,5 +1,6 @@
 """What a model's page on the Hub has: its card, and its results in the Hub's format, from tables of the store."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,7 +89,7 @@ def hub_results(tables: Iterable[ModelTable], store_root: Path, source_url: str 
         one = EvalResultEntry(
             dataset_id=hub[0]["repo_id"],
             dataset_revision=hub[0]["revision"],
-            task_id=column.key.rpartition(":")[2],
+            task_id=(column.key.split(":")[1:] or [column.key])[0],
             value=round(cell.value or 0.0, column.decimals),
             date=max(record["started"] for record in records),
             source_url=source_url,
@@ -103,11 +104,17 @@ def _interval(cell: Cell, column: ReportColumn) -> str:
     return "" if cell.ci_low is None else display.interval_text(cell, column)
 
 
-def _hub_of(config: Mapping[str, Any]) -> dict[str, str] | None:
+def _hub_of(config: Mapping[str, Any]) -> dict[str, Any] | None:
     """The data set of the Hub that a unit read all of, by its record's configuration."""
     own = config["evaluation"].get(config["unit"]["benchmark"].partition(":")[0]) or {}
     if any(own.get(limit) for limit in _LIMITS):
         return None
-    corpus = own.get("corpus") or {}
-    hub = config["protocol"].get("hub") or ({"repo_id": corpus["repo_id"], **corpus} if "repo_id" in corpus else None)
+    corpus, protocol = own.get("corpus") or {}, config["protocol"]
+    hub = protocol.get("hub") or (corpus if "repo_id" in corpus else None)
+    if isinstance(task := protocol.get("task"), dict):  # of lm-eval, as its file has it
+        repo_id, said = str(task.get("dataset_path")), task.get("dataset_kwargs") or {}
+        is_hub = (
+            re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", repo_id) and "data_files" not in said and not Path(repo_id).exists()
+        )
+        hub = {"repo_id": repo_id, "revision": said.get("revision")} if is_hub else None
     return hub and {name: hub[name] for name in ("repo_id", "revision")}

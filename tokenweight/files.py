@@ -59,8 +59,12 @@ def new_directory(option: str, target: Path) -> Iterator[Path]:
     with writing(f"{option} {target}", "another"):
         shutil.rmtree(partial, ignore_errors=True)  # of an attempt that was interrupted
         partial.mkdir(parents=True)
-        yield partial
-        partial.replace(target)  # which is empty, or is not there
+        try:
+            yield partial
+            partial.replace(target)  # which is empty, or is not there
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 def check_new(option: str, directory: Path) -> Path:

@@ -21,6 +21,7 @@ from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, UnitEn
 from tokenweight.pipeline.stage import Identity
 from tokenweight.pipeline.store import WEIGHTS_REMOVED, Store
 from tokenweight.recipes.recipe import build, read_yaml, scaled
+from tokenweight.reports import cards
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.labels import experiment_at
 
@@ -54,15 +55,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with two trained rows of Table 3, evaluated on MMLU of the hub and on local data of BBH."""
     place = tmp_path_factory.mktemp("publish")
     store, entries = Store(place / "store"), []
-    for row, right in (("uniform", 4), ("frozen-sparse", 7)):
-        identity = Identity("train", 1, row, {"row": row})
+    for row, seed, right in (("uniform", 0, 4), ("frozen-sparse", 0, 7), ("frozen-sparse", 1, 2)):
+        identity = Identity("train", 1, row, {"row": row, "seed": seed})
         train = made(store, identity, lambda directory: shutil.copytree(smoke_base_dir(), directory / "model"))
         hub = dict(HUB_DATA.identity)
         units = [
             evaluated(store, row, f"mmlu/{task}", train.fingerprint, hub, right) for task in ("anatomy", "virology")
         ]
         units.append(evaluated(store, row, "bbh/navigate", train.fingerprint, None, right))
-        entries.append(RowEntry(row=row, recipe=f"table-3/{row}", units=tuple(units), train=train))
+        entries.append(RowEntry(row=row, seed=seed, recipe=f"table-3/{row}", units=tuple(units), train=train))
     entries.append(RowEntry(row="no-train-32k", recipe="table-3/no-train-32k"))
     lengths = Lengths(ruler=(8192, 32_768))
     recipes = {
@@ -116,8 +117,16 @@ def test_a_row_becomes_a_models_page_without_a_network(place: Path, run_command:
     assert not [name for name, content in found.items() if str(place).encode() in content]
 
 
+def test_a_seeds_page_has_its_own_values(place: Path, run_command: Run) -> None:
+    given = ("table-3/frozen-sparse/seed-1", "--scale", "paper", "--out", "second")
+    assert run_command(place, "publish", *given)[0] == 0
+    text = (place / "second" / "README.md").read_text()
+    for line in ("| MMLU full | 25.00 | ", "| seed | 1 |", "| chunking.seed | 1 |"):
+        assert line in text
+
+
 def test_a_checkpoint_has_every_table_that_measured_it(place: Path, run_command: Run) -> None:
-    (checkpoint,) = (place / "store" / "train").glob("frozen-sparse-*")
+    checkpoint = next((place / "store" / "train").glob("frozen-sparse-*"))
     code, _, err = run_command(place, "publish", str(checkpoint), "--out", "tables")
     assert (code, err) == (0, "README.md names no license: give --license, or add it\n")
     text = (place / "tables" / "README.md").read_text()
@@ -144,6 +153,23 @@ def test_a_scored_data_set_is_uploaded_as_it_is(place: Path, run_command: Run, h
     assert (code, out) == (0, f"{hub.url}/datasets/me/weights\n"), err
     repository = hub.repositories["datasets", "me/weights"]
     assert (repository.files, repository.gated) == (contents(place / "weighted"), True)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "own", "protocol", "repo_id"),
+    [
+        ("bbh", {"samples": 5}, {"hub": {"repo_id": "a/b", "revision": "c"}}, None),
+        ("perplexity", {"documents": None, "corpus": {"repo_id": "a/b", "revision": "c"}}, {}, "a/b"),
+        ("lm_eval:arc_easy", {"samples": None}, {"task": {"dataset_path": "allenai/ai2_arc"}}, "allenai/ai2_arc"),
+        ("lm_eval:own", {}, {"task": {"dataset_path": "json", "dataset_kwargs": {"data_files": "x"}}}, None),
+    ],
+)
+def test_results_are_of_a_whole_data_set_of_the_hub(
+    benchmark: str, own: dict[str, Any], protocol: dict[str, Any], repo_id: str | None
+) -> None:
+    family = benchmark.partition(":")[0]
+    found = cards._hub_of({"unit": {"benchmark": benchmark}, "evaluation": {family: own}, "protocol": protocol})
+    assert (found and found["repo_id"]) == repo_id
 
 
 @pytest.mark.parametrize(

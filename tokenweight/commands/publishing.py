@@ -92,15 +92,15 @@ def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any], Sho
 
 def _checkpoint(directory: Path, place: Store) -> tuple[Path, dict[str, Any] | None, Shown]:
     """A directory with a model, one of the store's or another, and the rows of tables that measured it."""
-    root, record = directory.resolve(), None
+    from tokenweight.evaluation.model_spec import find
+
+    root, record, fingerprints = directory.resolve(), None, set[str]()
     if root.is_relative_to(place.root):
         root, record = _sound(root if root.parent.parent == place.root else root.parent, str(directory))
-        fingerprint = record["fingerprint"]
-    else:
-        from tokenweight.evaluation.model_spec import find
-
-        fingerprint = Planner(place).model(find(str(directory)).base).fingerprint
-    return root, record, [*_measured(fingerprint, place.root)]
+        fingerprints.add(record["fingerprint"])
+        record = record if record["stage"] == "train" else None  # a base, extended
+    fingerprints.add(Planner(place).model(find(str(root)).base).fingerprint)  # as `evaluate --model DIRECTORY` knows it
+    return root, record, [*_measured(fingerprints, place.root)]
 
 
 def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
@@ -114,11 +114,11 @@ def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
     return artifact / "model", record
 
 
-def _measured(fingerprint: str, store_root: Path) -> Iterator[tuple[Manifest, RowEntry]]:
+def _measured(fingerprints: set[str], store_root: Path) -> Iterator[tuple[Manifest, RowEntry]]:
     for manifest in map(read_manifest, sorted((store_root / FOLDER).glob("*.json"))):
         for entry in manifest.rows:
             record = read_record(store_root / entry.units[0].address) if entry.units else None
-            if record and record["inputs"].get("checkpoint") == fingerprint:
+            if record and record["inputs"].get("checkpoint") in fingerprints:
                 yield manifest, entry
 
 
