@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus import novel
 from tokenweight.corpus.documents import Document
-from tokenweight.corpus.encoding import Encoder, split_pieces
+from tokenweight.corpus.encoding import Encoder, encode_prefix, split_pieces
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from learn_tokenizer import BOS, EOS, save_tokenizer, train_tokenizer
@@ -104,3 +104,21 @@ def test_a_tokenizer_with_a_dummy_prefix_is_not_cut(tmp_path: Path) -> None:
 
 def test_without_bos(no_bos_dir: Path) -> None:
     assert Encoder(no_bos_dir).bos is None
+
+
+def test_a_tokenizer_in_python_adds_nothing_either(shipped: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers still has some; chunks would have a BOS at the start of each piece."""
+    text = "A quiet river runs deep, " * 30
+    with_threads = [ids.tolist() for ids in shipped.stream(text)]
+    monkeypatch.setattr(shipped, "_fast", None)
+    assert [ids.tolist() for ids in shipped.stream(text)] == with_threads
+
+
+@pytest.mark.parametrize("word", [" Stonebridge", " a", "0123456789abcdef"])
+def test_the_prefix_of_a_text_has_its_first_tokens(shipped: Encoder, word: str) -> None:
+    """Also where a token has more characters than is thought, and where it has less."""
+    tokenizer, text = shipped._tokenizer, word * 400
+    for n_tokens in (1, 5, 100, 300):
+        found = encode_prefix(tokenizer, text, n_tokens)["input_ids"]
+        assert found[:n_tokens] == tokenizer(text)["input_ids"][:n_tokens]
+        assert len(found) >= n_tokens

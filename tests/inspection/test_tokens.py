@@ -1,11 +1,12 @@
 """Token texts are the text again, whatever it holds."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.corpus.token_texts import cut_at_offsets, first_tokens_with_text
+from tokenweight.corpus.token_texts import cut_at_offsets, first_tokens_with_text, highest_span, span_around
 from tokenweight.errors import UserError
 from tokenweight.training.models import load_tokenizer
 
@@ -52,3 +53,13 @@ def test_a_tokenizer_without_offsets_is_refused() -> None:
 
     with pytest.raises(UserError, match=r"tokenizer\.json"):
         first_tokens_with_text(Slow(), "a", 10)
+
+
+@pytest.mark.parametrize(
+    ("token", "n_tokens", "span"), [(50, 100, (44, 57)), (2, 100, (0, 13)), (99, 100, (87, 100)), (3, 9, (0, 9))]
+)
+def test_a_table_shows_thirteen_tokens_around_one(token: int, n_tokens: int, span: tuple[int, int]) -> None:
+    assert span_around(token, n_tokens) == range(*span)
+    weights = np.zeros(n_tokens - 1)  # of predictions: the first token has none
+    weights[token - 1] = 1
+    assert highest_span(weights) == range(*span)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from tokenweight.pipeline.experiment import PAPER_LENGTHS
 from tokenweight.pipeline.stage import Artifact, Graph, LocalModel, Stage, replaced
-from tokenweight.pipeline.store import Store
+from tokenweight.pipeline.store import Store, peak_memory_bytes
 from tokenweight.planning.graph import STAGES, Planner, union
-from tokenweight.recipes import load_all
+from tokenweight.recipes import load, load_all
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.schema import Chunking, Execution, NovelCorpus, Weighting
 from tokenweight.training.stages import Initialize, Weigh
@@ -84,3 +86,12 @@ def test_no_field_of_execution_and_no_path_is_identity(graph: Graph, tmp_path: P
     everything = "".join(str(artifact.identity) for artifact in graph.artifacts)
     assert str(Path(__file__).parents[2]) not in everything
     assert str(tmp_path.parent) not in everything
+
+
+def test_the_paper_s_lengths_are_those_of_its_scale() -> None:
+    assert load("table-3/uniform", "paper").evaluation.ruler.lengths_tokens == PAPER_LENGTHS.ruler
+
+
+def test_memory_is_in_bytes() -> None:
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert most <= peak_memory_bytes()["host"] <= resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

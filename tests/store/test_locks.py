@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.locks import exclusive_lock, shared_lock
+from tokenweight.pipeline.locks import exclusive_lock, lease, shared_lock
 from tokenweight.pipeline.store import Note
 
 
@@ -46,3 +46,21 @@ def test_a_run_waits_for_a_clean_up_and_says_so(tmp_path: Path) -> None:
         assert not inside.is_set()
     thread.join(30)
     assert inside.is_set()
+
+
+def test_who_waits_for_an_artifact_says_so_and_gets_it(tmp_path: Path) -> None:
+    held, said = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lease(tmp_path, "train", "0" * 64):
+            held.set()
+            said.wait(20)
+
+    threading.Thread(target=hold).start()
+    assert held.wait(20)
+    with lease(tmp_path, "train", "0" * 64, said.set) as second:
+        assert said.is_set()
+        assert second is not None
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="store .*file: cannot be written"), lease(tmp_path / "file", "train", "0" * 64):
+        pass
