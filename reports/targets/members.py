@@ -10,8 +10,9 @@ from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError, choose, nearest
+from tokenweight.files import read_json
 from tokenweight.pipeline.experiment import BENCHMARKS
-from tokenweight.recipes.inputs import Inputs, apply, longest_input, without_places
+from tokenweight.recipes.inputs import Inputs, apply, context_of, without_places
 from tokenweight.recipes.recipe import Recipe, build, names, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
@@ -152,7 +153,7 @@ def _evaluated(
     else:
         model = Inputs(base=inputs.base, tokenizer=inputs.tokenizer, corpus=inputs.corpus)
         settings = apply(model, settings, scale)
-        context = member.row.context or _context_tokens(inputs.base or "", settings)
+        context = _context_tokens(inputs.base or "", settings, member.row.context)
     usual: dict[str, tuple[int, ...]] = {name: tuple(settings[key].value) for name, key in _LENGTHS.items()}
     read = min(context, max(*spec.lengths, *chain.from_iterable(usual.values())))
     if settings["base.kind"].value != "pretrain":  # of which it is what it was trained on
@@ -194,18 +195,20 @@ def _evaluated(
     return recipe
 
 
-def _context_tokens(name: str, settings: Cited) -> int:
-    """The longest input of a base, by its config.json; of one that the pipeline pre-trains, what it is trained on."""
+def _context_tokens(name: str, settings: Cited, wanted: int | None) -> int:
+    """What is `wanted`, or the longest input of a base, by its config.json; of one that the pipeline makes, by its training."""
     kind: str = settings["base.kind"].value
-    if kind in ("pretrain", "shipped"):
-        return int(settings["base.context_tokens"].value)
     if kind == "hub":
+        if wanted:
+            return wanted
         raise UserError(f"base {name}: give the longest input in tokens, `context`, with a model of the hub")
-    path = Path(settings["base.path"].value) / "config.json" if kind == "local" else Path(settings["base.config"].value)
-    path = shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else path
-    if tokens := longest_input(json.loads(path.read_text("utf-8"))):
-        return tokens
-    raise UserError(f"base {name}: config.json does not say how long its input may be; give `context`")
+    if kind in ("pretrain", "shipped"):
+        config = {"max_position_embeddings": int(settings["base.context_tokens"].value)}
+    else:
+        path = Path(settings["base.path"].value) / "config.json" if kind == "local" else settings["base.config"].value
+        path = shipped_config(str(path)) if str(path) in SHIPPED_CONFIGS else Path(path)
+        config = read_json(path) or {}
+    return context_of(config, wanted, f"base {name}", "context: ")
 
 
 def _choices(number: int, row: RowSpec, several_recipes: bool) -> list[Settings]:

@@ -191,6 +191,8 @@ def _with_place(message: str, spec: ExperimentSpec, notes: Sequence[str]) -> str
         for name in ("base", "corpus", "tokenizer"):
             if (given := getattr(of, name, None)) and message.startswith(f"--{name}") and given in message:
                 return f"{at}.{name}: {message.removeprefix(f'--{name}').lstrip(' :')}".removeprefix(".")
+    if notes and message.startswith("context: "):
+        return f"{notes[0]}.{message}"
     return f"{notes[0]}: {rest}" if about and notes else message
 
 

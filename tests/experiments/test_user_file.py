@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.pipeline.stage import Artifact
@@ -193,3 +195,13 @@ def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
 def test_several_texts_are_several_experiments_once_each() -> None:
     resolved, _ = find_experiments(["table-9:2", "planted", "table-9"], "smoke")
     assert [(one.name, len(one.manifest.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]
+
+
+def test_a_context_beyond_what_the_model_says_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    rows = f"rows:\n  - {{label: one, base: {smoke_base_dir()}, context: CONTEXT}}\n"
+    for context, reads in ((1024, 1024), (1025, None)):
+        file.write_text("name: mine\nbenchmarks: [longbench]\n" + rows.replace("CONTEXT", str(context)))
+        refused = pytest.raises(UserError, match=r"mine\.yaml, line 4, rows\[0\]\.context: 1025: .* says 1024 tokens")
+        with refused if reads is None else nullcontext():
+            assert found(str(file)).recipes["one", 0].context_tokens == reads

@@ -62,5 +62,8 @@ def test_who_waits_for_an_artifact_says_so_and_gets_it(tmp_path: Path) -> None:
         assert said.is_set()
         assert second is not None
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="store .*file: cannot be written"), lease(tmp_path / "file", "train", "0" * 64):
+    with (
+        pytest.raises(UserError, match=r"store .*file: cannot be written"),
+        lease(tmp_path / "file", "train", "0" * 64),
+    ):
         pass

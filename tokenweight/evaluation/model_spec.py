@@ -13,7 +13,7 @@ from tokenweight.context.checkpoint_files import RANDOM_SEED, read_object
 from tokenweight.errors import UserError, hub_reason, nearest
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.pipeline.store import SMALL_FILES
-from tokenweight.recipes.inputs import longest_input
+from tokenweight.recipes.inputs import context_of
 from tokenweight.recipes.schema import HubBase, LocalBase
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -44,7 +44,7 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
     elif revision is not None:
         raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
     config = checked_config(directory, f"--model {name}", weights=local)
-    context_tokens = _context(name, config, context_tokens)
+    context_tokens = context_of(config, context_tokens, f"--model {name}", "--context ")
     if local:
         path = directory.resolve()
         base: LocalBase | HubBase = LocalBase(path=str(path), context_tokens=context_tokens)
@@ -108,26 +108,3 @@ def _causal_config(name: str, directory: Path) -> dict[str, Any]:
             f"a {kind} one would be {', '.join(sorted(known))}"
         )
     return config
-
-
-def _context(name: str, config: dict[str, Any], wanted: int | None) -> int:
-    """The context to read with: what is `wanted`, where config.json allows it; else what config.json says."""
-    own, parts = longest_input(config), config.get("text_config") or config
-    rope = parts.get("rope_scaling") or parts.get("rope_parameters") or {}
-    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
-    if own is None:
-        if wanted:
-            return wanted
-        raise UserError(f"--model {name}: config.json does not say how long its input may be; give --context TOKENS")
-    # Scaled positions are written both ways: with the context before it, and with the one after it.
-    scaled = own * factor if isinstance(factor, int | float) and factor > 1 and kind != "llama3" else own
-    if not wanted and scaled > own and kind in ("linear", "dynamic"):
-        raise UserError(
-            f"--model {name}: config.json has {own} positions and rope_scaling {kind} by {factor:g}, which may be counted "
-            f"already or not; give --context {own} or {int(scaled)}"
-        )
-    if wanted and wanted > scaled:
-        raise UserError(
-            f"--context {wanted}: config.json of {name} says {int(scaled)} tokens; give at most that, or mend what it says"
-        )
-    return wanted or own

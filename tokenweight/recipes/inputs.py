@@ -40,6 +40,30 @@ def longest_input(config: Mapping[str, Any]) -> int | None:
     return None
 
 
+def context_of(config: Mapping[str, Any], wanted: int | None, model: str, option: str) -> int:
+    """The context in tokens to read with: what is `wanted` by an `option`, where a config.json allows it; else what it says."""
+    own, parts = longest_input(config), config.get("text_config") or config
+    rope = parts.get("rope_scaling") or parts.get("rope_parameters") or {}
+    kind, factor = rope.get("rope_type", rope.get("type")), rope.get("factor")
+    if own is None:
+        if wanted:
+            return wanted
+        raise UserError(f"{model}: config.json does not say how long its input may be; give {option.strip()} TOKENS")
+    # Scaled positions are written both ways: with the context before it, and with the one after it.
+    scaled = own * factor if isinstance(factor, int | float) and factor > 1 and kind != "llama3" else own
+    if not wanted and scaled > own and kind in ("linear", "dynamic"):
+        raise UserError(
+            f"{model}: config.json has {own} positions and rope_scaling {kind} by {factor:g}, which may be counted "
+            f"already or not; give {option}{own} or {int(scaled)}"
+        )
+    if wanted and wanted > scaled:
+        raise UserError(
+            f"{option}{wanted}: config.json of {model.rpartition(' ')[2]} says {int(scaled)} tokens; give at most that, "
+            "or mend what it says"
+        )
+    return wanted or own
+
+
 class Inputs(Explained):
     """A user's own data, models and settings, in place of a recipe's; None keeps the recipe's own."""
 
