@@ -121,6 +121,20 @@ def test_its_columns_are_those_of_training(weighted: Path, place: Path) -> None:
     assert sorted(found["position"][found["document"] == "a.txt"])[0] == 0
 
 
+def test_its_seed_settles_ties(run: Run, place: Path) -> None:
+    """Most scores are 0, and more tokens are kept than have another."""
+    found = {}
+    for seed in (0, 3):
+        code, _, error = run(f"seed-{seed}", score="ppmi", kappa="0.9", seed=str(seed))
+        assert (code, error) == (0, ""), error
+        found[seed] = table(place / f"seed-{seed}")
+        given = (torch.from_numpy(found[seed][name]) for name in ("long_nll", "short_nll"))
+        ppmi = Weighting(score="ppmi", postprocessing="sparse", kappa=0.9)
+        own = token_weights(*given, ppmi, sequence_ids=range(len(found[seed]["score"])), seed=seed)
+        np.testing.assert_array_equal(found[seed]["loss_weights"], own.numpy())
+    assert (found[0]["loss_weights"] != found[3]["loss_weights"]).any()
+
+
 def test_the_card_says_what_was_done_and_no_paths(weighted: Path, place: Path) -> None:
     card = (weighted / "README.md").read_text()
     assert card.startswith("---\nconfigs:\n- config_name: default\n  data_files: data/*.parquet\n---\n")
