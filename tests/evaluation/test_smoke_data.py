@@ -16,8 +16,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from smoke_eval import bbh, longbench, mmlu, ruler
-for maker in (ruler, longbench, mmlu, bbh):
+from smoke_eval import bbh, hub, longbench, mmlu, ruler
+for maker in (ruler, longbench, mmlu, bbh, hub):
     maker.write(Path(sys.argv[2]) / maker.__name__.rpartition(".")[2])
 """
 

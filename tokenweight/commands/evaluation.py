@@ -48,7 +48,9 @@ def evaluate(
             raise UserError(f"--output-path {output_path}: is a file's name; give a directory")
         check_writable("--output-path", output_path)
     if tasks:
-        benchmarks = ",".join(filter(None, (benchmarks, *(f"lm_eval:{task.strip()}" for task in tasks.split(",")))))
+        own, names = offered("evaluate"), [task.strip() for task in tasks.split(",")]
+        of_tasks = (name if name in own else f"lm_eval:{name}" for name in names)
+        benchmarks = ",".join(filter(None, (benchmarks, *of_tasks)))
     if apply_chat_template:
         if "lm_eval:" not in (benchmarks or ""):
             raise UserError("--apply-chat-template: is for tasks of lm-eval; give --tasks, or leave it out")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,13 +21,13 @@ from typing import Any, ClassVar, Self
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit, version
-from tokenweight.evaluation.data import Task, readable_hub, table
+from tokenweight.evaluation.data import Task, readable_hub, smoke_eval_dir, table
 from tokenweight.evaluation.harness_tasks import Chat, OfHarness, library, task_manager
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.samples import Sample, Scored
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import SampleMean, UnitMean
-from tokenweight.recipes.schema import Evaluation
+from tokenweight.recipes.schema import Evaluation, LmEval
 from tokenweight.training.quiet import quiet_transformers
 
 SETTING = "evaluation.lm_eval"
@@ -51,7 +52,7 @@ class LmEvalTask(OfHarness):
         return ":".join(self.name.split(":")[:2])
 
     def _known(self, evaluation: Evaluation) -> Known:
-        return _known(self.name, self.settings(evaluation).include_path)
+        return _known(self.name, self.settings(evaluation))
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """One for each task. UserError: there is none, one cannot be run here, or there is no such metric or filter."""
@@ -91,17 +92,21 @@ class LmEvalTask(OfHarness):
         return self._known(evaluation).metric
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
-        """Its own, without a folder that none of its tasks is from."""
-        settings, is_own = self.settings(evaluation), self._known(evaluation).is_own
-        return {"lm_eval": settings if is_own else settings.model_copy(update={"include_path": None})}
+        """Its own, without a folder that the unit reads nothing of."""
+        known = self._known(evaluation)
+        unread = {} if known.is_own else {"include_path": None}
+        unread |= {} if known.tasks[unit.task].local_data else {"data": None}
+        return {"lm_eval": self.settings(evaluation).model_copy(update=unread)}
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        """Of tasks of the user's own: Python files beside the YAML file (which the protocol has), and local data."""
-        known = self._known(evaluation)
-        files = [*known.tasks[unit.task].folder.glob("*.py"), *known.tasks[unit.task].data_files]
+        """Data in place of the hub's; of tasks of the user's own Python files beside the YAML file (which the protocol has),
+        and data that it names."""
+        known, task = self._known(evaluation), self._known(evaluation).tasks[unit.task]
+        files = [*task.folder.glob("*.py"), *task.data_files]
         if missing := [str(file) for file in files if not file.is_file()]:
             raise UserError(f"{self.name}: {', '.join(missing)} missing; mend dataset_kwargs of {unit.task}")
-        return {"lm_eval.include_path": sorted(files)} if known.is_own else {}
+        local = {"lm_eval.data": _files(task.local_data)} if task.local_data else {}
+        return local | ({"lm_eval.include_path": sorted(files)} if known.is_own else {})
 
     def hub(self, evaluation: Evaluation) -> HubData | None:
         """Of the first task that reads the hub."""
@@ -130,7 +135,7 @@ class LmEvalTask(OfHarness):
 
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
         known, fewshot = self._known(evaluation), self.settings(evaluation).fewshot
-        with quiet_transformers(), readable_hub("lm_eval", known.name):
+        with quiet_transformers(), readable_hub("lm_eval", known.name), in_place_of_hub(self.settings(evaluation)):
             tasks: dict[str, Any] = known.manager.load([known.name])["tasks"]
         for task in tasks.values():
             own = task.get_config("num_fewshot")  # a task that says 0 has its reasons: so does lm-eval
@@ -155,10 +160,48 @@ class LmEvalTask(OfHarness):
 # --- what lm-eval says of a task, without its data -----------------------------------------------
 
 
+def _local_data(settings: LmEval, repo_id: str) -> Path | None:
+    """The directory that stands for a data set of the hub."""
+    root = smoke_eval_dir() / "hub" if settings.data is None else Path(settings.data)
+    found = root / repo_id
+    return found if settings.data != "hub" and repo_id.count("/") == 1 and found.is_dir() else None
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(file for file in directory.rglob("*") if file.is_file())
+
+
+def _column(dtype: str, sequence: bool = False) -> Any:
+    from datasets import List, Value
+
+    return List(Value(dtype)) if sequence else Value(dtype)
+
+
+@contextmanager
+def in_place_of_hub(settings: LmEval) -> Iterator[None]:
+    """What a task loads by its name on the hub comes from the local directory that has it, whichever function asks for it."""
+    import datasets
+
+    load = datasets.load_dataset
+
+    def load_here(path: str, *args: Any, **kwargs: Any) -> Any:
+        local = _local_data(settings, path)
+        kwargs = {key: value for key, value in kwargs.items() if local is None or key != "revision"}
+        if features := kwargs.get("features"):  # as InfiniteBench's file has them, which `datasets` reads no more
+            kwargs["features"] = datasets.Features({name: _column(**said) for name, said in features.items()})
+        return load(path if local is None else str(local), *args, **kwargs)
+
+    datasets.load_dataset = load_here
+    try:
+        yield
+    finally:
+        datasets.load_dataset = load
+
+
 class TaskDefinition:
     """A task by its YAML file, in which functions are texts. UserError: it cannot be run here."""
 
-    def __init__(self, config: dict[str, Any], file: Path | None, benchmark: str) -> None:
+    def __init__(self, config: dict[str, Any], file: Path | None, benchmark: str, settings: LmEval) -> None:
         from datasets.data_files import sanitize_patterns
         from lm_eval.models.utils import normalize_gen_kwargs
 
@@ -169,11 +212,15 @@ class TaskDefinition:
             "is written in Python, not as a YAML file": "class" in config,
             f"asks for {self.kind}": self.kind not in ("generate_until", "loglikelihood", "multiple_choice"),
             "reads more than text": config.get("doc_to_image") or config.get("doc_to_audio"),
-            "runs code that the model writes": config.get("unsafe_code"),
             "samples its answers": generation.get("do_sample") or config.get("repeats", 1) > 1,
         }
         if reasons := [reason for reason, is_so in refused.items() if is_so]:
             raise UserError(f"{benchmark}: {self.name} {reasons[0]}, which is not supported; choose another task")
+        if config.get("unsafe_code") and not settings.unsafe_code:
+            raise UserError(
+                f"{benchmark}: the scores of {self.name} may run code that the model writes; allow it with "
+                f"--set {SETTING}.unsafe_code=true, or choose another task"
+            )
         self.new_tokens = int(generation["max_gen_toks"]) if self.kind == "generate_until" else 0
         self.filters = [one["name"] for one in config.get("filter_list") or [{"name": "none"}]]
         readme = self.folder / "README.md"
@@ -181,12 +228,14 @@ class TaskDefinition:
         self.for_chat = bool(re.search("chat|instruct|llama", self.name))
         self.for_chat |= any("chat_template" in line and self.name in line for line in lines)
         path, splits = str(config.get("dataset_path") or ""), sanitize_patterns(kwargs.get("data_files") or [])
-        named = [file for files in splits.values() for file in files] + [f"{path}/**"] * Path(path).is_dir()
+        named = [file for files in splits.values() for file in files] + [f"{path}/**"] * bool(
+            path and Path(path).is_dir()
+        )
         found = [Path(file) for name in named for file in glob(name, recursive=True) or [name]]
         self.data_files = [file for file in found if not file.is_dir()]
-        self.hub_data = None
-        if path and not self.data_files and not config.get("custom_dataset"):
-            revision, option = kwargs.get("revision") or "main", f"--set {SETTING}.include_path=DIR, a task of your own"
+        self.local_data, self.hub_data = _local_data(settings, path), None
+        if path and not self.local_data and not self.data_files and not config.get("custom_dataset"):
+            revision, option = kwargs.get("revision") or "main", f"--set {SETTING}.data=DIR, which has {path}"
             self.hub_data = HubData(path, revision, config.get("dataset_name"), option)
 
     def metrics(self) -> dict[str, bool | None]:
@@ -223,17 +272,22 @@ class Known:
 
 
 @cache
-def _known(benchmark: str, include_path: str | None) -> Known:
+def _known(benchmark: str, settings: LmEval) -> Known:
     """UserError: there is no such task, metric or filter, or it cannot be run here."""
     _, name, metric, filter_name = [*benchmark.split(":", 3), "", ""][:4]
+    include_path = settings.include_path
     if include_path and not Path(include_path).is_dir():
         raise UserError(f"{SETTING}.include_path: {include_path} is no directory; give one with YAML files of tasks")
+    if settings.data not in (None, "hub") and not Path(str(settings.data)).is_dir():
+        raise UserError(
+            f"{SETTING}.data: {settings.data} is no directory; give one that has ORG/NAME of the hub, or hub"
+        )
     own = Path(include_path).resolve() if include_path else None
     with quiet_transformers():
         manager = _manager(name, own)
         if name not in manager.task_index:
             raise UserError(f"{benchmark}: lm-eval {version('lm-eval')} has no {name}; see `lm-eval ls tasks`")
-        tasks = {task: TaskDefinition(*said, benchmark) for task, said in _configs(manager, name).items()}
+        tasks = {task: TaskDefinition(*said, benchmark, settings) for task, said in _configs(manager, name).items()}
         metrics = [task.metrics() for task in tasks.values()]
     means = [one for one in metrics[0] if all(others.get(one) is not None for others in metrics)]
     if not means or (metric and metric not in means):

@@ -194,8 +194,7 @@ class Scorer(Frozen):
     """The short-context model theta' (Section 3.1, choice of base model) and its windows.
 
     frozen: `model`, or where that is None the recipe's own base before extension, scored once beforehand.
-    unfrozen: the model in training itself, on short windows; with `precision` "fp8" its blocks' linear layers multiply in
-    float8 while it scores. A run is refused where that changes which tokens score highest (tokenweight.fp8).
+    unfrozen: the model in training itself, on short windows; with `precision` "fp8" by float8 products (tokenweight.fp8).
     """
 
     kind: Literal["frozen", "unfrozen"]
@@ -231,8 +230,7 @@ class Ruler(Frozen):
     haystack: str | None = None  # .txt directory or JSON with `text`; None: the shipped text
     squad: str | None = None  # SQuAD dev-v2.0 JSON; None: the shipped questions
     hotpotqa: str | None = None  # HotpotQA dev-distractor JSON; None: the shipped questions
-    # The rules that prompts are made by (docs/ruler.md): part of their identity.
-    profile: Literal["paper", "paper-wonderwords-2.2.0"] = "paper"
+    profile: Literal["paper", "paper-wonderwords-2.2.0"] = "paper"  # rules of prompts (docs/ruler.md)
 
 
 class LongBench(Frozen):
@@ -320,6 +318,8 @@ class LmEval(Frozen):
     """Tasks of lm-eval by name, the benchmarks lm_eval:TASK."""
 
     include_path: str | None = None  # folder of YAML files with tasks of one's own, as lm-eval's --include_path
+    data: str | None = None  # directory with ORG/NAME; "hub"; None: the shipped ones. What it lacks is the hub's
+    unsafe_code: bool = False  # ask tasks, too, whose scores run code that the model writes
     fewshot: int | None = Field(default=None, ge=0)  # None: as the task says
     samples: PositiveInt | None = None  # per task; None: all
     max_new_tokens: PositiveInt | None = None  # a cap on the tasks' own lengths; None: as they are
