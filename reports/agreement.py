@@ -23,12 +23,15 @@ _LENGTH = 40  # characters of a setting that a refusal quotes
 _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
 
 
-def disagreement(column: Mapping[str, list[UnitResult]], *, same_questions: bool = True) -> str | None:
+def disagreement(
+    column: Mapping[str, list[UnitResult]], *, same_questions: bool = True, seeds: Mapping[str, int] | None = None
+) -> str | None:
     """Why the rows of a column (each with its units) cannot be compared, or None where they can.
 
     The harness and the stage's version must be one over the whole column, within a row too; a benchmark's protocol over
     all its units. For each unit, compared over all rows that hold it: the whole protocol, digests of raw data, and,
-    with `same_questions`, shared inputs and, between complete units, which questions were asked.
+    with `same_questions`, shared inputs and, between complete units, which questions were asked. Scores by the un-extended
+    base are one among the rows of a seed (`seeds`, by row), which may draw a base of its own.
     """
     held = [(row, unit) for row, units in column.items() for unit in units if unit.record]
     checks: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # what is compared -> where -> its settings
@@ -42,6 +45,8 @@ def disagreement(column: Mapping[str, list[UnitResult]], *, same_questions: bool
         if ".prepared" in shared and not unit.entry.length_tokens:  # cut to each model's context
             prepared = {".prepared": shared.pop(".prepared")}
             checks[f"{name}: prompts at a context of {config.get('context_tokens')} tokens"][row] = prepared
+        if ".scores" in shared:
+            checks[f"{name}: seed {(seeds or {}).get(row, 0)}"][row] = {".scores": shared.pop(".scores")}
         checks["harness version lm-eval"][where] = {"": unit.record.get("versions", {}).get("lm-eval")}
         checks["code: stage version"][where] = {"": unit.record.get("stage_version")}
         checks[f"{name}: protocol"][row] = protocol

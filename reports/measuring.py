@@ -57,9 +57,11 @@ def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measu
     """The column without values where the records behind it disagree, in one row or between rows."""
     experiment = manifest.experiment
     filled = {row.key for row in experiment.rows if is_filled(row, column)}
+    names = {run: run[0] if len(manifest.seeds) == 1 else manifest.label(run) for run in units if run[0] in filled}
     refusal = disagreement(
-        {run[0] if len(manifest.seeds) == 1 else manifest.label(run): units[run] for run in units if run[0] in filled},
+        {name: units[run] for run, name in names.items()},
         same_questions=experiment.same_questions,
+        seeds={name: seed for (_, seed), name in names.items()},
     )
     if refusal is None:
         return measured

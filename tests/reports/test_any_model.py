@@ -58,6 +58,13 @@ def test_other_samples_may_stand_together_other_protocols_not() -> None:
     assert "protocol.shots" in (disagreement({"a": [unit()], "b": [shots]}, same_questions=False) or "")
 
 
+def test_scores_by_the_base_are_one_among_the_rows_of_a_seed() -> None:
+    one, other = (unit(record={"config": {}, "inputs": {"scores": scores}}) for scores in "xy")
+    rows = {"a, seed 0": [one], "b, seed 0": [one], "a, seed 1": [other]}
+    assert disagreement(rows, seeds={"a, seed 0": 0, "b, seed 0": 0, "a, seed 1": 1}) is None
+    assert "seed 0.scores differs" in (disagreement(rows, seeds=dict.fromkeys(rows, 0)) or "")
+
+
 @pytest.mark.parametrize("benchmark", [name for name, one in BENCHMARKS.items() if one.offered and not one.is_family])
 def test_only_the_columns_of_what_was_run(benchmark: str) -> None:
     columns = usual_columns([benchmark], AT, brief=False)
