@@ -170,7 +170,8 @@ def _evaluated(
                 f"--lengths {lengths[-1]}: {label} reads {context} tokens; give lengths up to that "
                 "(or --context, where config.json is wrong)"
             )
-        settings = replace(settings, "the model's context, or given by you", {key: lengths})
+        if lengths:  # else nobody reads them
+            settings = replace(settings, "the model's context, or given by you", {key: lengths})
     for benchmark, field in _LIMITED.items():
         most = spec.limit.get(benchmark) if isinstance(spec.limit, dict) else spec.limit
         if most is not None:

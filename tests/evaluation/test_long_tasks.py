@@ -18,7 +18,8 @@ from tokenweight.evaluation.lm_eval_task import in_place_of_hub
 from tokenweight.evaluation.rows import read_rows, sha256_text
 from tokenweight.evaluation.run import evaluate_checkpoint
 from tokenweight.evaluation.units import BENCHMARKS
-from tokenweight.recipes.schema import Evaluation, Execution, LmEval
+from tokenweight.recipes.schema import Evaluation, Execution, LmEval, LocalBase
+from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 Run = Callable[..., tuple[int, str, str]]
 NEW_TOKENS, CONTEXT = 6, 1024
@@ -129,6 +130,13 @@ def test_a_local_data_set_is_the_unit_s_identity_and_what_runs_code_needs_a_word
         benchmark.units(absent, 512)
     with pytest.raises(UserError, match=r"scores of longproc_countdown_0.5k may run code .*unsafe_code=true"):
         BENCHMARKS["lm_eval:longproc_countdown_0.5k"].units(from_hub, 512)
+
+
+def test_a_model_shorter_than_every_length_is_asked_what_has_none() -> None:
+    base = LocalBase(path=str(smoke_base_dir()), context_tokens=512)
+    spec = models_experiment({"short": "short"}, ["lm_eval:babilong_qa1"])
+    ((resolved,), _) = find_experiments([spec], "smoke", bases={"short": base})
+    assert [recipe.context_tokens for recipe in resolved.each_recipe] == [512]
 
 
 @pytest.mark.slow

@@ -1,0 +1,5 @@
+"""`python -m tokenweight` is the command."""
+
+from tokenweight.cli import main
+
+main()
