@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from tokenweight.pipeline.experiment import PAPER_LENGTHS
+from tokenweight.pipeline.experiment import PAPER_LENGTHS, Lengths
 from tokenweight.pipeline.measures import SampleMean
 from tokenweight.pipeline.stage import Artifact, Graph, LocalModel, Stage, replaced
 from tokenweight.pipeline.store import Store, peak_memory_bytes
@@ -91,6 +91,8 @@ def test_no_field_of_execution_and_no_path_is_identity(graph: Graph, tmp_path: P
 
 def test_the_paper_s_lengths_are_those_of_its_scale() -> None:
     assert load("table-3/uniform", "paper").evaluation.ruler.lengths_tokens == PAPER_LENGTHS.ruler
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        Lengths(ruler=())
 
 
 def test_guessing_gives_nothing_unless_a_column_says_what() -> None:
