@@ -78,3 +78,7 @@ def _stop(message: str, code: int) -> None:
     print("error:", " ".join(message.split()), file=sys.stderr)
     logging.getLogger("prefect").setLevel(logging.ERROR)  # its farewell would follow the line that matters
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

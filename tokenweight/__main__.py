@@ -1,5 +1,0 @@
-"""`python -m tokenweight` is the command."""
-
-from tokenweight.cli import main
-
-main()
