@@ -11,15 +11,14 @@ Record = dict[str, Any]
 def blocks(record: Record) -> dict[str, str]:
     """Whole tables, by name."""
     return {
-        "first_line": _first_line(record["longbench"]),
-        "other_rules": _other_rules(record["longbench"]),
+        "longbench_rules": _longbench_rules(record["longbench"]),
         "ruler_samples": _ruler_samples(record["ruler"]),
         "bbh_forms": _bbh_forms(record["bbh"]),
     }
 
 
 def figures(record: Record) -> dict[str, str]:
-    """Figures that stand in the document's cells and sentences, by name."""
+    """Figures of the document's cells and sentences, by name."""
     runs, ruler, unit = record["longbench"], record["ruler"], record["longbench_unit"]
     qa, mmlu = ruler["qa_references"]["qa_1"], record["mmlu"]
     gaps = [
@@ -90,33 +89,15 @@ def _rule(run: Record, rule: str, task: str) -> float:
     return value
 
 
-def _first_line(runs: Record) -> str:
-    rules = ("lceg", "thudm", "none")
-    rows = []
-    for task in _tasks(next(iter(runs.values()))):
-        values = [_rule(run, rule, task) for run in runs.values() for rule in rules]
-        if any(_rule(run, rule, task) != _rule(run, "thudm", task) for run in runs.values() for rule in rules):
-            rows.append([task, *(f"{value:.2f}" for value in values)])
-    means = [run["first_line"][rule]["mean"] for run in runs.values() for rule in rules]
-    rows.append(["mean of 16", *(f"{value:.2f}" for value in means)])
-    return _table(["task", *(f"{name}: {rule}" for name in runs for rule in rules)], rows)
-
-
-def _other_rules(runs: Record) -> str:
-    def line(name: str, *values: str) -> list[str]:
-        return [name, *values]
-
+def _longbench_rules(runs: Record) -> str:
     def each(name: str, value: Any) -> list[str]:
-        return line(name, *(value(run) for run in runs.values()))
+        return [name, *(value(run) for run in runs.values())]
 
-    def average(key: str) -> Any:
-        return lambda run: f"{run['averages'][key]:.2f}"
+    def first_line(rule: str) -> Any:
+        return lambda run: f"{run['first_line'][rule]['mean']:.2f}"
 
     def references(task: str) -> Any:
         return lambda run: f"{run['references']['tasks'][task]['first']:.2f} for {_rule(run, 'thudm', task):.2f}"
-
-    def code(task: str, key: str) -> Any:
-        return lambda run: f"{run['code'][task][key]:.2f} for {run['code'][task]['difflib']:.2f}"
 
     def plain_words(run: Record) -> str:
         values = run["normalisation"].values()
@@ -134,19 +115,15 @@ def _other_rules(runs: Record) -> str:
         return found[0] if found else "no line twice"
 
     rows = [
-        each("mean of the 16 tasks", average("tasks_16")),
-        each("mean of the six categories", average("categories_6")),
-        each("mean of 21 tasks, Chinese ones included (lm-eval's group)", average("with_chinese_21")),
-        each("mean over all samples", average("samples")),
+        each("mean of 16", first_line("thudm")),
+        each("LCEG's first line", first_line("lceg")),
+        each("no first-line rule", first_line("none")),
         each(
             "first reference only: mean of 16",
             lambda run: f"{run['references']['mean_first']:.2f} for {run['references']['mean_best']:.2f}",
         ),
-        *(each(f"first reference only: {task}", references(task)) for task in ("triviaqa", "qasper", "musique")),
-        each("words as they are, not normalised: mean of 7 QA tasks", plain_words),
-        each("Levenshtein's ratio: lcc", code("lcc", "levenshtein")),
-        each("Levenshtein's ratio: repobench-p", code("repobench-p", "levenshtein")),
-        each("blank lines skipped: repobench-p", code("repobench-p", "blank_lines_skipped")),
+        each("first reference only: triviaqa", references("triviaqa")),
+        each("words not normalised: 7 QA tasks", plain_words),
         each("≤ 8,192 words, > 8,192 words (samples)", sides("8192_words")),
         each("< 8,000 words, ≥ 8,000 words (samples)", sides("under_8000_words")),
         each("repeated lines counted once: narrativeqa", once),

@@ -1,6 +1,6 @@
 """The audit of the paper's numbers: it covers what is derived there and finds every kind of change.
 
-docs/audit.md is the command's output: rewrite it with UPDATE_GOLDEN=1 and read the difference.
+reports/audit.md is the command's output: rewrite it with UPDATE_GOLDEN=1 and read the difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tokenweight.reports.audit.checks import (
 from tokenweight.reports.model import PaperNumber
 from tokenweight.reports.paper.numbers import paper_cells, parse
 
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[2] / "reports" / "audit.md"
 CELLS = paper_cells()
 FAILING = {
     "table-7/frozen-sparse/average-long",
