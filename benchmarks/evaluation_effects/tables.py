@@ -12,8 +12,6 @@ def blocks(record: Record) -> dict[str, str]:
     """Whole tables, by name."""
     return {
         "longbench_rules": _longbench_rules(record["longbench"]),
-        "ruler_samples": _ruler_samples(record["ruler"]),
-        "bbh_forms": _bbh_forms(record["bbh"]),
     }
 
 
@@ -32,6 +30,7 @@ def figures(record: Record) -> dict[str, str]:
     means = [{rule: one["mean"] for rule, one in run["first_line"].items()} for run in runs.values()]
     unruled = [one["thudm"] - one["none"] for one in means]
     one_reference = [run["references"]["mean_best"] - run["references"]["mean_first"] for run in runs.values()]
+    strict, tolerant = ([one[key] for one in record["bbh"]["forms"].values()] for key in ("strict", "tolerant"))
     averages = [run["averages"] for run in runs.values()]
     return {
         "without_first_line": f"{min(unruled):.2f} to {max(unruled):.2f} points",
@@ -61,8 +60,14 @@ def figures(record: Record) -> dict[str, str]:
             for name, one in skipped.items()
             if name.startswith("qa_2")
         ),
+        "cwe_demonstration": ", ".join(
+            f"{one['tokens_mean']} tokens ({100 * one['share_of_length']:.1f} %) at {length}"
+            for length, one in ruler["cwe_demonstration"].items()
+        ),
+        "bbh_strict": f"get {max(strict[1:]):.2f} % by the strict",
+        "bbh_full_stop": f"both patterns accept {min(strict[0], tolerant[0]):.2f} %",
+        "bbh_tolerant": f"accepts {min(tolerant[:-1]):.2f} % of the first four and {tolerant[-1]:.2f} % of the last",
         "bbh_q": f"{record['bbh']['with_capital_q']} of {record['bbh']['targets']:,} right answers",
-        "bbh_tasks": f"{record['bbh']['smallest_task']} to {record['bbh']['largest_task']} documents",
         "mmlu_largest": f"`{mmlu['largest']}` {mmlu['largest_weight_percent']:.2f} %",
         "mmlu_smallest": f"`{mmlu['smallest']}` {mmlu['smallest_weight_percent']:.2f} %",
         "mmlu_macro": f"{mmlu['macro_weight_percent']:.2f} % each",
@@ -103,12 +108,8 @@ def _longbench_rules(runs: Record) -> str:
         values = run["normalisation"].values()
         return f"{fmean(v['plain_words'] for v in values):.2f} for {fmean(v['normalised'] for v in values):.2f}"
 
-    def sides(border: str) -> Any:
-        def cell(run: Record) -> str:
-            short, long = (run["split"][border][side] for side in ("short", "long"))
-            return f"{short['mean']:.2f} ({short['samples']:,}), {long['mean']:.2f} ({long['samples']:,})"
-
-        return cell
+    def long(border: str) -> Any:
+        return lambda run: "{mean:.2f} ({samples:,})".format(**run["split"][border]["long"])
 
     def once(run: Record) -> str:
         found = [f"{v['score_of_distinct']:.2f} for {v['score']:.2f}" for v in run["repeated"].values()]
@@ -118,27 +119,10 @@ def _longbench_rules(runs: Record) -> str:
         each("mean of 16", first_line("thudm")),
         each("LCEG's first line", first_line("lceg")),
         each("no first-line rule", first_line("none")),
-        each(
-            "first reference only: mean of 16",
-            lambda run: f"{run['references']['mean_first']:.2f} for {run['references']['mean_best']:.2f}",
-        ),
         each("first reference only: triviaqa", references("triviaqa")),
         each("words not normalised: 7 QA tasks", plain_words),
-        each("≤ 8,192 words, > 8,192 words (samples)", sides("8192_words")),
-        each("< 8,000 words, ≥ 8,000 words (samples)", sides("under_8000_words")),
+        each("> 8,192 words (samples)", long("8192_words")),
+        each("≥ 8,000 words (samples)", long("under_8000_words")),
         each("repeated lines counted once: narrativeqa", once),
     ]
     return _table(["rule", *runs], rows)
-
-
-def _ruler_samples(ruler: Record) -> str:
-    rows = [
-        [length, f"{one['tokens_mean']}", f"{100 * one['share_of_length']:.1f} %"]
-        for length, one in ruler["cwe_demonstration"].items()
-    ]
-    return _table(["`cwe` at length", "demonstration, tokens", "share of the length"], rows)
-
-
-def _bbh_forms(bbh: Record) -> str:
-    rows = [[name, f"{one['strict']:.2f}", f"{one['tolerant']:.2f}"] for name, one in bbh["forms"].items()]
-    return _table(["right answers given", "strict", "tolerant"], rows)
