@@ -35,7 +35,7 @@ from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
 from tokenweight.recipes.schema import Execution
-from tokenweight.tasks.experiments import packed_as_it_goes, plan_texts, write_tables
+from tokenweight.tasks.experiments import packed_as_it_goes, plan_texts, tables_as_they_come, write_tables
 from tokenweight.tasks.gpus import held_gpus
 from tokenweight.tasks.pieces import Piece, pieces_of
 from tokenweight.tasks.slots import Slots
@@ -105,19 +105,21 @@ def run_experiments(
     """
     written = {} if written is None else written
     out = options.out.expanduser().resolve()
-    outcome = Outcome()
+    outcome, note = Outcome(), get_run_logger().info
     if options.pool:
         given = parameters or {}
         each = [given if len(wanted) == 1 else own_parameters(one, given) for one in wanted]
-        failed = {
-            one.name: run_in_pool(one, store, options.pool, options.at_once, own)
-            for one, own in zip(wanted, each, strict=True)
-        }
+        with tables_as_they_come(wanted, store, out, note):
+            failed = {
+                one.name: run_in_pool(one, store, options.pool, options.at_once, own)
+                for one, own in zip(wanted, each, strict=True)
+            }
     else:
-        graphs = [planned.graph for planned in wanted]
-        outcome = run_graph(graphs, store, execution, seconds=options.seconds or float("inf"), records=options.records)
+        graphs, seconds = [planned.graph for planned in wanted], options.seconds or float("inf")
+        with tables_as_they_come(wanted, store, out, note):
+            outcome = run_graph(graphs, store, execution, seconds=seconds, records=options.records)
         failed = {planned.name: _failed_recipes(planned, outcome) for planned in wanted}
-        get_run_logger().info("%s made, %d reused", counted(outcome.made, "artifact"), outcome.reused)
+        note("%s made, %d reused", counted(outcome.made, "artifact"), outcome.reused)
     for planned in wanted:
         try:
             files = write_tables(planned, store, out, options.figures, failed[planned.name])

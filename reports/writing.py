@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenweight.errors import StageError, UserError
 from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest, write_manifest
-from tokenweight.reports import delimited, latex, markdown
+from tokenweight.reports import delimited, display, latex, markdown
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.writing import write_figures
 from tokenweight.reports.files import FORMATS, result_paths, table_paths
@@ -53,6 +53,20 @@ def write_results(
     if figures:
         files |= write_figures(styled(report, style), manifest, store_root, place)
     return report, files
+
+
+def write_unfinished(manifest: Manifest, store_root: Path, out_dir: Path, there: int, units: int) -> Path | None:
+    """The Markdown table of a run that is at work, which says at its top that so many of its units are there.
+
+    None where it has no number yet. UserError: it cannot be written.
+    """
+    report = build_report(manifest, store_root)
+    if not any(cell.value is not None for cell in report.cells):
+        return None
+    path = result_paths(manifest, out_dir, figures=False)["md"]
+    head = display.words("unfinished", there, units)
+    write_files({path: f"{head}\n\n{text_of(report, 'both', as_json=False)}"}, str(out_dir))
+    return path
 
 
 def write_report(

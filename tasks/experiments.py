@@ -1,8 +1,10 @@
 """From what a user names to planned experiments, and from their records to tables. Loads no torch and no Prefect."""
 
+import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from tokenweight.pipeline.manifest import (
     with_failures,
 )
 from tokenweight.pipeline.stage import Graph
-from tokenweight.pipeline.store import Store
+from tokenweight.pipeline.store import Note, Store
 from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes import Inputs
@@ -30,6 +32,8 @@ from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 PACKED_EVERY_SECONDS = 60.0
+TABLE_EVERY_SECONDS = 10.0
+REST = 20.0  # times what tables took the last time: seven seconds of a core for one of four thousand units
 SHORTEST_TOKENS = 4096  # RULER's first length
 
 
@@ -103,10 +107,12 @@ def plan_models(
     store: Store,
     benchmarks: Sequence[str],
     lengths: Iterable[int] | None,
+    check: bool = True,
 ) -> tuple[ResolvedExperiment, bool]:
     """The evaluation of models by name, planned, and whether anything of it is to be made.
 
-    Lengths None: the longest that all models read, and its halves down to 4,096 tokens.
+    Lengths None: the longest that all models read, and its halves down to 4,096 tokens. Without `check`, for a look at what
+    there is to do, the backend and data need not be here.
 
     UserError: a model is given twice or cannot be evaluated so, or the backend or data, of which all is named, is missing.
     """
@@ -129,7 +135,7 @@ def plan_models(
     (resolved,), _ = find_experiments([spec], how.scale, inputs, bases=bases)
     planned = plan_experiment(resolved, store)
     stages = [artifact.stage for artifact in to_make(planned.graph, store)]
-    if stages:
+    if stages and check:
         check_backend(how.backend)
         asked = {stage.unit.benchmark for stage in stages if isinstance(stage, Evaluate)}
         missing = [*shortened(planned.graph.missing), *unreachable(asked, resolved.each_recipe[0].evaluation)]
@@ -169,20 +175,68 @@ def packed_as_it_goes(store: Path, file: Path | None) -> Iterator[None]:
 
     UserError where it cannot be written there.
     """
+    if file is None:
+        yield
+        return
+    check_place(store, file)
+    try:
+        with _meanwhile("records", lambda: write_records(store, file), PACKED_EVERY_SECONDS):
+            yield
+    finally:
+        write_records(store, file)
+
+
+@contextmanager
+def tables_as_they_come(planned: Sequence[ResolvedExperiment], store: Store, out: Path, note: Note) -> Iterator[None]:
+    """Write the Markdown table of what is there so far whenever there are more units, until what is run here ends.
+
+    From each experiment's first number on, which is noted. What cannot be written is left to the final table to say.
+    """
+    began = next_at = time.monotonic()
+    wanted = {one.name: {unit.address for row in one.manifest.rows for unit in row.units} for one in planned}
+    there, shown = _units_there(wanted, store), set[str]()
+
+    def write() -> None:
+        nonlocal next_at
+        from tokenweight.reports.writing import write_unfinished  # loads pandas
+
+        if time.monotonic() < next_at:
+            return
+        now, before = _units_there(wanted, store), time.thread_time()
+        for one in (one for one in planned if now[one.name] > there[one.name]):
+            with suppress(UserError):
+                file = write_unfinished(one.manifest, store.root, out, now[one.name], len(wanted[one.name]))
+                if file and one.name not in shown:
+                    shown.add(one.name)
+                    note(f"{one.name}: its first number after {time.monotonic() - began:.0f} s: {file}")
+        there.update(now)
+        least = TABLE_EVERY_SECONDS if shown else 0.0
+        next_at = time.monotonic() + max(least, REST * (time.thread_time() - before))
+
+    with _meanwhile("tables", write, 1.0):
+        yield
+
+
+def _units_there(wanted: Mapping[str, set[str]], store: Store) -> dict[str, int]:
+    """How many of each set of addresses of evaluations the store has."""
+    place = store.root / "evaluate"
+    held = {f"evaluate/{name}" for name in os.listdir(place)} if place.is_dir() else set[str]()
+    return {name: len(held & addresses) for name, addresses in wanted.items()}
+
+
+@contextmanager
+def _meanwhile(name: str, work: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Do `work` in a thread again and again, after pauses of so many seconds."""
     ended = threading.Event()
 
-    def pack() -> None:
-        while file and not ended.wait(PACKED_EVERY_SECONDS):
-            write_records(store, file)
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            work()
 
-    if file:
-        check_place(store, file)
-    thread = threading.Thread(target=pack, name="records", daemon=True)
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-        if file:
-            write_records(store, file)

@@ -14,6 +14,7 @@ from tokenweight.errors import StageError
 from tokenweight.evaluation.units import Evaluate, Prepare, benchmark_of
 from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.pipeline.store import Build, Note, Store, locate
+from tokenweight.planning.costs import seconds_timed
 from tokenweight.planning.plan import PlanEntry, schedule
 from tokenweight.progress import Progress, no_progress
 from tokenweight.recipes.recipe import seed_of
@@ -48,6 +49,7 @@ class Piece:
     artifacts: list[Artifact] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)  # of what is reused
     parents: list[Piece] = field(default_factory=list)
+    is_quickest: bool = False  # of its model's evaluations
 
     @property
     def reused(self) -> bool:
@@ -99,6 +101,12 @@ def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, 
                 piece.artifacts.append(artifact)
             parents = [piece_of[parent] for parent in artifact.parents if parent in piece_of]
             piece.parents = list(dict.fromkeys([*piece.parents, *parents]))
+    of_models: dict[Hashable, list[Piece]] = {}
+    for piece in pieces.values():
+        if piece.model is not None:
+            of_models.setdefault((piece.experiment, piece.seed, piece.model), []).append(piece)
+    for evaluations in of_models.values():
+        min(evaluations, key=lambda piece: sum(map(seconds_timed, piece.artifacts))).is_quickest = True
     return list(pieces.values())
 
 

@@ -74,14 +74,16 @@ class Slots:
         """The piece to begin now, whose slots are taken; None: nothing that is ready has a place.
 
         By experiment and seed, within one the long pieces first, then those whose model a free slot has loaded, then those whose
-        model none has. A piece on several GPUs that waits for them keeps later ones from taking what has become free.
+        model none has; among these a model's quickest evaluation, whose numbers come soon. A piece on several GPUs that waits
+        for them keeps later ones from taking what has become free.
         """
         loaded = {slot.model for slot in self.slots if slot.model is not None}
         free = {slot.model for slot in self.slots if slot.model is not None and slot.piece is None}
 
-        def order(piece: Piece) -> tuple[int, int, bool, bool, bool]:
+        def order(piece: Piece) -> tuple[int, int, bool, bool, bool, bool]:
             model = piece.model
-            return piece.experiment, piece.seed, not piece.is_long, model not in free, model in loaded
+            of_models = model not in free, model in loaded, not piece.is_quickest
+            return piece.experiment, piece.seed, not piece.is_long, *of_models
 
         waiting = False  # for several GPUs
         for piece in sorted(ready, key=order):

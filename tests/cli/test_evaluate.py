@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +22,10 @@ from tokenweight.commands import reproduce as command
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS
 from tokenweight.evaluation.benchmark import Unit
-from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment
+from tokenweight.pipeline.stage import Graph
 from tokenweight.pipeline.store import Store
+from tokenweight.planning import costs
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions
 from tokenweight.tasks.experiments import plan_models, write_tables
@@ -110,6 +114,65 @@ def test_a_second_run_makes_nothing(whole: dict[str, Any], run: Run, monkeypatch
     code, out, err = run("--model", SHIPPED, *SMOKE, "--json")
     assert (code, json.loads(out)) == (0, whole)
     assert "nothing to run" in err
+
+
+def test_the_table_is_there_while_the_run_is_at_work(
+    whole: dict[str, Any], place: Path, tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first number on, and says that it is unfinished; a table without a number does not replace one."""
+    from tokenweight.flows import reproduce as flows
+    from tokenweight.reports.writing import write_unfinished
+
+    told, table = list[str](), tmp_path / "results" / "smoke" / "evaluation-smoke-base.md"
+
+    def make(graphs: list[Graph], store: Store, *_: object, **__: object) -> flows.Outcome:
+        perplexity, *others = sorted(graphs[0].artifacts, key=lambda one: "perplexity" not in one.address)
+        copy = [partial(shutil.copytree, place / "store" / one.address, store.root / one.address) for one in others]
+        copy[0]()
+        (manifest,) = manifests
+        assert write_unfinished(manifest, store.root, table.parents[1], 1, 58) is None
+        shutil.copytree(place / "store" / perplexity.address, store.root / perplexity.address)
+        end = time.monotonic() + 60
+        while not table.exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        head, text = table.read_text().split("\n", 1)
+        assert head.startswith("**Unfinished:** 2 of 58 units are there.")
+        (row,) = (line for line in text.splitlines() if line.startswith("| smoke-base |"))
+        assert re.fullmatch(r"\| smoke-base \| —¹ \| \d\.\d\d \|", row)
+        for one in copy[1:]:
+            one()
+        return flows.Outcome()
+
+    manifests = list[Manifest]()
+    run_experiments = flows.run_experiments
+
+    def run_flow(**given: Any) -> None:
+        manifests.extend(one.manifest for one in given["wanted"])
+        run_experiments(**given)
+
+    monkeypatch.setattr(flows, "run_graph", make)
+    monkeypatch.setattr(flows, "publish", lambda *_: None)
+    monkeypatch.setattr(flows, "get_run_logger", lambda: SimpleNamespace(info=lambda text, *_: told.append(text)))
+    monkeypatch.setattr(command, "run_flow", run_flow)
+    code, out, err = run_command(tmp_path, "evaluate", "--model", SHIPPED, *SMOKE, "--benchmarks", "mmlu,perplexity")
+    assert (code, err) == (0, "")
+    assert re.fullmatch(rf"evaluation-smoke-base: its first number after \d+ s: {table}", told[0])
+    assert table.read_text() in out
+    assert "Unfinished" not in out
+
+
+def test_a_dry_run_gives_the_hours_and_names_what_is_missing(
+    tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "run_flow", lambda *_, **__: pytest.fail("it was run"))
+    monkeypatch.setattr(costs, "parameters", lambda config: 1_498_482_688)
+    given = ("--model", SHIPPED, "--benchmarks", "mmlu,bbh", "--mmlu", ".", "--limit", "25", "--dry-run")
+    code, out, err = run_command(tmp_path, "evaluate", *given)
+    assert (code, err) == (0, "")
+    hours = (57 * 25 * 21.9 / 1425 + 27 * 25 * 114.0 / 675) / 3600
+    assert f"GPU-hours: {hours:.2g} on H200" in out
+    assert "missing: evaluation.mmlu.data: " in " ".join(out.split())
+    assert not (tmp_path / "results").exists()
 
 
 def test_every_benchmark_is_in_lm_evals_results(whole: dict[str, Any], run: Run, place: Path) -> None:
@@ -222,7 +285,7 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
     ("arguments", "told"),
     [
         (("--benchmarks", "ruler,arc"), "'arc' is unknown"),
-        (("--benchmarks", " "), "--benchmarks: names none; choose from"),
+        (("--benchmarks", ","), "--benchmarks: names none; choose from"),
         (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
         (("--compare", SHIPPED), f"--compare {SHIPPED}: is given as --model, too"),

@@ -54,6 +54,7 @@ def test_a_piece_is_an_artifact_or_the_units_of_one_model_and_benchmark(tmp_path
         "evaluate table-3/no-train-8k ruler", "evaluate table-3/no-train-8k perplexity",
         "evaluate table-3/uniform ruler", "evaluate table-3/uniform perplexity",
     ]  # fmt: skip
+    assert [piece.label.split()[-1] for piece in found if piece.is_quickest] == ["perplexity", "perplexity"]
     (training,) = (piece for piece in found if piece.stage == "train")
     assert training.label == "train table-3/uniform"
     assert {parent.stage for parent in training.parents} == {"chunk", "extend"}
@@ -72,6 +73,10 @@ def test_long_pieces_come_first_and_an_evaluation_goes_where_its_model_is(tmp_pa
     places.slots[1].model = evaluation("b bbh").model
     ready = [evaluation("a mmlu"), evaluation("a ruler"), evaluation("b ruler")]
     assert chosen(places, ready) == [("b ruler", [1]), ("a mmlu", [0])]
+    places.release(ready[0])
+    ready = [piece("prompts", "prepare"), evaluation("c ruler"), evaluation("c mmlu")]
+    ready[-1].is_quickest = True
+    assert chosen(places, ready) == [("c mmlu", [0])], "a model's first number soon"
 
 
 def test_whole_seeds_come_one_after_the_other(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tokenweight.evaluation.ruler.tasks import Profile
 from tokenweight.files import check_writable, write_files
 from tokenweight.flat import Part
 from tokenweight.pipeline.store import open_store
+from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.recipes.schema import AtLeastOne, FilesCorpus, Seed
@@ -33,6 +34,7 @@ def evaluate(
     lengths: str | None = None,
     apply_chat_template: bool = False,
     output_path: Path | None = None,
+    dry_run: bool = False,
     inputs: EvaluationInputs,
     how: ModelOptions,
     options: Annotated[RunOptions, Part(RunOptions, "store", "out")],
@@ -64,7 +66,15 @@ def evaluate(
     is_auto = pieces == ["auto"]
     if not (is_auto or all(piece.isdecimal() and int(piece) > 1 for piece in pieces)):
         raise UserError(f"--lengths {lengths}: not lengths in tokens; write for example 4096,8192, or auto")
-    planned, wanted = plan_models(models, how, inputs, place, chosen, None if is_auto else map(int, pieces))
+    asked = None if is_auto else map(int, pieces)
+    planned, wanted = plan_models(models, how, inputs, place, chosen, asked, check=not dry_run)
+    if dry_run:
+        from tokenweight.commands.plan import plan_rows, print_plan
+
+        parts, execution = {planned.name: planned.graph}, default_execution(how.scale)
+        content, _ = plan_rows(planned.name, how.scale, parts, (), place, execution)
+        print_json(content) if as_json else print_plan(content)
+        return
     corpus = planned.each_recipe[0].evaluation.perplexity.corpus
     if wanted and isinstance(corpus, FilesCorpus):
         n, protocol = document_count(corpus, "validation"), corpus.validation_documents

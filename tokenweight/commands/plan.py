@@ -65,10 +65,7 @@ def plan(
     chosen = execution_for(wanted[0].like, execution, here=False, **choices)
     title = wanted[0].name if len(wanted) == 1 else " ".join(experiments)
     content, entries = plan_rows(title, scale, parts, left_out, place, chosen)
-    if as_json:
-        print_json(content)
-    else:
-        print_plan(content, everything)
+    print_json(content) if as_json else print_plan(content, everything)
     check_execution(entries, place, chosen)
 
 
@@ -136,7 +133,7 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     return {"scale": scale, "targets": entries, "assumptions": [ASSUMPTION]}
 
 
-def print_plan(plan: dict[str, Any], everything: bool) -> None:
+def print_plan(plan: dict[str, Any], everything: bool = False) -> None:
     """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
     from rich.console import Console
 
@@ -153,6 +150,7 @@ def print_plan(plan: dict[str, Any], everything: bool) -> None:
             rows.append((one["target"], *counts, _hours([one["to_run"]]), decimal(int(one["to_run"]["disk_bytes"]))))
         print_table(("target", "run", "reuse", "train (new)", f"{GPU} hours", "disk"), rows, title, numbers_from=1)
     templates = plain_environment(Path(__file__).parent)
+    templates.filters["hours"] = _rounded
     templates.filters["bytes"] = lambda count: decimal(int(count))
     waiting = sum(row["action"] == "wait" for row in plan["artifacts"])
     text = templates.get_template("plan.txt.jinja").render(plan=plan, waiting=waiting, gpu=GPU)
@@ -179,7 +177,11 @@ def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 def _hours(costs: Sequence[dict[str, Any]]) -> str:
     known = [cost["gpu_hours"] for cost in costs if cost["gpu_hours"] is not None]
-    return f"{sum(known):,.0f}" if known else "-"
+    return _rounded(sum(known)) if known else "-"
+
+
+def _rounded(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 or not hours else f"{hours:.2g}"
 
 
 def plan_rows(

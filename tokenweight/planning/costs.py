@@ -78,7 +78,7 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Pretrain() as stage:
             return _train(stage, artifact, stage.context_tokens, None, execution)
         case Evaluate() as stage:
-            return _evaluate(stage, artifact.inputs["checkpoint"], execution.slots_per_gpu)
+            return _evaluate(artifact, stage, execution.slots_per_gpu)
     return Cost()
 
 
@@ -115,25 +115,41 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
     )
 
 
-def _evaluate(stage: Evaluate, model: Artifact, slots: int) -> Cost:
-    """Samples times the seconds of one, by parameters and, where it grows with the context, by tokens."""
-    benchmark, unknown, measured = benchmark_of(stage.unit), _untimed(model), _TABLES["evaluation"]
+def _evaluate(artifact: Artifact, stage: Evaluate, slots: int) -> Cost:
+    """As the timed model took, by parameters."""
+    benchmark, model, measured = benchmark_of(stage.unit), artifact.inputs["checkpoint"], _TABLES["evaluation"]
+    unknown = _untimed(model)
     if benchmark.timed is None:
         unknown = {f"GPU-hours of evaluation by {benchmark.name}, which was not timed": 1}
     elif benchmark.timed_small and parameters(config_of(model)) >= measured["least_parameters"]:
         unknown = {}
-    if unknown or benchmark.timed is None:
+    if unknown:
         return Cost(unknown=unknown)
     samples = benchmark.samples_asked(stage.evaluation)
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
-    tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])
-    share = parameters(config_of(model)) / measured["parameters"] * tokens / measured["tokens"]
-    seconds, count = benchmark.timed
     alone, of_eight, least_count = benchmark.timed_small or (0.0, 0.0, 1)
     busy = (of_eight - alone) / 7  # the GPU; what it waits for, slots share
     least = (busy + (alone - busy) / slots) / least_count
-    return Cost(samples * max(seconds / count * share, least) / 3600)
+    return Cost(
+        max(seconds_timed(artifact) * parameters(config_of(model)) / measured["parameters"], samples * least) / 3600
+    )
+
+
+def seconds_timed(artifact: Artifact) -> float:
+    """Samples of a unit times the seconds of one by the timed model and, where these grow with the context, by tokens.
+
+    Infinite where the benchmark was not timed, or its samples are not counted yet.
+    """
+    stage, measured = artifact.stage, _TABLES["evaluation"]
+    assert isinstance(stage, Evaluate)
+    benchmark = benchmark_of(stage.unit)
+    samples = benchmark.samples_asked(stage.evaluation)
+    if benchmark.timed is None or samples is None:
+        return float("inf")
+    tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])
+    seconds, count = benchmark.timed
+    return float(samples * seconds / count * tokens / measured["tokens"])
 
 
 def _untimed(model: Artifact) -> dict[str, int]:
