@@ -75,7 +75,8 @@ class Samples:
 def reads(measure: Measure, entry: UnitEntry) -> bool:
     """Whether a measure is over the samples of this unit; none is where it is derived from columns."""
     tasks = (measure.task,) if isinstance(measure, UnitMean | Perplexity) else getattr(measure, "tasks", None)
-    if isinstance(measure, TaskMean | Perplexity) and entry.length_tokens != measure.length_tokens:
+    length = getattr(measure, "length_tokens", None)
+    if (length or isinstance(measure, TaskMean | Perplexity)) and entry.length_tokens != length:
         return False
     return entry.benchmark == getattr(measure, "benchmark", None) and (tasks is None or entry.task in tasks)
 

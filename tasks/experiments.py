@@ -64,9 +64,10 @@ def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExper
     manifest, experiment = resolved.manifest, resolved.manifest.experiment
     graph = Planner(store).graph(resolved.each_recipe, in_order(experiment.benchmarks))
     columns, of_columns = list[Column](), list[str]()
+    evaluation, context = resolved.each_recipe[0].evaluation, max(one.context_tokens for one in resolved.each_recipe)
     for column in experiment.columns:
         name = getattr(column.measure, "benchmark", "")  # none of a mean of columns
-        shown, said = BENCHMARKS[name].columns(column, resolved.each_recipe[0].evaluation) if name else ([column], [])
+        shown, said = BENCHMARKS[name].columns(column, evaluation, context) if name else ([column], [])
         columns, of_columns = [*columns, *shown], [*of_columns, *said]
     rows = {row.key: row for row in experiment.rows}
     labels = {resolved.recipes[row.key, 0].name: row.name for row in experiment.rows}

@@ -17,9 +17,11 @@ from tokenweight.recipes.schema import (
     Evaluation,
     Execution,
     FilesCorpus,
+    Helmet,
     LmEval,
     LongBench,
     Mmlu,
+    Nolima,
     NovelCorpus,
     Perplexity,
     Phrase,
@@ -116,6 +118,8 @@ def evaluation(data: Path) -> Evaluation:
         pmi=Pmi(short_tokens=128, stride_tokens=96),
         phrase=Phrase(),
         planted=Planted(corpus=NovelCorpus(), sequences=2, short_tokens=128, stride_tokens=96),
+        helmet=Helmet(),
+        nolima=Nolima(),
         lm_eval=LmEval(),
     )
 

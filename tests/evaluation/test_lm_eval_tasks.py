@@ -323,7 +323,7 @@ def test_identity_is_the_tasks_own_files_and_text(own: Evaluation, evaluation: E
 def test_a_column_says_metric_unit_and_direction(own: Evaluation) -> None:
     def shown(name: str) -> tuple[list[Column], list[str]]:
         plain = Column(key="k", label=f"lm_eval:{name}", measure=SampleMean(benchmark=f"lm_eval:{name}"))
-        return BENCHMARKS[f"lm_eval:{name}"].columns(plain, own)
+        return BENCHMARKS[f"lm_eval:{name}"].columns(plain, own, 512)
 
     ((column,), (note,)) = shown("tw_both")
     assert (column.label, column.measure) == ("tw_both (acc)", SampleMean(benchmark="lm_eval:tw_both"))

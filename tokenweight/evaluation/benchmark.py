@@ -8,7 +8,7 @@ purpose: a plan asks benchmarks without loading any model library, so subclasses
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
@@ -22,6 +22,7 @@ from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
 from tokenweight.pipeline.digests import is_there
 from tokenweight.pipeline.experiment import Column
+from tokenweight.pipeline.measures import Measure
 from tokenweight.recipes.schema import Corpus, Evaluation
 
 ECHOED_SHARE = 0.1  # a model may now and then begin its prompt anew; a harness that leaves prompts in does so always
@@ -132,10 +133,22 @@ class Benchmark(ABC):
         if data == "hub":
             return []
         root = Path(data) if data else smoke_eval_dir() / self.name
-        files = [root / name.format(task=task) for name in self.files]
-        if missing := [str(file) for file in files if not is_there(file)]:
-            raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}, or hub")
-        return files
+        return self.present((root / name.format(task=task) for name in self.files), ", or hub")
+
+    def present(self, files: Iterable[Path], otherwise: str = "") -> list[Path]:
+        """The files. UserError: some are missing; `otherwise`: what to give in place of them."""
+        found = list(files)
+        if missing := [str(file) for file in found if not is_there(file)]:
+            raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}{otherwise}")
+        return found
+
+    def users_dir(self, evaluation: Evaluation) -> Path:
+        """Setting `data` where nothing is shipped and the hub is not read. UserError: it is not given."""
+        if (data := self.settings(evaluation).data) is None:
+            raise UserError(
+                f"evaluation.{self.name}.data: give {self.layout} with --set evaluation.{self.name}.data=DIR"
+            )
+        return Path(data)
 
     def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
         """UserError where the user's files, which may be read hours later, are not what the benchmark reads."""
@@ -179,10 +192,13 @@ class Benchmark(ABC):
 
     def refusal(self, evaluation: Evaluation, context_tokens: int) -> str | None:
         """Why a model that reads `context_tokens` cannot be measured so, with the way out; None: it can."""
-        return None
+        if self.units(evaluation, context_tokens):
+            return None
+        return f"reads {context_tokens} tokens, too few for {self.name}; let it read more with --lengths"
 
-    def columns(self, column: Column, evaluation: Evaluation) -> tuple[list[Column], list[str]]:
-        """What a table shows in place of the plain column of a benchmark that reports do not know, and notes below it."""
+    def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
+        """What a table of models that read up to `context_tokens` shows in place of the plain column of a benchmark that
+        reports do not know, and notes below it."""
         return [column], []
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -231,3 +247,15 @@ class Benchmark(ABC):
     ) -> dict[str, Any]:
         """Write a unit's prompts (:mod:`.samples`); returns the summary. UserError: a source is missing, or too short."""
         raise ValueError(f"{unit.id}: nothing to prepare")
+
+
+def columns_apart(
+    column: Column, measures: Mapping[tuple[str, str], Measure], headline: tuple[str, str]
+) -> list[Column]:
+    """Columns in place of one, by group and label; the one that stands for the benchmark in a figure keeps its key."""
+    found = [
+        {"key": " ".join(words).lower().replace(" ", "-"), "group": words[0], "label": words[1], "measure": measure}
+        | ({"key": column.key} if words == headline else {})
+        for words, measure in measures.items()
+    ]
+    return [column.model_copy(update=one) for one in found] or [column]

@@ -58,12 +58,7 @@ def is_text(value: object) -> bool:
 
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank. UserError: unreadable, no JSON object, or lacks a field."""
-    try:
-        # Not splitlines(): predictions may hold characters such as U+2028 that JSON leaves as they are.
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
         where = f"{path} line {number}"
@@ -78,3 +73,12 @@ def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]
         if missing := [name for name in fields if name not in row]:
             raise UserError(f"{where}: has no field {missing[0]!r}; expected {', '.join(fields)}")
         yield number, row
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Ended by \\n alone: predictions may hold characters such as U+2028 that JSON leaves as they are."""
+    try:
+        with path.open("rb") as stream:
+            yield from (line.rstrip(b"\n") for line in stream)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None

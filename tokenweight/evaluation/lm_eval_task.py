@@ -64,7 +64,7 @@ class LmEvalTask(OfHarness):
             )
         return [Unit(self.name, task) for task in tasks]
 
-    def columns(self, column: Column, evaluation: Evaluation) -> tuple[list[Column], list[str]]:
+    def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
         """Shares are averaged over all samples, in percent; else a column for each task, in the metric's own unit."""
         known, shown = self._known(evaluation), list[Column]()
         is_share, filtered = known.metric in table("harness")["shares"], known.filter.removeprefix("none")

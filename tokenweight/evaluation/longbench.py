@@ -165,8 +165,11 @@ _PARAGRAPH = re.compile(r"Paragraph (\d+)")
 
 def qa_f1(prediction: str, reference: str) -> float:
     """F1 of the words of both: lower case, without punctuation and articles (SQuAD's normalisation)."""
-    texts = (text.lower().translate(_PUNCTUATION) for text in (prediction, reference))
-    return word_f1(*(_ARTICLES.sub(" ", text).split() for text in texts))
+    return word_f1(normalised(prediction), normalised(reference))
+
+
+def normalised(text: str) -> list[str]:
+    return _ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()
 
 
 def word_f1(predicted: list[str], expected: list[str]) -> float:

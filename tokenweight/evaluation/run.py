@@ -53,7 +53,8 @@ def evaluate_checkpoint(
             yield run.unit
         else:
             benchmark = benchmark_of(run.unit)
-            benchmark.raw_files(run.unit, evaluation)
+            if not benchmark.prompted:  # whose texts are in the prompts
+                benchmark.raw_files(run.unit, evaluation)
             left.setdefault(benchmark, []).append(run)
     if left:
         given = checkpoint_dir, context_tokens, execution, evaluation.precision

@@ -14,10 +14,12 @@ from tokenweight.errors import UserError, choose, hub_reason
 from tokenweight.evaluation.bbh import Bbh
 from tokenweight.evaluation.benchmark import Benchmark, HubData
 from tokenweight.evaluation.benchmark import Unit as Unit
+from tokenweight.evaluation.helmet import Helmet
 from tokenweight.evaluation.lm_eval_task import LmEvalTask
 from tokenweight.evaluation.longbench import LongBench
 from tokenweight.evaluation.longppl import LongPpl
 from tokenweight.evaluation.mmlu import Mmlu
+from tokenweight.evaluation.nolima import Nolima
 from tokenweight.evaluation.perplexity import Perplexity
 from tokenweight.evaluation.phrase import Phrase
 from tokenweight.evaluation.planted import Planted
@@ -30,7 +32,9 @@ from tokenweight.recipes.schema import Evaluation, Execution
 
 ANSWER_SECONDS = 20.0  # of the hub
 BENCHMARKS: dict[str, Benchmark] = experiment.BENCHMARKS
-for _one in (Ruler(), LongBench(), Mmlu(), Bbh(), Perplexity(), LongPpl(), Pmi(), Phrase(), Planted(), LmEvalTask()):
+for _one in (
+    Ruler(), LongBench(), Mmlu(), Bbh(), Perplexity(), LongPpl(), Pmi(), Phrase(), Planted(), Helmet(), Nolima(), LmEvalTask(),
+):  # fmt: skip
     BENCHMARKS[_one.name] = _one
 
 

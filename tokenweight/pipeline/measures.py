@@ -15,6 +15,7 @@ class SampleMean(Frozen):
     """Micro-average: mean over all samples, as lm-eval weights its groups by size (MMLU 14,042 questions, BBH 6,511)."""
 
     benchmark: str
+    length_tokens: int | None = None  # of samples of this length alone (NoLiMa)
     tolerant: bool = False  # BBH: the score after tolerant extraction
     chance: float = 0.0  # what guessing gives, in percent, where records do not say it
     kind: Literal["sample-mean"] = "sample-mean"

@@ -326,6 +326,21 @@ class LmEval(Frozen):
     chat_template: bool = False  # ask by the tokenizer's, examples as turns of the conversation
 
 
+class Helmet(Frozen):
+    """HELMET's recall, RAG and re-ranking."""
+
+    data: str | None = None  # HELMET's unpacked `data`
+    samples: PositiveInt | None = None  # per task and length; None: all of 100 questions
+
+
+class Nolima(Frozen):
+    """NoLiMa, one-hop and two-hop."""
+
+    data: str | None = None  # directory with needlesets/ and haystack/
+    samples: PositiveInt | None = None  # per task and length; None: all
+    max_new_tokens: PositiveInt = 192
+
+
 class Evaluation(Frozen):
     """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
 
@@ -339,6 +354,8 @@ class Evaluation(Frozen):
     pmi: Pmi
     phrase: Phrase
     planted: Planted
+    helmet: Helmet
+    nolima: Nolima
     lm_eval: LmEval
 
 

@@ -1,0 +1,219 @@
+"""HELMET's tasks without a judge (Yen et al., 2025) on the user's copy of its data: recall, RAG, re-ranking (helmet.yaml).
+
+Which samples are asked, their demonstrations, prompts without a chat template, cuts and metrics are those of its own code.
+"""
+
+import random
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from math import log2, log10
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokenweight.errors import UserError
+from tokenweight.evaluation.benchmark import Unit, columns_apart
+from tokenweight.evaluation.data import Task, json_lines, table
+from tokenweight.evaluation.longbench import normalised
+from tokenweight.evaluation.ruler.benchmark import string_match_all
+from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.tokens import TokenCounter, token_counter
+from tokenweight.pipeline.experiment import Column
+from tokenweight.pipeline.measures import TaskMean
+from tokenweight.recipes.schema import Evaluation
+
+QUESTIONS, SEED, SHOTS = 100, 42, 2
+CUTOFF = 10  # of NDCG
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelmetTask(Task):
+    category: str
+    template: str
+    prefix: str  # of the answer
+    file: str
+    sizes: list[int]  # in the file's name, at each of LENGTHS
+    fields: list[str]
+    demos: str | None = None  # file of demonstrations
+    asked: str = ""  # what a demonstration calls its question
+    is_shared: bool = False  # demonstrations are of the same questions as the test
+    log10_views: float | None = None  # only questions about less popular subjects
+    first_line: bool = False  # an answer ends at a line break
+
+    def rows(self, file: Path) -> Iterator[Json]:
+        rows = (row for _, row in json_lines(file, *self.fields))
+        return (row for row in rows if self.log10_views is None or log10(row["s_pop"]) < self.log10_views)
+
+    def key(self, row: Json) -> str:
+        """What makes two rows the same question: files have it at several depths of its documents."""
+        key: str = row[next(name for name in ("qid", "id", "question") if name in row)]
+        return key
+
+    def test_rows(self, file: Path) -> list[Json]:
+        """The rows that HELMET draws: 100 questions, each at all depths; of recall 100 rows, in drawn order."""
+        if not self.demos:
+            rows = list(self.rows(file))
+            return [rows[i] for i in np.random.default_rng(SEED).permutation(len(rows))[:QUESTIONS]]
+        keys = sorted({self.key(row) for row in self.rows(file)})  # read twice: the longest are gigabytes
+        drawn = set(random.Random(SEED).sample(keys, min(QUESTIONS, len(keys))))
+        return [row for row in self.rows(file) if self.key(row) in drawn]
+
+    def demonstrations(self, row: Json, demos: list[Json], excluded: Collection[str]) -> list[Json]:
+        """Of two questions, drawn by the row's own: the same ones whichever its documents are."""
+        left = [demo for demo in demos if self.key(demo) not in excluded]
+        seed = int(sha256(self.key(row).encode()).hexdigest(), 16) % 2**31
+        found = dict[str, Json]()
+        for demo in (left[i] for i in np.random.default_rng(seed).permutation(len(left))):
+            found.setdefault(self.key(demo), demo)
+            if len(found) == SHOTS:
+                break
+        return list(found.values())
+
+    def asked_of(self, row: Json, demos: list[Json]) -> tuple[Json, list[str]]:
+        """What fills the template, and what is expected: answers, or of re-ranking "ID LABEL" of each relevant document."""
+        if self.metric == "ndcg_at_10":
+            title = " (Title: {title})" if "title" in row["ctxs"][0] else ""
+            passage, ranked = f"[ID: {{id}}] Document{title}: {{text}}", partial(sorted, key=lambda c: -c["label"])
+            shown = [(demo["ctxs"], demo["query"], " > ".join(c["id"] for c in ranked(demo["ctxs"]))) for demo in demos]
+            fields = {"context": _documents(passage, row["ctxs"]), "question": row["query"]}
+            references = [f"{c['id']} {int(c['label'])}" for c in row["ctxs"] if int(c["label"]) > 0]
+        elif self.demos:
+            passage = "Document (Title: {title}): {text}"
+            shown = [(demo["ctxs"], demo["question"], demo["answers"][0]) for demo in demos]
+            fields, references = row | {"context": _documents(passage, row["ctxs"])}, _flat(row["answers"])
+        else:
+            passage, shown = "", [([], key, value) for key, value in row.get("demos", ())[:SHOTS]]
+            fields, references = row, _flat(row.get("answer") or row.get("outputs"))
+        texts = (f"{self.asked}: {question}\n{self.prefix} {answer}" for _, question, answer in shown)
+        documents = (_documents(passage, of) + "\n\n" * bool(of) for of, *_ in shown)
+        return fields | {"demos": "".join(f"{a}{b}\n\n" for a, b in zip(documents, texts, strict=True))}, references
+
+
+_TABLE = table("helmet")
+LENGTHS: list[int] = _TABLE["lengths"]
+TASKS = {name: HelmetTask(**values) for name, values in _TABLE["tasks"].items()}
+
+
+class Helmet(PromptedBenchmark):
+    name = "helmet"
+    tasks = TASKS
+    layout = "HELMET's unpacked `data`"
+    apart_by = "length_tokens"
+
+    def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
+        return [Unit(self.name, task, n) for n in LENGTHS if n <= context_tokens for task in TASKS]
+
+    def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
+        spec, root = TASKS[unit.task], self.users_dir(evaluation)
+        names = [spec.file.format(size=spec.sizes[LENGTHS.index(unit.length_tokens or 0)]), spec.demos]
+        return {"helmet.data": self.present(root / name for name in names if name)}
+
+    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+        for file in self.raw_files(unit, evaluation)["helmet.data"]:
+            if next(json_lines(file, *TASKS[unit.task].fields), None) is None:
+                raise UserError(f"evaluation.helmet.data: {file} is empty; give {self.layout}")
+
+    def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
+        """Of each category a column at each length: the mean over its tasks."""
+        categories, lengths = (
+            dict.fromkeys(t.category for t in TASKS.values()),
+            [n for n in LENGTHS if n <= context_tokens],
+        )
+        members = {one: tuple(name for name, task in TASKS.items() if task.category == one) for one in categories}
+        measures = {
+            (f"HELMET {one}", f"{n // 1024}k"): TaskMean(benchmark=self.name, length_tokens=n, tasks=members[one])
+            for one in categories
+            for n in lengths
+        }
+        return columns_apart(column, measures, ("HELMET recall", f"{max(lengths, default=0) // 1024}k")), []
+
+    def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
+        answer = output.partition("\n")[0] if TASKS[task].first_line else output
+        return Scored(answer, METRICS[TASKS[task].metric](answer, references, TASKS[task].prefix))
+
+    def prepare(
+        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
+    ) -> dict[str, Any]:
+        """Prompts of the unit's length; a context that is too long loses its end."""
+        spec, counter, length = TASKS[unit.task], token_counter(tokenizer_dir), unit.length_tokens or 0
+        file, *of_demos = self.raw_files(unit, evaluation)["helmet.data"]
+        made: list[dict[str, Any]] = []
+        try:
+            rows, demos = spec.test_rows(file), [row for path in of_demos for row in spec.rows(path)]
+            every = {spec.key(row) for row in rows} if spec.is_shared else set()
+            is_other = len(demos) > 2 * len(rows) and "qid" in spec.fields  # demonstrations of no question of the test
+            for doc_id, row in enumerate(rows[: evaluation.helmet.samples]):
+                excluded = every if is_other or not every else {spec.key(row)}
+                picked = spec.demonstrations(row, demos, excluded) if spec.demos else []
+                fields, references = spec.asked_of(row, picked)
+                prompt, n_tokens, untruncated = _cut(spec, fields, length - spec.new_tokens, counter)
+                own = {"doc_id": doc_id, "prompt": prompt, "references": references, "max_new_tokens": spec.new_tokens}
+                own |= {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated}
+                made.append(own | {"truncated": untruncated > n_tokens})
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise UserError(f"{file}: is not as HELMET has it ({error!r}); give its own file") from None
+        if not made:
+            raise UserError(f"{file}: has no sample of {unit.task}; give HELMET's own file")
+        return write_prompts(made, out_dir)
+
+
+def _documents(passage: str, documents: list[Json]) -> str:
+    return "\n\n".join(passage.format(**document) for document in documents)
+
+
+def _flat(answers: Any) -> list[str]:
+    """Answers are a text, a list of them, or a list of lists."""
+    return [answers] if isinstance(answers, str) else [text for answer in answers for text in _flat(answer)]
+
+
+def _cut(spec: HelmetTask, fields: Json, budget_tokens: int, counter: TokenCounter) -> tuple[str, int, int]:
+    """The prompt, its tokens, and its tokens before the end of `context` was cut, both with BOS."""
+    ids, context, cut, untruncated = list[int](), fields["context"], 0, 0
+    while True:
+        prompt = f"{spec.template}\n{spec.prefix}".format(**fields | {"context": context})
+        n_tokens = len(counter.encode(prompt)) + counter.special_tokens
+        untruncated = untruncated or n_tokens
+        if n_tokens <= budget_tokens:
+            return prompt, n_tokens, untruncated
+        ids, cut = ids or counter.encode(context), cut + n_tokens - budget_tokens
+        if cut >= len(ids):
+            raise ValueError(f"more than {budget_tokens} tokens without its context")
+        context = counter.decode(ids[:-cut]).rstrip("\ufffd")  # half a character
+
+
+# --- Metrics ---
+
+
+def substring_exact_match(output: str, references: list[str], prefix: str) -> float:
+    """1 if a reference is in the answer or in its first line, all by SQuAD's normalisation."""
+    line = re.sub(f"^{re.escape(prefix)}", "", output.partition("\n")[0].strip(), flags=re.IGNORECASE)
+    texts = [" ".join(normalised(text)) for text in (prefix + output, line)]
+    return float(any(" ".join(normalised(reference)) in text for reference in references for text in texts))
+
+
+def ruler_recall(output: str, references: list[str], prefix: str) -> float:
+    return string_match_all(output, references)
+
+
+def ndcg_at_10(output: str, references: list[str], prefix: str) -> float:
+    """NDCG@10 of the longest run of "1 > 2 > 3" by trec_eval's formula (gain is the label), to five digits as HELMET has it."""
+    text = re.sub(r"[\[\]:]", "", output).lower().replace("id", "")
+    longest = max((found.group() for found in re.finditer(r"\d+(?:\s*>\s*\d+)*", text)), key=len, default="")
+    ranked = dict.fromkeys(number.strip() for number in longest.split(">"))
+    labels = {id: int(label) for id, label in (reference.rsplit(" ", 1) for reference in references)}
+
+    def gain(of: list[int]) -> float:
+        return sum(label / log2(rank) for rank, label in enumerate(of[:CUTOFF], start=2))
+
+    ideal = gain(sorted(labels.values(), reverse=True))
+    return round(gain([labels.get(id, 0) for id in ranked]) / ideal, 5) if ideal else 0.0
+
+
+METRICS: dict[str, Callable[[str, list[str], str], float]] = {
+    metric.__name__: metric for metric in (substring_exact_match, ruler_recall, ndcg_at_10)
+}
