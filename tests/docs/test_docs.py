@@ -53,6 +53,11 @@ def test_every_document_is_in_the_index():
     }
 
 
+def test_the_pages_have_at_most_15_000_words():
+    words = [word for path in (ROOT / "docs").glob("*.md") for word in path.read_text(encoding="utf-8").split()]
+    assert sum(bool(re.search(r"\w", word)) for word in words) <= 15_000
+
+
 @pytest.mark.parametrize("document", ["method.md", "api.md"])
 def test_the_examples_give_what_stands_there(document, monkeypatch):
     monkeypatch.setattr(scores, "SCORES", dict(scores.SCORES))  # the page registers one
