@@ -134,6 +134,13 @@ def plan_models(
     spec = models_experiment(by_label, chosen, lengths_tokens=lengths_tokens, limit=how.limit, backend=how.backend)
     bases = {model.name: model.base for model in models.values()}
     (resolved,), _ = find_experiments([spec], how.scale, inputs, bases=bases)
+    if how.endpoint:
+        server = {"endpoint": how.endpoint}
+        recipes = {
+            run: recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=server)})
+            for run, recipe in resolved.recipes.items()
+        }
+        resolved = replace(resolved, recipes=recipes)
     planned = plan_experiment(resolved, store)
     stages = [artifact.stage for artifact in to_make(planned.graph, store)]
     if stages and check:

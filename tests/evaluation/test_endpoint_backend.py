@@ -16,7 +16,11 @@ from tokenweight.evaluation import endpoint
 from tokenweight.evaluation.benchmark import Unit, UnitRun
 from tokenweight.evaluation.rows import Row, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.pipeline.store import Store
+from tokenweight.recipes import Inputs
+from tokenweight.recipes.options import ModelOptions
 from tokenweight.recipes.schema import Evaluation, Execution
+from tokenweight.tasks.experiments import plan_models
 
 Run = Callable[..., tuple[int, str, str]]
 UNITS = [Unit("bbh", "navigate"), Unit("bbh", "object_counting")]
@@ -157,3 +161,14 @@ def test_without_the_client_what_to_install_is_said(
         2,
         "error: backend endpoint: lm-eval's client is not installed; run `pip install 'lm-eval[api]'`\n",
     )
+
+
+def test_the_answers_of_another_server_are_others(checkpoint: Path, tmp_path: Path) -> None:
+    found = []
+    for server in ("http://127.0.0.1:1/v1#a", "http://127.0.0.1:1/v1#b", None):
+        how = ModelOptions(scale="smoke", endpoint=server, backend="endpoint")
+        planned, _ = plan_models([str(checkpoint)], how, Inputs(), Store(tmp_path), ["longbench"], [512], check=False)
+        found.append({one.fingerprint for one in planned.graph.artifacts if one.stage.name == "evaluate"})
+    assert found[0]
+    assert not found[0] & found[1]
+    assert not found[0] & found[2]

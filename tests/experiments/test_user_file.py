@@ -205,3 +205,12 @@ def test_a_context_beyond_what_the_model_says_is_refused(tmp_path: Path) -> None
         refused = pytest.raises(UserError, match=r"mine\.yaml, line 4, rows\[0\]\.context: 1025: .* says 1024 tokens")
         with refused if reads is None else nullcontext():
             assert found(str(file)).recipes["one", 0].context_tokens == reads
+
+
+def test_a_threshold_is_set_where_the_row_had_none() -> None:
+    text = (
+        "name: both\nrows:\n- label: both\n  recipe: methods/longfilter\n"
+        "  set: {weighting.score: exact, weighting.postprocessing: raw, weighting.threshold: 1024}\n"
+    )
+    (recipe,) = found(text).each_recipe
+    assert (recipe.weighting.threshold, recipe.filter is None) == (1024, False)

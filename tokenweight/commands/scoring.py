@@ -9,6 +9,7 @@ from tokenweight.commands.reproduce import run_flow
 from tokenweight.errors import UserError
 from tokenweight.files import check_new, new_directory, replace_file
 from tokenweight.pipeline.store import open_store, read_record
+from tokenweight.recipes.execution import check_gpus
 from tokenweight.recipes.options import STORE, WeightingOptions
 from tokenweight.recipes.schema import (
     AtLeastOne,
@@ -74,6 +75,7 @@ def score(
     check_before_running([graph], place, execution)
     ((leaf,),) = graph.evaluations.values()
     if to_make(graph, place):
+        check_gpus(execution)
         run_flow("run_artifacts", graph=graph, store=place, execution=execution, name=f"score {Path(corpus).name}")
     record = read_record(place.path(leaf.identity)) or {}
     template = plain_environment(Path(__file__).parent).get_template("score.md.jinja")

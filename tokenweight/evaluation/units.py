@@ -153,6 +153,7 @@ class Evaluate(UnitStage):
                 f"backend endpoint: {unit.benchmark} asks for log-likelihoods, and a server is asked for texts alone; "
                 "leave it out, or use hf"
             )
+        server = {"server": evaluation.endpoint} if evaluation.endpoint else {}  # another's answers are others
         own = benchmark.settings_of(unit, evaluation)
         if benchmark.prompted:  # its texts are in the prompts
             own[unit.benchmark] = own[unit.benchmark].model_copy(update=dict.fromkeys(benchmark.path_fields))
@@ -160,7 +161,7 @@ class Evaluate(UnitStage):
             unit=unit,
             evaluation=Evaluation.model_construct(backend=backend, precision=evaluation.precision, **own),
             context_tokens=context_tokens,
-            protocol=benchmark.protocol(unit, evaluation),
+            protocol=benchmark.protocol(unit, evaluation) | server,
             scoring=benchmark.scoring(unit, evaluation),
         )
 

@@ -93,7 +93,7 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
             for field, path in artifact.sources.items():
                 refuse_listing(field, Path(path or ""))
             stage = artifact.stage.placed(artifact.sources)
-            if isinstance(stage, Chunk):
+            if isinstance(stage, Chunk) and stage.chunking.mixture != "as_is":
                 corpora[stage.corpus] = None
             elif isinstance(stage, UnitStage) and any(artifact.sources.values()):  # not shipped
                 data[stage.unit, *artifact.sources.items()] = stage

@@ -38,7 +38,14 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), *, here: bool = Tr
     except ValidationError as error:
         raise UserError(f"execution.{one_line(error)}; `--execution` takes the fields of Execution") from None
     check_launch(execution, here=here)
-    if here and execution.device == "cuda":
+    if here:
+        check_gpus(execution)
+    return execution
+
+
+def check_gpus(execution: Execution) -> None:
+    """Raise UserError where device cuda is asked for, and torch sees too few."""
+    if execution.device == "cuda":
         import torch
 
         seen = torch.cuda.device_count()
@@ -47,7 +54,6 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), *, here: bool = Tr
                 f"device cuda: {execution.processes_per_node} GPUs are needed, torch sees {seen}; "
                 "run where they are, or give --device and --processes"
             )
-    return execution
 
 
 def check_launch(execution: Execution, *, here: bool = True) -> None:

@@ -185,6 +185,7 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> Settings:
     if not assignments:
         return settings
     has = {key for key, _, _ in build("probe", "smoke", settings).settings()}
+    has.add("weighting.threshold")  # which most weightings have not
     # Of one postprocessing each, whose recipes name it.
     has -= {"weighting.kappa", "weighting.lambda"} - settings.keys()
     if "scorer.kind" in settings and settings["scorer.kind"].value == "frozen":  # it scores once

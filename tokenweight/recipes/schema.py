@@ -4,6 +4,14 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from tokenweight.recipes.corpora import Corpus as Corpus
+from tokenweight.recipes.corpora import EchoCorpus as EchoCorpus
+from tokenweight.recipes.corpora import FilesCorpus as FilesCorpus
+from tokenweight.recipes.corpora import HubCorpus as HubCorpus
+from tokenweight.recipes.corpora import MixtureCorpus as MixtureCorpus
+from tokenweight.recipes.corpora import MixturePart as MixturePart
+from tokenweight.recipes.corpora import NovelCorpus as NovelCorpus
+from tokenweight.recipes.corpora import Seed as Seed
 from tokenweight.recipes.frozen import Explained, Frozen
 from tokenweight.weighting.scores import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
@@ -15,74 +23,8 @@ Backend = Literal["hf", "vllm", "endpoint"]
 Precision = Literal["fp32", "bf16"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
 AtLeastOne = Annotated[int, Field(ge=1)]
-Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's and torch's generators take
 Lengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]  # in tokens
 PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 32 of 80
-
-
-class NovelCorpus(Frozen):
-    """The synthetic novel: seeded text in which the kind of each token is known."""
-
-    kind: Literal["novel"] = "novel"
-    seed: Seed = 0
-    documents: PositiveInt = 64
-    document_tokens: PositiveInt = 20_000  # length aimed at; documents vary around it
-    validation_documents: PositiveInt = 8
-
-
-class FilesCorpus(Frozen):
-    """A directory of .txt, .jsonl or .parquet files (field `text`); its content is its identity."""
-
-    kind: Literal["files"] = "files"
-    path: str
-    validation_documents: PositiveInt = 8  # the last in the order of a seeded shuffle
-
-
-class HubCorpus(Frozen):
-    """A data set of the Hugging Face hub, read as parquet or JSON at a pinned revision."""
-
-    kind: Literal["hub"] = "hub"
-    repo_id: str
-    revision: str
-    subset: str | None = None
-    train_split: str = "train"
-    validation_split: str | None = "validation"
-    text_field: str = "text"
-    domain_field: str | None = None  # dotted path, e.g. meta.redpajama_set_name (LCDE keeps domain shares)
-
-
-class EchoCorpus(Frozen):
-    """Random passages, each said again and again: text that only looking back explains."""
-
-    kind: Literal["echo"] = "echo"
-    seed: Seed = 0
-    documents: PositiveInt = 64
-    document_tokens: PositiveInt = 1000  # length aimed at
-    validation_documents: PositiveInt = 8
-
-
-class MixturePart(Frozen):
-    """One corpus of a mixture and its share of the sequences; `packed`: documents end to end, end-of-text between."""
-
-    corpus: Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus, Field(discriminator="kind")]
-    share: float = Field(gt=0, lt=1)
-    packed: bool = False  # False: each document on its own, a short remainder left out
-
-
-class MixtureCorpus(Frozen):
-    """Several corpora in fixed shares of the sequences, shuffled together; validation documents are those of all."""
-
-    kind: Literal["mixture"] = "mixture"
-    parts: tuple[MixturePart, ...] = Field(min_length=2)
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if abs((total := sum(part.share for part in self.parts)) - 1) > 1e-9:
-            raise ValueError(f"parts: their shares add up to {total:g}, not to 1")
-        return self
-
-
-Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus | MixtureCorpus, Field(discriminator="kind")]
 
 
 class Chunking(Frozen):
@@ -345,6 +287,7 @@ class Evaluation(Frozen):
     """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
 
     backend: Backend = "hf"
+    endpoint: str | None = Field(default=None, exclude=True)  # with that backend: URL#NAME of server and model
     precision: Precision  # of weights and activations, on whatever device
     ruler: Ruler
     longbench: LongBench

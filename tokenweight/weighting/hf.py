@@ -1,6 +1,7 @@
 """Token weighting for any HF Trainer, without this project's pipeline."""
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ def add_token_weighting(
     (`position_ids` [B, N] that begin at 0 with each) are left out of windows, weights and loss as if each document came
     alone; weights average to 1 over a document's labels. With a column `short_nll` [B, N - 1] that frozen scorer's NLL
     is used; without one the model scores itself on windows of `short_tokens` (unfrozen), and a document without a longer
-    context has a score of 0. Random ties depend on the seed and the document's own tokens.
+    context has a score of 0 (a batch of none but those is warned of). Random ties depend on the seed and the document's own tokens.
 
     The loss is a mean over labels, of all micro-batches of a step where the Trainer counts them. Evaluation gives the
     plain NLL as `eval_loss`, which compares with a run without weights, and `eval_weighted_loss`.
@@ -59,6 +60,12 @@ def add_token_weighting(
         token_ids, lengths, scored, short_nll = _documents(inputs)
         unfrozen = weighting.needs_short_nll and short_nll is None
         if unfrozen:
+            if max(lengths) <= short_tokens:
+                warnings.warn(
+                    f"short_tokens {short_tokens}: no document of the batch is longer ({max(lengths)} tokens), so that every "
+                    "score is 0; give less",
+                    stacklevel=2,
+                )
             short_nll = torch.zeros(scored.shape, device=token_ids.device)
             for length in set(lengths):
                 if length > short_tokens:

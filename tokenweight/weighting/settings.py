@@ -74,13 +74,8 @@ class Weighting(BaseModel):
                 verb = "needs" if name in wanted else "takes no"
                 raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
         if self.postprocessing not in ("uniform", *find_score(self.score).postprocessings):
-            negative = self.postprocessing == "dense"
-            why = (
-                "can be negative: use it with postprocessing 'sparse'"
-                if negative
-                else "is not a weight, as 'raw' takes it"
-            )
-            raise ValueError(f"score {self.label!r} {why}")
+            fitting = ", ".join(find_score(self.score).postprocessings)
+            raise ValueError(f"score {self.label!r} makes sense with postprocessing {fitting} alone")
         if "threshold" in self.inputs and self.threshold is None:
             raise ValueError(f"score {self.label!r} needs threshold, in tokens")
         if "@" in self.score:

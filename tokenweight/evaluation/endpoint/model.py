@@ -75,4 +75,6 @@ class EndpointLM(LocalCompletionsAPI):  # type: ignore[misc]
         except (TimeoutError, aiohttp.ClientError, http.RequestException, LookupError, TypeError, ValueError) as error:
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise StageError(f"{self.base_url} gave no answer ({reason}); look at the server and run again") from None
+        if None in answers:
+            raise StageError(f"{self.base_url} answered without a text; look at the server and run again")
         return answers
