@@ -135,12 +135,8 @@ def plan_models(
     bases = {model.name: model.base for model in models.values()}
     (resolved,), _ = find_experiments([spec], how.scale, inputs, bases=bases)
     if how.endpoint:
-        server = {"endpoint": how.endpoint}
-        recipes = {
-            run: recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update=server)})
-            for run, recipe in resolved.recipes.items()
-        }
-        resolved = replace(resolved, recipes=recipes)
+        served = {run: one.model_copy(update={"endpoint": how.endpoint}) for run, one in resolved.recipes.items()}
+        resolved = replace(resolved, recipes=served)
     planned = plan_experiment(resolved, store)
     stages = [artifact.stage for artifact in to_make(planned.graph, store)]
     if stages and check:

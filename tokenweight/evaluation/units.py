@@ -140,8 +140,8 @@ class Evaluate(UnitStage):
     scoring: dict[str, Any]  # metric and its versions: with others the same outputs are scored again
 
     @classmethod
-    def of(cls, unit: Unit, evaluation: Evaluation, context_tokens: int) -> Self:
-        """A unit of a model that reads `context_tokens`. UserError: the benchmark needs the backend hf."""
+    def of(cls, unit: Unit, evaluation: Evaluation, context_tokens: int, endpoint: str | None = None) -> Self:
+        """A unit of a model that reads `context_tokens`, or that a server has. UserError: the benchmark needs the backend hf."""
         benchmark, backend = benchmark_of(unit), evaluation.backend
         if backend != "hf" and benchmark.one_pass:
             raise UserError(
@@ -153,7 +153,7 @@ class Evaluate(UnitStage):
                 f"backend endpoint: {unit.benchmark} asks for log-likelihoods, and a server is asked for texts alone; "
                 "leave it out, or use hf"
             )
-        server = {"server": evaluation.endpoint} if evaluation.endpoint else {}  # another's answers are others
+        server = {"server": endpoint} if endpoint else {}  # another's answers are others
         own = benchmark.settings_of(unit, evaluation)
         if benchmark.prompted:  # its texts are in the prompts
             own[unit.benchmark] = own[unit.benchmark].model_copy(update=dict.fromkeys(benchmark.path_fields))

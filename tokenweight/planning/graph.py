@@ -290,7 +290,7 @@ class Planner:
         settings = benchmark_of(unit).settings(evaluation)
         if getattr(settings, "scorer", None) == "frozen":  # reads the short windows: by default the base, un-extended
             inputs["scorer"] = self._base(getattr(settings, "scorer_model", None) or recipe.base)[0]
-        return self._made(Evaluate.of(unit, evaluation, context_tokens), inputs, files)
+        return self._made(Evaluate.of(unit, evaluation, context_tokens, recipe.endpoint), inputs, files)
 
     def _planted(self, recipe: Recipe, base: Artifact, tokenizer: Artifact) -> dict[str, Artifact]:
         """The judge's sequences, as long as the recipe's context, and the NLL that the un-extended base gives them."""

@@ -57,6 +57,7 @@ class Recipe(Frozen):
     evaluation: schema.Evaluation
     seed: schema.Seed = 0
     parity: schema.Parity = "paper"
+    endpoint: str | None = Field(default=None, exclude=True)  # with that backend: URL#NAME of the server and its model
     origins: dict[str, str] = Field(default={}, exclude=True, repr=False)  # of values, by dotted key
 
     @property

@@ -287,7 +287,6 @@ class Evaluation(Frozen):
     """What every recipe of a scale is measured on, and by which backend (which may change results in rounding)."""
 
     backend: Backend = "hf"
-    endpoint: str | None = Field(default=None, exclude=True)  # with that backend: URL#NAME of server and model
     precision: Precision  # of weights and activations, on whatever device
     ruler: Ruler
     longbench: LongBench
