@@ -23,6 +23,7 @@ from tokenweight.recipes import load
 from tokenweight.recipes.schema import Execution, PretrainBase
 from tokenweight.training.bases import pretrain, write_random_base
 from tokenweight.training.metrics import read_metrics
+from tokenweight.training.models import load_tokenizer
 from tokenweight.training.run import train
 from tokenweight.training.stages import Pretrain, Train, architecture_values
 
@@ -63,12 +64,13 @@ def runs(directory: Path, execution: Execution, steps: int) -> dict[str, list[di
     base = load(CONTINUED[0], "mini").base
     assert isinstance(base, PretrainBase)
     tokenizer, reads = tokenizer_dir(base.tokenizer), base.training.sequences_per_step
+    vocabulary = len(load_tokenizer(tokenizer))
     shape = Pretrain(
         architecture=base.architecture,
         context_tokens=base.context_tokens,
         training=base.training.model_copy(update={"steps": steps}),
     )
-    inputs = {"tokenizer": tokenizer, "chunks": chunks(directory, reads * steps, base.context_tokens)}
+    inputs = {"tokenizer": tokenizer, "chunks": chunks(directory, reads * steps, base.context_tokens, vocabulary)}
     pretrain(shape, inputs, directory / "base", execution, no_progress)
     found = {"pre-training": read_metrics(directory / "base/metrics.jsonl")}
     for name in CONTINUED:
@@ -78,18 +80,22 @@ def runs(directory: Path, execution: Execution, steps: int) -> dict[str, list[di
         stage = Train(training=training, weighting=recipe.weighting, scorer=recipe.scorer)
         longer = shape.model_copy(update={"context_tokens": recipe.context_tokens})
         model, out = directory / "extended", directory / name
-        write_random_base(architecture_values(longer, 8192), 0, tokenizer, model, with_weights=True)
-        own = {**inputs, "model": model, "chunks": chunks(directory, stage.sequences, recipe.context_tokens)}
+        write_random_base(architecture_values(longer, vocabulary), 0, tokenizer, model, with_weights=True)
+        own = {
+            **inputs,
+            "model": model,
+            "chunks": chunks(directory, stage.sequences, recipe.context_tokens, vocabulary),
+        }
         train(stage, own, out, execution, no_progress)
         found[name] = read_metrics(out / "metrics.jsonl")
     return found
 
 
-def chunks(directory: Path, sequences: int, tokens: int) -> Path:
+def chunks(directory: Path, sequences: int, tokens: int, vocabulary: int) -> Path:
     """Random tokens in the form of the chunk stage."""
     place = directory / f"chunks-{tokens}"
     place.mkdir(exist_ok=True)
-    ids = np.random.default_rng(0).integers(5, 8000, (sequences, tokens), dtype=np.uint32)
+    ids = np.random.default_rng(0).integers(5, vocabulary, (sequences, tokens), dtype=np.uint32)
     np.save(place / "tokens.npy", ids)
     return place
 

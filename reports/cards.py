@@ -10,7 +10,8 @@ from huggingface_hub.utils import yaml_dump  # type: ignore[attr-defined]
 
 from tokenweight.pipeline.manifest import Manifest, RowEntry
 from tokenweight.pipeline.store import read_record
-from tokenweight.recipes.recipe import shown
+from tokenweight.recipes.recipe import drawn, shown
+from tokenweight.recipes.schema import SCALES
 from tokenweight.reports import display
 from tokenweight.reports.build import build_report
 from tokenweight.reports.markdown import escape, line
@@ -39,9 +40,14 @@ class ModelTable(NamedTuple):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of its recipe, with its own seed: a manifest has the first seed's."""
+        """Those of its recipe, with what its own seed draws: a manifest has the first seed's."""
         found = {key: value for key, value, _ in self.manifest.recipes[self.row.recipe]}
-        return found | ({"seed": self.seed, "chunking.seed": self.seed} if self.seed else {})
+        if not self.seed:
+            return found
+        scale = next((one for one in SCALES if one == self.manifest.scale), None)
+        if scale is None:  # of an experiment's own: whether a seed draws the base is not known here
+            found.pop("base.seed", None)
+        return found | drawn(self.seed, scale or "paper", found)
 
 
 def model_table(manifest: Manifest, entry: RowEntry, store_root: Path) -> ModelTable | None:

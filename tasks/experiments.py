@@ -208,7 +208,7 @@ def tables_as_they_come(planned: Sequence[ResolvedExperiment], store: Store, out
             return
         now, before = _units_there(wanted, store), time.thread_time()
         for one in (one for one in planned if now[one.name] > there[one.name]):
-            with suppress(UserError):
+            with suppress(UserError, OSError):
                 file = write_unfinished(one.manifest, store.root, out, now[one.name], len(wanted[one.name]))
                 if file and one.name not in shown:
                     shown.add(one.name)

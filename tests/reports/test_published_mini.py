@@ -4,6 +4,7 @@ import io
 import json
 import math
 import re
+import statistics
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ KEYS = {
 COLUMNS = {
     "nll-long_recall": 3, "nll-short_context": 3, "longppl": 2, "perplexity-all": 2, "ruler-chosen": 1, "ruler": 1,
 }  # fmt: skip
-Values = dict[tuple[str, str], float]
+WARMUP = 25  # steps, as the recipe has it
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +51,52 @@ def test_the_page_has_the_findings_numbers(report: Any) -> None:
         assert finding["claim"].startswith(f"{number}. ")
         low, high, value = (f"{finding[key]:.{decimals}f}" for key in ("ci_low", "ci_high", "difference"))
         assert re.search(rf"{re.escape(value)} \[{re.escape(low)}, {re.escape(high)}\]", page), finding["claim"]
+
+
+def test_what_was_to_be_checked_first_is_so(cells: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """The plan's conditions, by the records: bases recall; no gradient norm behind the warm-up is thrice its row's median."""
+    recalls, ratios, seconds = list[float](), list[float](), list[float]()
+    with tarfile.open(PUBLISHED / "records.tar.xz") as archive:
+        for member in archive:
+            folder, _, name = member.name.rpartition("/")
+            kind = (folder.partition("/")[0], name, "pretrained--planted-recall-1024" in folder)
+            if kind not in (("train", "metrics.jsonl", False), ("evaluate", "record.json", True)):
+                continue
+            file = archive.extractfile(member)
+            assert file is not None
+            text = file.read().decode()
+            if name == "record.json":
+                recalls.append(100 * json.loads(text)["facts"]["mean_score"])
+            else:
+                steps = [json.loads(line) for line in text.splitlines()]
+                norms = [step["grad_norm"] for step in steps][WARMUP:]
+                ratios.append(max(norms) / statistics.median(norms))
+                seconds.append(sum(step["seconds"] for step in steps))
+    page = " ".join((PUBLISHED / "README.md").read_text().split())
+    assert (len(recalls), len(ratios)) == (2, 28)
+    extended = cells["no-train-4k", "recall-1k"]["value"]
+    assert f"bases recall {statistics.fmean(recalls):.1f} % within 1,024 tokens, extended ones {extended:.1f} %" in page
+    assert f"(greatest {max(ratios):.1f})" in page
+    assert max(ratios) < 3
+    assert f"a row's training {min(seconds):.0f} (uniform) to {max(seconds):.0f} s" in page
+
+
+def test_what_cannot_be_said_is_what_the_seeds_say(cells: dict[tuple[str, str], dict[str, Any]]) -> None:
+    page = " ".join((PUBLISHED / "README.md").read_text().split())
+    seeds = {row: cell["by_seed"] for (row, column), cell in cells.items() if column == "ruler" and cell["by_seed"]}
+    trained = {row: values for row, values in seeds.items() if not row.startswith("no-train")}
+    apart = sorted(abs(first - second) for first, second in trained.values())
+    assert f"two seeds of one row are {apart[0]:.1f} to {apart[-1]:.1f} apart" in page
+    best = [max(trained, key=lambda row: trained[row][seed]) for seed in (0, 1)]
+    assert (best, "with seed 0 frozen sparse is first, with seed 1 PPMI" in page) == (["frozen-sparse", "ppmi"], True)
+    losing = {"rho-1", "npmi", "no-train-1k", "no-train-4k", "uniform"}
+    away = [
+        abs(cell["difference"]["value"])
+        for (row, column), cell in cells.items()
+        if column in ("ruler", "ruler-chosen") and row not in losing
+    ]
+    assert 1.0 < max(away) <= 1.1
+    assert "are within 1.1 points of uniform" in page
 
 
 def test_values_come_again_from_the_samples(cells: dict[tuple[str, str], dict[str, Any]]) -> None:

@@ -252,7 +252,7 @@ class Benchmark(ABC):
 def columns_apart(
     column: Column, measures: Mapping[tuple[str, str], Measure], headline: tuple[str, str]
 ) -> list[Column]:
-    """Columns in place of one, by group and label; the one that stands for the benchmark in a figure keeps its key."""
+    """Columns in place of one, by group and label; the one that a figure shows of the benchmark keeps its key."""
     found = [
         {"key": " ".join(words).lower().replace(" ", "-"), "group": words[0], "label": words[1], "measure": measure}
         | ({"key": column.key} if words == headline else {})

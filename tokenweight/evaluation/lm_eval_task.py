@@ -161,7 +161,7 @@ class LmEvalTask(OfHarness):
 
 
 def _local_data(settings: LmEval, repo_id: str) -> Path | None:
-    """The directory that stands for a data set of the hub."""
+    """The directory that is read in place of a data set of the hub."""
     root = smoke_eval_dir() / "hub" if settings.data is None else Path(settings.data)
     found = root / repo_id
     return found if settings.data != "hub" and repo_id.count("/") == 1 and found.is_dir() else None

@@ -6,7 +6,7 @@ A scale may be `like` another, behind whose changes come its own.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -285,10 +285,14 @@ def scaled(name: str, scale: schema.Scale) -> Settings:
     for _, origin, values in used:
         settings = replace(settings, origin, values)
     if seed:
-        drawn = {"seed": "training.steps", "chunking.seed": "training.steps", **of_scale(scale).get("seeds", {})}
-        values = {key: int(seed) for key, where in drawn.items() if where in settings}
-        settings = replace(settings, f"seed {seed}", values)
+        settings = replace(settings, f"seed {seed}", drawn(int(seed), scale, settings))
     return settings
+
+
+def drawn(seed: int, scale: schema.Scale, settings: Collection[str]) -> dict[str, int]:
+    """What a seed draws of a recipe with these settings: sequences, their order and ties; what the scale says besides."""
+    keys = {"seed": "training.steps", "chunking.seed": "training.steps", **of_scale(scale).get("seeds", {})}
+    return {key: seed for key, where in keys.items() if where in settings}
 
 
 def _parts(parts: dict[str, Any], name: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
