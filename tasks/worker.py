@@ -188,6 +188,10 @@ def _reason(error: Exception, store: Path) -> str:
         return "no space is left on the disk: free some, and run again; what is complete is kept"
     if number == errno.EMFILE:
         return "the system gives no more open files: raise `ulimit -n`, and run again"
+    if (
+        number == errno.ENOMEM or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    ):  # torch's, on a CPU
+        return "memory is short: free some or raise `ulimit -v`, and run again; what is complete is kept"
     return f"{type(error).__name__}: {error}"
 
 

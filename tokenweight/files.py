@@ -12,6 +12,7 @@ from typing import Any
 from tokenweight.errors import UserError
 
 LEAST_OPEN_FILES = 1024
+LEAST_ADDRESS_SPACE = 4 * 2**30  # bytes; of it torch and pyarrow take 3 before any model
 LISTING_SUFFIX = ".sha256"  # of a list of digests, which takes the place of a directory (pipeline/digests.py reads it)
 
 
@@ -22,11 +23,17 @@ def check_writable(option: str, directory: Path) -> None:
         raise UserError(f"{option} {directory}: {place} is not a directory that can be written; choose another")
 
 
-def allow_open_files() -> None:
+def check_limits() -> None:
     """Let this process and its children open as many files as a run needs.
 
-    UserError where the system allows too few: workers and server would wait for each other without a word.
+    UserError where the shell allows too few, workers and server would wait for each other without a word; or too little
+    memory, which ends each library in words of its own.
     """
+    memory, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if memory != resource.RLIM_INFINITY and memory < LEAST_ADDRESS_SPACE:
+        raise UserError(
+            f"ulimit -v: {memory // 1024} KiB of memory are too few for a run; raise it to {LEAST_ADDRESS_SPACE // 1024} or more"
+        )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = hard == resource.RLIM_INFINITY
     if not unlimited and hard < LEAST_OPEN_FILES:

@@ -9,6 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers.integrations.deepspeed import (
+    is_deepspeed_zero3_enabled,
+    set_hf_deepspeed_config,
+    unset_hf_deepspeed_config,
+)
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
@@ -171,6 +176,20 @@ def test_where_a_model_is_loaded_it_is_looked_at_again(checkpoint: Path, load: C
     reweight(checkpoint, without(DOWN))
     with pytest.raises(UserError, match="1 missing"):
         load(checkpoint, torch.float32)
+
+
+def test_under_zero_3_names_are_compared_too(checkpoint: Path) -> None:
+    """There each process loads its share, and what no file holds would be drawn at random."""
+    sharding = type("Sharding", (), {"is_zero3": lambda self: True})()
+    set_hf_deepspeed_config(sharding)
+    try:
+        check_weights(checkpoint, "X")
+        reweight(checkpoint, without(DOWN))
+        with pytest.raises(UserError, match=rf"1 missing \(first {DOWN}\)"):
+            causal_lm(checkpoint, torch.float32)
+        assert is_deepspeed_zero3_enabled()  # still
+    finally:
+        unset_hf_deepspeed_config()
 
 
 def test_a_checkpoint_in_shards_or_of_older_files_is_one_too(checkpoint: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 from faults_laboratory import Laboratory, answer_under, started
 
 from tokenweight.errors import UserError
-from tokenweight.files import LEAST_OPEN_FILES, allow_open_files
+from tokenweight.files import LEAST_ADDRESS_SPACE, LEAST_OPEN_FILES, check_limits
 from tokenweight.pipeline.locks import lease
 from tokenweight.pipeline.stage import Artifact, HubModel
 from tokenweight.pipeline.store import Store
@@ -81,15 +83,29 @@ def test_a_run_has_room_for_its_files_or_does_not_begin(
 ) -> None:
     """With 12 its server and workers waited for each other for ever."""
     given: list[tuple[int, int]] = []
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    limits = {resource.RLIMIT_NOFILE: (soft, hard), resource.RLIMIT_AS: (LEAST_ADDRESS_SPACE,) * 2}
+    monkeypatch.setattr(resource, "getrlimit", limits.get)
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
     if hard < LEAST_OPEN_FILES:
         with pytest.raises(UserError, match=rf"ulimit -n: {hard} open files are too few .* {LEAST_OPEN_FILES} or more"):
-            allow_open_files()
+            check_limits()
     else:
-        allow_open_files()
+        check_limits()
     assert given == ([(LEAST_OPEN_FILES, hard)] if soft < LEAST_OPEN_FILES <= hard else [])
     tally("no file handles", "a run", "refused" if hard < LEAST_OPEN_FILES else "accepted")
+
+
+def test_a_run_has_room_in_memory_or_does_not_begin(tmp_path: Path, tally: Tally) -> None:
+    """With 1.5 GB it ended after 24 seconds, in a traceback of whichever library was refused first."""
+    limited = ["bash", "-c", 'ulimit -v 1500000; exec "$@"', "bash", sys.executable, "-m", "tokenweight.cli"]
+    ended = subprocess.run(
+        [*limited, "reproduce", "table-3/uniform@perplexity", "--scale", "smoke", "--store", "store"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+    assert "ulimit -v: 1500000 KiB of memory are too few for a run" in ended.stderr
+    assert not [*tmp_path.rglob("record.json")]
+    tally("no memory", "a run", "refused")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +114,9 @@ def test_a_run_has_room_for_its_files_or_does_not_begin(
         (OSError(28, "No space left on device"), 2**30, "no space is left on the disk"),
         (RuntimeError("unexpected pos 4992 vs 4884"), 4096, "no space is left on the disk"),  # torch's, of a full disk
         (OSError(24, "Too many open files"), 2**30, "raise `ulimit -n`"),
+        (MemoryError("malloc of size 64 failed"), 2**30, "memory is short"),  # of which pyarrow's is one
+        (OSError(12, "Cannot allocate memory"), 2**30, "memory is short"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 2**30, "memory is short"),
         (RuntimeError("of its own"), 2**30, "RuntimeError: of its own"),
     ],
 )

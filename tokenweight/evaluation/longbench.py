@@ -123,6 +123,8 @@ class LongBench(PromptedBenchmark):
 def _wrong(task: str, row: dict[str, Any]) -> str | None:
     if not (is_text(row["context"]) and is_text(row["input"]) and type(row["length"]) is int):
         return _NO_TEXT
+    if row["length"] < 1:
+        return f"length is {row['length']}, no number of words"
     if (own := row.get("dataset", task)) != task:
         return f"is a sample of {own!r}"
     return unscorable(task, row)

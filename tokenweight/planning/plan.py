@@ -11,7 +11,7 @@ from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.run import StoredOutputs, check_backend
 from tokenweight.evaluation.units import Evaluate, UnitStage, benchmark_of
-from tokenweight.files import allow_open_files, check_writable
+from tokenweight.files import check_limits, check_writable
 from tokenweight.optional import check_room
 from tokenweight.pipeline.digests import refuse_listing
 from tokenweight.pipeline.stage import Artifact, Graph
@@ -82,7 +82,7 @@ def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:
 
 def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execution) -> None:
     """Raise UserError for all that can be known to be wrong, the data included, before the first of several plans is run."""
-    allow_open_files()
+    check_limits()
     check_writable("--store", store.root)
     for graph in graphs:
         check_inputs(graph)

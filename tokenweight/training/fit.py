@@ -1,12 +1,14 @@
 """Whether a checkpoint's files are the model that its config.json describes, by their headers alone: the one place that says."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
-from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from transformers.integrations import deepspeed
 from transformers.modeling_utils import load_state_dict
 
 from tokenweight.context.checkpoint_files import WEIGHTS, read_object
@@ -32,10 +34,8 @@ def check_weights(model_dir: Path, name: str, config: Any = None) -> None:
             f"{name}: config.json says that its weights are quantised; give the checkpoint of full precision"
         )
     held = _headers(model_dir, name)
-    if is_deepspeed_zero3_enabled():  # models are made in parts there, and nothing reliable is said of their tensors
-        return
     try:
-        with quiet_transformers():
+        with quiet_transformers(), _in_one_piece():
             config = config or AutoConfig.from_pretrained(model_dir, local_files_only=True)
             made: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
             # transformers' own loading, whose every name of old and fused tensors it knows, of no values into no memory
@@ -53,6 +53,16 @@ def check_weights(model_dir: Path, name: str, config: Any = None) -> None:
             f"{name}: its weights are not those of the model in config.json: tensors {', '.join(counts)}; "
             "give a complete checkpoint of transformers"
         )
+
+
+@contextmanager
+def _in_one_piece() -> Iterator[None]:
+    """Under ZeRO-3 transformers makes models in parts, and says nothing reliable of their tensors: not within this."""
+    sharding, deepspeed._hf_deepspeed_config_weak_ref = deepspeed._hf_deepspeed_config_weak_ref, None
+    try:
+        yield
+    finally:
+        deepspeed._hf_deepspeed_config_weak_ref = sharding
 
 
 def why(error: Exception) -> str:

@@ -125,8 +125,9 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     for task, wrong, told in (
         *(
             ("lcc", {"answers": ["x"]} | one, null)
-            for one in ({"context": None}, {"input": "\ud800"}, {"length": "abc"})
+            for one in ({"context": None}, {"input": "\ud800"}, {"length": "abc"}, {"length": 7.0}, {"length": True})
         ),
+        *(("lcc", {"answers": ["x"], "length": one}, f"length is {one}, no number of words") for one in (-1, 0)),
         ("lcc", {"answers": ["x"], "dataset": "trec"}, "is a sample of 'trec'"),
         ("lcc", {"answers": []}, "answers is no list of texts"),
         ("passage_retrieval_en", {"answers": ["third"]}, "an answer does not read 'Paragraph N'"),
