@@ -9,7 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenweight.errors import StageError
+from tokenweight.evaluation.benchmark import Unit, UnitRun
 from tokenweight.evaluation.rows import Journal, Row, read_rows, write_rows
+from tokenweight.evaluation.run import evaluate_checkpoint
+from tokenweight.recipes.schema import Evaluation, Execution
 
 ROW = Row(
     doc_id=0, prompt_sha256="a" * 64, n_prompt_tokens=10, untruncated_tokens=None, truncated=False, length_words=None,
@@ -69,3 +72,11 @@ def test_seconds_of_a_run_that_was_cut_count(tmp_path: Path) -> None:
     again = Journal(tmp_path)
     again.append(_rows([0.0, 1.0])[1:], 1.5)
     assert again.seconds == Journal(tmp_path).seconds == 4.0
+
+
+def test_a_unit_killed_between_its_rows_and_its_journal_has_no_journal(tmp_path: Path) -> None:
+    write_rows(_rows([0.0]), tmp_path)
+    Journal(tmp_path).append(_rows([0.0]), 1.0)
+    run = UnitRun(Unit("perplexity", "validation", 8), (), tmp_path)
+    assert list(evaluate_checkpoint(tmp_path, [run], Evaluation.model_construct(), 8, Execution())) == [run.unit]
+    assert [file.name for file in tmp_path.iterdir()] == ["rows.parquet"]

@@ -51,6 +51,7 @@ def test_fused_parts_give_the_same_nll_and_gradients():
         assert modeling_llama.apply_rotary_pos_emb is not rotary
         assert model.model.norm.forward.__func__ is not forward
         assert mlp.forward.__func__ is not mlp_forward
+        assert model.lm_head.fused
         fused_nll, fused_gradients = step()
     torch.testing.assert_close(fused_nll, nll)
     for ours, expected in zip(fused_gradients, gradients, strict=True):
@@ -59,3 +60,4 @@ def test_fused_parts_give_the_same_nll_and_gradients():
     assert model.model.norm.forward.__func__ is forward
     assert mlp.forward.__func__ is mlp_forward
     torch.testing.assert_close(step()[0], nll, rtol=0, atol=0)
+    assert not model.lm_head.fused

@@ -36,7 +36,10 @@ def parameters(function):
             "long_nll, short_nll, weighting, *, sequence_ids, seed, long_entropy=None, choose=sparse, scored=None, "
             "position=None, position_counts=None",
         ),
-        ("per_token_nll", "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none, entropy=None"),
+        (
+            "per_token_nll",
+            "hidden, weight, labels, *, bias=None, chunk_rows=2048, rounding=none, entropy=None, fused=False",
+        ),
         ("weighted_nll", "nll, weights"),
         (
             "add_token_weighting",

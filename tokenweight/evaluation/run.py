@@ -19,7 +19,7 @@ from typing import Any
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import PROMPT_FLAGS, Benchmark, Unit, UnitRun
 from tokenweight.evaluation.loaded_model import LoadedModel
-from tokenweight.evaluation.rows import ROWS_NAME, SUMMARY_NAME, Journal, read_rows, write_unit
+from tokenweight.evaluation.rows import JOURNAL_NAME, ROWS_NAME, SUMMARY_NAME, Journal, read_rows, write_unit
 from tokenweight.evaluation.samples import OutputBenchmark, read_prompts
 from tokenweight.evaluation.units import BENCHMARKS, benchmark_of
 from tokenweight.optional import optional_room
@@ -50,6 +50,7 @@ def evaluate_checkpoint(
     for run in runs:
         run.out_dir.mkdir(parents=True, exist_ok=True)
         if (run.out_dir / ROWS_NAME).exists():
+            (run.out_dir / JOURNAL_NAME).unlink(missing_ok=True)  # of a run that was killed before it could
             yield run.unit
         else:
             benchmark = benchmark_of(run.unit)

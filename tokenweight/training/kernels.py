@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from tokenweight.recipes.schema import Checkpointing, Execution
+from tokenweight.weighting.head import TokenNLLHead
 
 HOPPER = (9, 0)
 _ATTENTION = tuple(
@@ -116,7 +117,8 @@ def compiled_layers(model: nn.Module) -> Iterator[None]:
     try:
         for layer in layers:
             layer.compile(dynamic=False)
-        yield
+        with _fused_heads(model):
+            yield
     finally:
         for layer in layers:
             layer._compiled_call_impl = None
@@ -129,7 +131,7 @@ def compiled_layers(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def fused_elementwise(model: nn.Module) -> Iterator[None]:
-    """Run what a model has of RMSNorm, gated MLP (SiLU) and rotary embedding compiled: other values, by rounding."""
+    """Run what a model has of RMSNorm, gated MLP (SiLU), rotary embedding and NLL of logits compiled: other values, by rounding."""
     room: Any = sys.modules[type(model).__module__]
     rotary = getattr(room, "apply_rotary_pos_emb", None)
     changed = [(module, forward) for module in model.modules() if (forward := _fused_forward(module)) is not None]
@@ -138,12 +140,25 @@ def fused_elementwise(model: nn.Module) -> Iterator[None]:
             module.forward = MethodType(forward, module)  # type: ignore[method-assign]
         if rotary is not None:
             room.apply_rotary_pos_emb = torch.compile(rotary, dynamic=False)
-        yield
+        with _fused_heads(model):
+            yield
     finally:
         for module, _ in changed:
             del module.forward
         if rotary is not None:
             room.apply_rotary_pos_emb = rotary
+
+
+@contextmanager
+def _fused_heads(model: nn.Module) -> Iterator[None]:
+    heads = [module for module in model.modules() if isinstance(module, TokenNLLHead)]
+    try:
+        for head in heads:
+            head.fused = True
+        yield
+    finally:
+        for head in heads:
+            head.fused = False
 
 
 def _fused_forward(module: nn.Module) -> Callable[..., Tensor] | None:

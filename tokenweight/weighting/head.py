@@ -6,7 +6,9 @@ again in the backward pass, which accepts any gradient per token: the weights of
 Rows of zero gradient (sparse weights) are skipped, which is exact.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -28,6 +30,7 @@ def per_token_nll(
     chunk_rows: int = 2048,
     rounding: Rounding = "none",
     entropy: Tensor | None = None,
+    fused: bool = False,
 ) -> Tensor:
     """Negative log-likelihood of each label under softmax(hidden @ weight.T + bias), in nats.
 
@@ -36,7 +39,8 @@ def per_token_nll(
     at a time (fewer on a CPU, where a chunk should fit its cache). Under autocast the products use its dtype.
     `rounding` "logits" gives the NLL of logits rounded to bf16; "nll" rounds the NLL too, and its gradient is that
     of a bf16 cross entropy: weights, log-probabilities and logit gradients rounded to bf16. `entropy` (fp32 [rows]) is
-    filled with that of each prediction, in nats, a constant: MiLe needs it.
+    filled with that of each prediction, in nats, a constant: MiLe needs it. `fused` compiles what is done with the logits
+    of a chunk: other values, by rounding (benchmarks/heads.py has time and error beside other heads).
     Raises ValueError where shapes do not fit.
     """
     if hidden.ndim != 2 or weight.ndim != 2 or hidden.shape[1] != weight.shape[1]:
@@ -50,7 +54,7 @@ def per_token_nll(
     if kind == "cpu":
         chunk_rows = min(chunk_rows, max(64, CPU_CHUNK_BYTES // (4 * weight.shape[0])))
     nll: Tensor = _TokenNLL.apply(  # type: ignore[no-untyped-call]
-        hidden.to(dtype), weight, bias, labels, chunk_rows, rounding, entropy
+        hidden.to(dtype), weight, bias, labels, chunk_rows, rounding, entropy, fused
     )
     return nll
 
@@ -74,6 +78,7 @@ class TokenNLLHead(nn.Linear):
 
     request: NLLRequest | None = None
     rounding: Rounding = "none"
+    fused = False
 
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, d] -> logits [B, T, V], or with a request pending fp32 NLL [B, C]."""
@@ -89,6 +94,7 @@ class TokenNLLHead(nn.Linear):
             bias=self.bias,
             rounding=self.rounding,
             entropy=None if asked.entropy is None else asked.entropy.view(-1),
+            fused=self.fused,
         ).view(shape)
         asked.answered = nll.detach(), nll._version
         return nll
@@ -200,30 +206,31 @@ class _TokenNLL(torch.autograd.Function):
         rows: int,
         rounding: Rounding,
         entropy: Tensor | None,
+        fused: bool,
     ) -> Tensor:
         nll = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
         normaliser = torch.empty_like(nll)
+        chunk_nll = _compiled(_chunk_nll) if fused else _chunk_nll
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for start in range(0, len(hidden), rows):
                 chunk = slice(start, start + rows)
-                logits = _logits(hidden[chunk], matrix, bias, rounding)
-                normaliser[chunk] = torch.logsumexp(logits, dim=-1)
-                nll[chunk] = normaliser[chunk] - logits.gather(1, labels[chunk, None])[:, 0]
+                of_chunk = chunk_nll(hidden[chunk], matrix, bias, labels[chunk], rounding, entropy is not None)
+                normaliser[chunk], nll[chunk] = of_chunk[:2]
                 if entropy is not None:
-                    log_p = logits.sub_(normaliser[chunk, None])
-                    entropy[chunk] = -(log_p.exp() * log_p).sum(dim=-1)
+                    entropy[chunk] = of_chunk[2]
         if rounding == "nll":
             _round_to_bf16(nll)
         ctx.save_for_backward(hidden, weight, bias, labels, normaliser)
-        ctx.rows, ctx.rounding = rows, rounding
+        ctx.rows, ctx.rounding, ctx.fused = rows, rounding, fused
         return nll
 
     @staticmethod
     def backward(ctx: Any, nll_gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, normaliser = ctx.saved_tensors
-        rounds = ctx.rounding == "nll"
-        gradient = _round_to_bf16(nll_gradient.float().clone()) if rounds else nll_gradient.float()
+        gradient = nll_gradient.float()
+        if ctx.rounding == "nll":
+            gradient = _round_to_bf16(gradient.clone())
         wanted = gradient.nonzero()[:, 0]  # a row of zero weight adds exactly nothing: leave it out
         all_rows = wanted.numel() == gradient.numel()
         if not all_rows:
@@ -231,19 +238,15 @@ class _TokenNLL(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
+        logit_gradient = _compiled(_chunk_logit_gradient) if ctx.fused else _chunk_logit_gradient
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for start in range(0, len(hidden), ctx.rows):
                 chunk = slice(start, start + ctx.rows)
-                log_p = _logits(hidden[chunk], matrix, bias, ctx.rounding).sub_(normaliser[chunk, None])
-                d_logits = (_round_to_bf16(log_p) if rounds else log_p).exp_()
-                d_logits.scatter_add_(1, labels[chunk, None], -torch.ones_like(d_logits[:, :1]))
-                d_logits.mul_(gradient[chunk, None])
-                if rounds:
-                    _round_to_bf16(d_logits)
+                of_chunk = (labels[chunk], normaliser[chunk], gradient[chunk])
+                d_logits = logit_gradient(hidden[chunk], matrix, bias, *of_chunk, ctx.rounding)
                 if d_bias is not None:
-                    d_bias += d_logits.sum(dim=0)
-                d_logits = d_logits.to(matrix.dtype)
+                    d_bias += d_logits.sum(dim=0, dtype=torch.float32)
                 d_hidden[chunk] = d_logits @ matrix
                 if d_weight is not None and d_logits.dtype == torch.float32:
                     d_weight.addmm_(d_logits.t(), hidden[chunk].float())
@@ -253,7 +256,45 @@ class _TokenNLL(torch.autograd.Function):
             d_hidden = torch.zeros_like(ctx.saved_tensors[0]).index_copy_(0, wanted, d_hidden)
         d_weight = None if d_weight is None else d_weight.to(weight.dtype)
         d_bias = None if d_bias is None else d_bias.to(bias.dtype)
-        return d_hidden, d_weight, d_bias, None, None, None, None
+        return d_hidden, d_weight, d_bias, *[None] * 5
+
+
+def _chunk_nll(
+    hidden: Tensor, matrix: Tensor, bias: Tensor | None, labels: Tensor, rounding: Rounding, with_entropy: bool
+) -> tuple[Tensor, ...]:
+    """Log-normaliser and NLL of some rows, and the entropy of their predictions; each fp32 [rows]."""
+    logits = _logits(hidden, matrix, bias, rounding)
+    normaliser = torch.logsumexp(logits, dim=-1)
+    nll = normaliser - logits.gather(1, labels[:, None])[:, 0]
+    if not with_entropy:
+        return normaliser, nll
+    log_p = logits.sub_(normaliser[:, None])
+    return normaliser, nll, -(log_p.exp() * log_p).sum(dim=-1)
+
+
+def _chunk_logit_gradient(
+    hidden: Tensor,
+    matrix: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    normaliser: Tensor,
+    gradient: Tensor,
+    rounding: Rounding,
+) -> Tensor:
+    """Gradient of some rows' logits, [rows, V] in the dtype of the products: (p - [label]) * gradient of the NLL."""
+    log_p = _logits(hidden, matrix, bias, rounding).sub_(normaliser[:, None])
+    if rounding == "nll":
+        _round_to_bf16(log_p)
+    of_label = (log_p.gather(1, labels[:, None]).exp() - 1) * gradient[:, None]
+    d_logits = log_p.exp_().mul_(gradient[:, None]).to(matrix.dtype)
+    d_logits = d_logits.scatter_(1, labels[:, None], of_label.to(matrix.dtype))
+    return _round_to_bf16(d_logits) if rounding == "nll" else d_logits
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compiled for any number of rows: with sparse weights each chunk at the end has its own."""
+    return torch.compile(function, dynamic=True)
 
 
 def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
