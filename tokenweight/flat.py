@@ -39,8 +39,10 @@ class Part:
     def texts(self) -> dict[str, str]:
         """What people read of each field."""
         more = ". Default: the scale's own" if self.given_only else ""
-        texts = ((name, self.model.model_fields[name].description) for name in self.names)
-        return {name: text + more for name, text in texts if text}
+        texts = {
+            name: text for kind in reversed(self.model.__mro__) for name, text in TEXTS.get(kind.__name__, {}).items()
+        }
+        return {name: texts[name] + more for name in self.names if name in texts}
 
     def value(self, given: Mapping[str, Any]) -> Any:
         """The function's own parameter, from flat values."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from tokenweight.flat import Part, flat
+from tokenweight.flat import TEXTS, Part, flat
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import RunOptions
 from tokenweight.recipes.schema import Execution
@@ -42,8 +42,8 @@ def test_a_forms_empty_path_is_not_the_working_directory() -> None:
 def test_the_signature_has_each_field_once_with_its_description_and_bounds() -> None:
     parameters = inspect.signature(run).parameters
     assert list(parameters) == ["name", *Inputs.model_fields, "device", "processes"]
-    for name in Inputs.model_fields:
-        assert f"    {name}: {Inputs.model_fields[name].description}" in (run.__doc__ or "")
+    for name, text in TEXTS["Inputs"].items():
+        assert f"    {name}: {text}" in (run.__doc__ or "")
     assert "    device: Where models run; auto: on a GPU where there is one. Default: the scale's own" in (
         run.__doc__ or ""
     )
@@ -55,7 +55,7 @@ def test_the_signature_has_each_field_once_with_its_description_and_bounds() -> 
 
 @pytest.mark.parametrize("model", [Inputs, Execution])
 def test_every_field_of_a_users_choices_is_described(model: type[BaseModel]) -> None:
-    assert [name for name, field in model.model_fields.items() if not field.description] == []
+    assert [name for name in model.model_fields if not TEXTS[model.__name__].get(name)] == []
 
 
 def test_a_parameter_without_a_description_is_refused() -> None:

@@ -26,7 +26,9 @@ class TokenCounter:
     """Token counts of texts; repeated words are tokenised once where probes show that it changes nothing."""
 
     def __init__(self, tokenizer_dir: Path) -> None:
-        self.tokenizer = checked_tokenizer(tokenizer_dir)
+        from tokenweight.training.models import load_tokenizer
+
+        self.tokenizer = load_tokenizer(tokenizer_dir)
         self.special_tokens = len(self.encode("", special=True))  # added around a text (BOS); `count` leaves them out
         self._counts: dict[str, int] = {}
         self.separable = all(self._count_pieces(probe) == self.count_whole(probe) for probe in _PROBES)
@@ -62,24 +64,15 @@ class TokenCounter:
         return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def checked_tokenizer(directory: Path) -> Any:
-    """The tokenizer of a directory. UserError: there is none."""
-    from tokenweight.training.models import load_tokenizer
-
-    if directory.is_file():
-        raise UserError(f"{directory}: is a file; give the directory that it is in")
-    if not any((directory / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-        raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
-    return load_tokenizer(directory)
-
-
 def model_tokenizer(directory: Path, name: str = "") -> Any:
     """The tokenizer of a model, with the end-of-text token by which it stops; a bare tokenizer.json does not say which.
 
     UserError: there is no tokenizer, no end-of-text token is known, the tokenizer ends every text with it, or it knows
     tokens that the model does not; `name` is what the user calls the model.
     """
-    tokenizer = checked_tokenizer(directory)
+    from tokenweight.training.models import load_tokenizer
+
+    tokenizer = load_tokenizer(directory)
     if tokenizer.eos_token is None:
         known = [token for token in END_OF_TEXT_NAMES if token in tokenizer.get_vocab()]
         if not known:

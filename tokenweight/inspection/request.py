@@ -13,9 +13,7 @@ class Options(WeightingOptions):
     """How to compare contexts, and which tokens the table shows; None: the default that fits the checkpoint."""
 
     span: str | None = None
-    """START:END, the tokens of the LaTeX table. Default: around the largest weight"""
     find: str | None = None
-    """In place of --span: the tokens around the first place of this text"""
 
 
 def chosen_span(tokens: Tokens, options: Options) -> range | None:

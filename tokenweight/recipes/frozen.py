@@ -17,9 +17,3 @@ class Frozen(BaseModel):
                 if isinstance(values.get(name), bool) and "bool" not in str(field.annotation):
                     raise ValueError(f"{name} takes no {str(values[name]).lower()}")
         return values
-
-
-class Explained(Frozen):
-    """What help and forms show: the text below a field is its description."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)

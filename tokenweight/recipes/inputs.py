@@ -10,7 +10,7 @@ from pydantic import field_validator
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError, choose
 from tokenweight.files import LISTING_SUFFIX
-from tokenweight.recipes.frozen import Explained
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import (
     GIVEN,
     Recipe,
@@ -64,29 +64,19 @@ def context_of(config: Mapping[str, Any], wanted: int | None, model: str, option
     return wanted or own
 
 
-class Inputs(Explained):
-    """A user's own data, models and settings, in place of a recipe's; None keeps the recipe's own."""
+class Inputs(Frozen):
+    """A user's own data, models and settings (options.toml), in place of a recipe's; None keeps the recipe's own."""
 
     corpus: str | None = None
-    """Directory of .txt, .jsonl or .parquet files in place of the recipe's; to plan or report, also a list of digests"""
     base: str | None = None
-    """Checkpoint directory; ORG/NAME@COMMIT of the hub; "pretrain": trained here; "random:CONFIG". Default: the scale's own"""
     tokenizer: str | None = None
-    """Directory with tokenizer.json, for a base that is pretrain or random"""
     mmlu: str | None = None
-    """Directory with dev/ and test/, or "hub"; to plan or report, also a list of its digests. Default: the scale's own"""
     bbh: str | None = None
-    """Directory of the official JSON files, or "hub". Default: the scale's own"""
     longbench: str | None = None
-    """Directory of the official JSONL files, or "hub". Default: the scale's own"""
     haystack: str | None = None
-    """RULER's haystack: directory of .txt files, or JSON with `text`. Default: the scale's own"""
     squad: str | None = None
-    """RULER's questions: SQuAD's dev-v2.0 JSON. Default: the scale's own"""
     hotpotqa: str | None = None
-    """RULER's questions: HotpotQA's dev-distractor JSON. Default: the scale's own"""
     settings: tuple[str, ...] = ()
-    """key=value of a recipe field, for example training.steps=12; repeat for more"""
 
     @field_validator("*", mode="before")
     @classmethod

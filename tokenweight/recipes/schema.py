@@ -12,7 +12,7 @@ from tokenweight.recipes.corpora import MixtureCorpus as MixtureCorpus
 from tokenweight.recipes.corpora import MixturePart as MixturePart
 from tokenweight.recipes.corpora import NovelCorpus as NovelCorpus
 from tokenweight.recipes.corpora import Seed as Seed
-from tokenweight.recipes.frozen import Explained, Frozen
+from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.scores import ScoreName as ScoreName
 from tokenweight.weighting.settings import Weighting as Weighting
 
@@ -301,53 +301,34 @@ class Evaluation(Frozen):
     lm_eval: LmEval
 
 
-class Execution(Explained):
-    """How stages run here: never part of a fingerprint. A user's choices among these fields replace the scale's own."""
+class Execution(Frozen):
+    """How stages run here (options.toml says what each field does): never part of a fingerprint.
+
+    A user's choices among these fields replace the scale's own.
+    """
 
     launcher: Literal["inline", "torchrun", "srun"] = "inline"
-    """How training runs: in this process, by torchrun on one node, by srun on several"""
     processes: AtLeastOne = 1
-    """Number of training processes on all nodes together, one for each GPU"""
     nodes: AtLeastOne = 1
-    """Number of nodes, each with the same number of processes; with srun"""
     srun_options: str | None = None
-    """With srun: its options, for example --partition=gpu --gres=gpu:8"""
     deadline_seconds: float | None = Field(default=None, gt=0)
-    """Seconds after which a stage is ended; its checkpoint stays"""
     sequence_parallel: AtLeastOne = 1
-    """Number of processes that share each training sequence, in equal parts"""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where models run; auto: on a GPU where there is one"""
     gpus: AtLeastOne | Literal["all"] = 1
-    """Number of GPUs that a run takes, more where a stage needs them; all: as many as are free"""
     slots: int | None = Field(default=None, ge=1)
-    """Number of stages at a time on a CPU; None: two where there are two cores"""
     slots_per_gpu: AtLeastOne = 1
-    """Number of worker processes that share each GPU, for small models"""
     micro_batch_sequences: AtLeastOne = 1
-    """Sequences of one forward pass of a training process"""
     eval_batch_sequences: int | None = Field(default=None, ge=1)
-    """Sequences of the longest input that are evaluated together; None: what the GPU holds, 8 on a CPU"""
     save_every_steps: AtLeastOne = 40
-    """Training steps from one checkpoint to the next"""
     deepspeed_stage: Literal[0, 2, 3] = 0
-    """Level of ZeRO; 0: none"""
     convert_checkpoints: bool = False
-    """Resume from the checkpoint of an interrupted run that was split otherwise, equal up to rounding"""
     checkpointing: Checkpointing = "none"
-    """Which activations are computed again in the backward pass, to save memory"""
     deterministic: bool = False
-    """Train by kernels that repeat every digit on a GPU too, which are slower"""
     fused: bool = False
-    """Compile the elementwise parts of Llama layers"""
     compiled: bool = False
-    """Compile each layer as a whole: pays for models of 100 M parameters or so"""
     report_to: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ("tensorboard",)
-    """Where training metrics go beside metrics.jsonl"""
     tensor_parallel: AtLeastOne = 1
-    """Number of GPUs that share one model in evaluation, with backend vllm"""
     endpoint: str | None = None
-    """With backend endpoint: URL#NAME of the server and its model"""
 
     @property
     def processes_per_node(self) -> int:

@@ -128,6 +128,10 @@ def resolve_device(device: str, local_rank: int = 0) -> torch.device:
 
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer of a directory; UserError where there is none."""
+    if directory.is_file():
+        raise UserError(f"{directory}: is a file; give the directory that it is in")
+    if not any((directory / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
     try:
         with quiet_transformers():
             return AutoTokenizer.from_pretrained(directory, local_files_only=True)
