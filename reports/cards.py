@@ -89,9 +89,7 @@ def hub_results(tables: Iterable[ModelTable], store_root: Path, source_url: str 
         hub = [_hub_of(record["config"]) for record in records]
         if column.difference_of or not hub or hub[0] is None or any(one != hub[0] for one in hub):
             continue
-        settings = f"{cell.n} samples" + (
-            f", 95 % interval {interval}" if (interval := _interval(cell, column)) else ""
-        )
+        interval = "" if cell.ci_low is None else f", 95 % interval {display.interval_text(cell, column)}"
         one = EvalResultEntry(
             dataset_id=hub[0]["repo_id"],
             dataset_revision=hub[0]["revision"],
@@ -100,14 +98,10 @@ def hub_results(tables: Iterable[ModelTable], store_root: Path, source_url: str 
             date=max(record["started"] for record in records),
             source_url=source_url,
             source_name="Model card" if source_url else None,
-            notes=f"{column.name}, tokenweight; {settings}",
+            notes=f"{column.name}, tokenweight; {cell.n} samples{interval}",
         )
         found[f"{column.key.replace(':', '-')}.yaml"] = yaml_dump(eval_result_entries_to_yaml([one]))
     return found
-
-
-def _interval(cell: Cell, column: ReportColumn) -> str:
-    return "" if cell.ci_low is None else display.interval_text(cell, column)
 
 
 def _hub_of(config: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -30,6 +30,7 @@ from tokenweight.progress import Progress
 from tokenweight.tasks.slots import Interrupted
 from tokenweight.tasks.worker import OutOfMemory
 from tokenweight.training.launch import VARIABLE, Stopped
+from tokenweight.webpage import plain_environment
 
 INTERVAL_SECONDS = 10.0
 LARGEST_PICTURE_BYTES = 500_000  # it is kept in the server's database; a larger one is only linked
@@ -55,24 +56,14 @@ def publish(
     if not has_server():
         return
     key = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
-    links = [f"- [{path.name}]({path.as_uri()})" for path in files.values()]
-    parts = [files["md"].read_text("utf-8").rstrip(), "", "## Files", "", *links, ""]
-    if store:
-        made = {row: one for row, one in (behind or {}).items() if store.path(one).is_dir()}
-        rows = [f"- {row}: [{one.address}]({store.path(one).as_uri()})" for row, one in made.items()]
-        parts += ["## Store", "", f"[{store.root}]({store.root.as_uri()})", "", *rows, ""]
-    create_markdown_artifact("\n".join(parts), key=key, description=f"{title}; file: {files['md']}")
-    pictures = [line for name, path in files.items() if name.endswith("png") for line in _picture(path)]
-    if pictures:
-        create_markdown_artifact("\n".join(pictures), key=f"{key}-figures", description=f"Figures of {title}")
-
-
-def _picture(path: Path) -> list[str]:
-    content, printed = path.read_bytes(), path.with_suffix(".pdf")
-    head = [f"## {path.stem}", "", f"[{printed.name}]({printed.as_uri()})", ""]
-    if len(content) > LARGEST_PICTURE_BYTES:
-        return head
-    return [*head, f"![{path.stem}](data:image/png;base64,{b64encode(content).decode()})", ""]
+    made = [(row, one) for row, one in (behind or {}).items() if store and store.path(one).is_dir()]
+    templates = plain_environment(Path(__file__).parent)
+    templates.filters["base64"] = lambda path: b64encode(path.read_bytes()).decode()
+    table = templates.get_template("table.md.jinja").render(files=files, store=store, made=made)
+    create_markdown_artifact(table, key=key, description=f"{title}; file: {files['md']}")
+    if pictures := [path for name, path in files.items() if name.endswith("png")]:
+        shown = templates.get_template("figures.md.jinja").render(pictures=pictures, most_bytes=LARGEST_PICTURE_BYTES)
+        create_markdown_artifact(shown, key=f"{key}-figures", description=f"Figures of {title}")
 
 
 @contextmanager

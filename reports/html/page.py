@@ -96,7 +96,7 @@ def render(sections: Sequence[Section], store_root: Path, not_run: Mapping[str, 
     evaluations = sum(record.get("stage") == "evaluate" for record in records.known.values())
     alone = sections[0].report.heading if len(sections) == 1 else ""
     environment = page_environment(Path(__file__).parent, finalize=plain)
-    environment.globals |= {"d": display, "audit_of": _audit_of, "choices": choices}
+    environment.globals |= {"d": display, "audit_of": _audit_of}
     environment.filters["base64"] = lambda svg: b64encode(svg.encode()).decode()
     environment.filters["anchor"] = partial(re.sub, r"[^A-Za-z0-9-]", "-")  # of a target: its id on the page
     return environment.get_template("page.html.jinja").render(
@@ -123,17 +123,6 @@ def _families(reports: Sequence[Report]) -> str:
     held = sum((one.p_corrected or 0.0) < display.SIGNIFICANT for _, one in tested)
     together = sum(p < display.SIGNIFICANT for p in holm({n: one.p for n, (_, one) in enumerate(tested)}).values())
     return display.words("families", len(tested), len(tables), held, together)
-
-
-def choices(report: Report) -> dict[str, str]:
-    """What the cells of this table hold beside their values, by the name of what shows it."""
-    cells = report.cells
-    return {
-        **({"interval": "95 % interval"} if any(cell.ci_low is not None for cell in cells) else {}),
-        **({"seeds": "Each seed"} if any(cell.by_seed for cell in cells) else {}),
-        **({"difference": f"Difference to {report.baseline or 'the baseline'}"} if report.compared else {}),
-        **({"paper": "The paper"} if any(display.paper_beside(cell) for cell in cells) else {}),
-    }
 
 
 def _divergences() -> tuple[str, Markup]:

@@ -24,16 +24,12 @@ def checkpoint_sha256(model_dir: Path) -> str:
     return content_digest(digests)
 
 
-def weight_files(model_dir: Path) -> list[Path]:
-    """The files of a checkpoint that hold its weights, by name."""
-    return [file for file in _files(model_dir) if any(map(file.match, WEIGHTS))]
-
-
 def copy_weights(model_dir: Path, target_dir: Path) -> None:
     """Copies, not links: whoever wrote into one would change the other."""
-    if not weight_files(model_dir):
+    files = list(filter(_is_weight, _files(model_dir)))
+    if all(file.suffix == ".json" for file in files):
         raise UserError(f"{model_dir}: no weights ({', '.join(WEIGHTS)}) here; give a complete checkpoint")
-    for file in filter(_is_weight, _files(model_dir)):
+    for file in files:
         shutil.copyfile(file, target_dir / file.name)
 
 

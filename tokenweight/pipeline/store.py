@@ -239,16 +239,12 @@ def locate(artifact: Artifact, store: Store, *, small: bool = False) -> Path:
     if artifact.is_source:
         return Path(artifact.sources["sha256"] or "")
     path = store.path(artifact.identity)
-    if fault := _contents_fault(path):
+    # Contents are read once in each process, and again where a file was written since.
+    if fault := _fault_of(path, tuple((file, file.stat().st_mtime_ns) for file in sorted(path.rglob("*")))):
         with suppress(OSError):
             renamed_aside(path, f"{path.name}.damaged")
         raise StageError(f"{artifact.address}: damaged ({fault}); run again: it is made again")
     return path / stage.folder
-
-
-def _contents_fault(path: Path) -> str | None:
-    """Contents are read once in each process, and again where a file was written since."""
-    return _fault_of(path, tuple((file, file.stat().st_mtime_ns) for file in sorted(path.rglob("*"))))
 
 
 @cache
