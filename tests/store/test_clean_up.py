@@ -1,9 +1,12 @@
 """`tokenweight store`: what it lists, what it finds damaged, what it removes and what it never does."""
 
 import json
+import os
+import shutil
 import sys
 import tarfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,9 @@ import pytest
 
 from tokenweight import cli
 from tokenweight.errors import StageError
+from tokenweight.pipeline import archive
 from tokenweight.pipeline.inventory import Entry, Removal, garbage, inventory, remove, unneeded, weights
-from tokenweight.pipeline.locks import shared_lock
+from tokenweight.pipeline.locks import is_held, shared_lock
 from tokenweight.pipeline.stage import Identity
 from tokenweight.pipeline.store import Build, Store, read_record
 
@@ -98,6 +102,17 @@ def test_packed_records_are_all_that_finished_and_hold_no_weights(
     assert run(capsys, monkeypatch, "store", "pack", again, "--store", elsewhere.root)[0] == 0
     with tarfile.open(outside / "records.tar.xz") as first, tarfile.open(again) as second:
         assert sorted(first.getnames()) == sorted(second.getnames())
+        members = first.getmembers()
+        assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+
+
+def test_files_of_one_task_by_all_models_are_packed_side_by_side() -> None:
+    """Their contents are alike, which makes half of the archive."""
+    units = ["a--mmlu-00000000", "a--ruler-00000000", "b--mmlu-00000000"]
+    paths = [Path("evaluate", unit, name) for unit in units for name in ("record.json", "samples.parquet")]
+    packed = [f"{path.parent.name[:8]} {path.name}" for path in sorted(paths, key=archive._alike)]
+    order = ["a--mmlu-", "b--mmlu-", "a--ruler"]
+    assert packed == [f"{unit} {name}" for name in ("record.json", "samples.parquet") for unit in order]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +197,10 @@ def test_what_a_living_run_is_making_is_not_garbage_and_is_not_removed(store: St
 
 
 def test_a_kept_artifact_keeps_what_it_was_made_from(store: Store) -> None:
+    (unfinished,) = (entry for entry in inventory(store.root) if entry.kind == "partial")
+    cut_one = Identity("train", 1, "cut", {"steps": 4})
+    kept_too = unneeded(inventory(store.root), [UNIT.fingerprint, cut_one.fingerprint])
+    assert unfinished.path not in [removal.entry.path for removal in kept_too]
     gone = unneeded(inventory(store.root), [UNIT.fingerprint])
     assert sorted(removal.entry.name.rpartition("-")[0] for removal in gone) == ["cut", "sparse", "torn"]
     for removal in gone:
@@ -384,3 +403,64 @@ def test_what_goes_on_to_make_removed_weights_again_is_kept(store: Store) -> Non
     (partial / "checkpoints").mkdir(parents=True)
     (partial / "checkpoints" / "step-8").write_text("x")
     assert partial not in {removal.entry.path for removal in garbage(inventory(store.root))}
+
+
+def test_what_a_clean_up_removes_is_held_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that begins just then would find half of it."""
+    held, rmtree = list[bool](), shutil.rmtree
+    monkeypatch.setattr(
+        "tokenweight.pipeline.inventory.shutil.rmtree",
+        lambda path: (held.append(is_held(store.root, "train", OTHER.fingerprint)), rmtree(path)),
+    )
+    assert remove(store.root, Removal(one(store, OTHER), "", 1))
+    assert held == [True]
+
+
+def test_a_holder_elsewhere_that_is_silent_for_minutes_loses_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease could be taken after a minute: so it is not even asked for."""
+    cut_one = Identity("train", 1, "cut", {"steps": 4})
+    (listed,) = (entry for entry in inventory(store.root) if entry.kind == "partial")
+    with store.building(cut_one) as work:
+        assert work is not None
+        monkeypatch.setattr("tokenweight.pipeline.inventory.lease", lambda *_: pytest.fail("was asked for"))
+        assert not remove(store.root, Removal(listed, "", 1))
+        write(work)
+
+
+def test_contents_are_read_only_where_that_is_asked_for(store: Store) -> None:
+    file = store.path(MODEL) / "rows.parquet"
+    file.write_text(file.read_text().upper())
+    name = store.path(MODEL).name
+    assert name not in kinds(store)
+    assert kinds(store, digests=True)[name] == "damaged"
+
+
+def test_what_training_left_of_its_checkpoints_goes_and_the_model_stays(store: Store) -> None:
+    path = store.path(MODEL)
+    (path / "checkpoints" / "step-2").mkdir(parents=True)
+    (path / "checkpoints" / "step-2" / "state").write_text("12345")
+    (store.partial(OTHER) / "checkpoints").mkdir(parents=True)  # of a run that another finished
+    (store.partial(OTHER) / "checkpoints" / "state").write_text("123")
+    found = {removal.entry.path: removal for removal in garbage(inventory(store.root))}
+    left = found[path]
+    assert (left.names, left.bytes, left.why) == (("checkpoints",), 5, "resume checkpoints of a finished stage")
+    assert (found[store.partial(OTHER)].why, found[store.partial(OTHER)].bytes) == ("its artifact is finished", 3)
+    assert all(remove(store.root, removal) for removal in found.values())
+    assert store.state(MODEL, digests=True).kind == store.state(OTHER).kind == "complete"
+    assert not (path / "checkpoints").exists()
+    assert store.path(OTHER) not in found
+
+
+def test_ages_are_those_of_the_record_or_of_the_newest_file(store: Store) -> None:
+    for path in (*store.root.rglob("*/*"), *store.root.glob("*")):
+        os.utime(path, (1000, 1000))
+    (left,) = (entry for entry in inventory(store.root) if entry.kind == "partial")
+    assert left.changed == datetime.fromtimestamp(1000, UTC)
+    os.utime(left.path / "model" / "config.json", (2000, 2000))
+    (left,) = (entry for entry in inventory(store.root) if entry.kind == "partial")
+    assert left.changed == datetime.fromtimestamp(2000, UTC)
+    record = read_record(store.path(MODEL))
+    assert record is not None
+    assert one(store, MODEL).changed == datetime.fromisoformat(record["started"])

@@ -1,16 +1,21 @@
 """Runs share a store, a clean-up has it alone; what a killed run held is free at once."""
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.locks import exclusive_lock, lease, shared_lock
+from tokenweight.pipeline.locks import LEASES, exclusive_lock, held_in, is_held, lease, shared_lock
 from tokenweight.pipeline.store import Note
 
 
@@ -66,4 +71,40 @@ def test_who_waits_for_an_artifact_says_so_and_gets_it(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"store .*file: cannot be written"),
         lease(tmp_path / "file", "train", "0" * 64),
     ):
+        pass
+
+
+def test_a_holder_elsewhere_counts_as_alive_until_it_was_silent_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lease(tmp_path, "train", "0" * 64):
+        file = tmp_path / LEASES / "train-00000000.lock"
+        assert held_in(tmp_path) == {("train", "00000000")}
+        monkeypatch.setattr("psutil.pid_exists", lambda pid: False)
+        assert not is_held(tmp_path, "train", "0" * 64), "of this machine, and gone"
+        monkeypatch.setattr(socket, "gethostname", lambda: "another")
+        for seconds, held in ((0, True), (590, True), (610, False)):
+            os.utime(file, (time.time() - seconds,) * 2)
+            assert is_held(tmp_path, "train", "0" * 64) == held
+    assert not is_held(tmp_path, "train", "0" * 64)
+
+
+def test_a_lease_may_end_in_another_thread_than_it_began(tmp_path: Path) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(1) as other:
+        other.submit(stack.enter_context, lease(tmp_path, "train", "0" * 64)).result()
+        assert is_held(tmp_path, "train", "0" * 64)
+    assert not is_held(tmp_path, "train", "0" * 64)
+
+
+def test_where_there_are_no_locks_leases_alone_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    store, notes = tmp_path / "no" / "store", list[str]()
+    for _ in range(2):
+        with shared_lock(store, notes.append), exclusive_lock(store):
+            pass
+    assert notes == []
+    with lease(store, "train", "0" * 64), pytest.raises(UserError, match="a run is at work"), exclusive_lock(store):
         pass

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline.stage import Identity
-from tokenweight.pipeline.store import Build, Store, read_record
+from tokenweight.pipeline import store as store_module
+from tokenweight.pipeline.stage import Artifact, HubModel, Identity
+from tokenweight.pipeline.store import SMALL_FILES, Build, Store, locate, read_record
 
 IDENTITY = Identity("chunk", 1, "novel", {"seed": 1})
 
@@ -52,9 +54,49 @@ def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
     assert record["outputs"]["data.txt"]["bytes"] == 5
     assert record["facts"] == {"length": 5}
     assert record["versions"]["python"].startswith("3.")
-    assert record["devices"]
+    assert record["devices"] == [store_module._processor()]
+    assert store_module._processor() in Path("/proc/cpuinfo").read_text()
+    source = Path(__file__).parents[2]
+    if (source / ".git").exists():
+        head = subprocess.run(["git", "-C", source, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        assert record["git"]["commit"] == head.stdout.strip()
     identity_part = json.dumps([record["config"], record["inputs"], record["fingerprint"]])
     assert str(tmp_path) not in identity_part
+
+
+def test_a_fact_that_is_no_number_is_no_record(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        get_or_build(Store(tmp_path), IDENTITY, lambda work: (write("x")(work), work.facts.update(nll=float("nan"))))
+    assert Store(tmp_path).state(IDENTITY).kind == "missing"
+
+
+def test_gpus_are_named_where_torch_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        device_count=lambda: 2,
+        get_device_name=lambda i: f"GPU {i}",
+        max_memory_allocated=lambda i: 10 + i,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    assert store_module.devices() == ["GPU 0", "GPU 1"]
+    assert {**store_module.peak_memory_bytes(), "host": 0} == {"host": 0, "cuda:0": 10, "cuda:1": 11}
+    cuda.is_available = lambda: False
+    assert store_module.devices() == [store_module._processor()]
+    monkeypatch.delitem(sys.modules, "torch")
+    assert [*store_module.peak_memory_bytes()] == ["host"]
+
+
+def test_of_a_model_on_the_hub_all_or_the_small_files_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **how: asked.append(how) or str(tmp_path))
+    model = Artifact(HubModel(repo_id="a/b", revision="0" * 40))
+    assert locate(model, Store(tmp_path)) == locate(model, Store(tmp_path), small=True) == tmp_path
+    (everything, small) = [(how["allow_patterns"], how["ignore_patterns"]) for how in asked]
+    assert (everything[0], small) == (None, (SMALL_FILES, None))
+    assert "*.gguf" in everything[1]
+    assert model.address.startswith("source/b-")
 
 
 def test_files_are_as_readable_as_the_record(tmp_path: Path) -> None:
@@ -72,6 +114,7 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
 
     def half(work: Build) -> None:
         (work.directory / "part-0").write_text("done")
+        (work.directory / ".part-1.4711").write_text("ha")  # as a file is until it is complete
         raise StageError("power cut")
 
     with pytest.raises(StageError, match="power cut"):
