@@ -133,6 +133,16 @@ def test_many_documents_are_made_in_their_order(monkeypatch: pytest.MonkeyPatch)
     assert [document.text for document in made] == expected
 
 
+def test_few_documents_or_one_core_need_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents_module, "MANY", 3)
+    monkeypatch.setattr(documents_module, "ProcessPoolExecutor", lambda *_, **__: pytest.fail("a pool"))
+    for count, workers in ((2, 2), (3, 1)):
+        made = documents_module.in_order(lambda i: Document(str(i), ""), count, workers)
+        assert [document.id for document in made] == ["0", "1", "2"][:count]
+    with pytest.raises(pytest.fail.Exception, match="a pool"):
+        list(documents_module.in_order(_nth, 3, workers=2))
+
+
 @pytest.mark.slow
 def test_the_makers_end_with_who_asked_for_them(tmp_path: Path) -> None:
     script = tmp_path / "ask.py"

@@ -60,6 +60,11 @@ def test_the_texts_are_those_that_were_frozen() -> None:
     assert hashlib.sha256("".join(contents).encode()).hexdigest() == FROZEN
 
 
+def test_the_codes_in_kinds_npy_stay() -> None:
+    codes = {"NONE": 0, "LONG_RECALL": 1, "SHORT_RECALL": 2, "EASY": 3, "NAME": 4, "INTRODUCTION": 5, "HARD": 6}
+    assert {kind.name: kind.value for kind in Kind} == codes
+
+
 def test_seeds_and_splits_differ() -> None:
     texts = {next(novel.books(seed, split, 1, 500)).text for seed in (0, 1) for split in ("train", "validation")}
     assert len(texts) == 4

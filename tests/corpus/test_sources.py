@@ -13,8 +13,9 @@ import pytest
 
 from tokenweight.corpus.files import list_files
 from tokenweight.corpus.sources import check, document_count, documents, file_parts, left_out
+from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
-from tokenweight.recipes.schema import FilesCorpus, HubCorpus
+from tokenweight.recipes.schema import Chunking, FilesCorpus, HubCorpus, MixtureCorpus, MixturePart, NovelCorpus
 
 
 def files(path: Path, validation: int = 1) -> FilesCorpus:
@@ -111,6 +112,8 @@ def test_a_single_file_is_a_corpus(library: Path) -> None:
         ("x.jsonl", b'{"text": "a"}\n\n{"txt": "b"}\n', r"x\.jsonl, line 3: no string in field `text`"),
         ("x.jsonl", b'{"text": 5}\n', r"x\.jsonl, line 1: no string in field `text`"),
         ("x.jsonl", b'{"text": "a"}\nnot json\n', r"x\.jsonl, line 2: not JSON"),
+        ("x.txt", b"\n\xff", r"x\.txt, line 2: not UTF-8"),
+        ("x.txt", b"\0one", r"x\.txt: character 0 is NUL"),
         ("x.txt", b"o\0n\0e\0", r"x\.txt: character 1 is NUL, which no text has"),
         ("x.jsonl", b'{"text": "a"}\n{"text": "ab\\u0000"}\n', r"x\.jsonl, line 2: character 2 is NUL"),
         ("x.txt", b"", r"x\.txt: the file is empty"),
@@ -144,6 +147,17 @@ def test_a_damaged_page_of_a_parquet_file_is_named(tmp_path: Path) -> None:
     data[-60:-20] = b"\xff" * 40  # the footer, in which pyarrow finds another kind of error
     (tmp_path / "x.parquet").write_bytes(data)
     with pytest.raises(UserError, match=r"x\.parquet: not a parquet file \(.*; write it again"):
+        check(files(tmp_path))
+
+
+def test_a_page_whose_bytes_changed_is_seen_by_its_checksum(tmp_path: Path) -> None:
+    table = pa.table({"text": [f"{i:04d} a quiet river" for i in range(200)]})
+    how = {"compression": "none", "use_dictionary": False, "write_page_checksum": True, "row_group_size": 100}
+    pq.write_table(table, tmp_path / "x.parquet", **how)
+    data = (tmp_path / "x.parquet").read_bytes()
+    check(files(tmp_path))
+    (tmp_path / "x.parquet").write_bytes(data.replace(b"0150 a quiet", b"0150 a quick"))
+    with pytest.raises(UserError, match=r"x\.parquet: damaged behind row 64 \("):
         check(files(tmp_path))
 
 
@@ -230,6 +244,37 @@ def test_hub_out_of_reach_names_repository_and_way_out(monkeypatch: pytest.Monke
         list(documents(corpus, "train"))
     assert "hf download emozilla/pg19 --repo-type dataset --revision" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("message", "said"), [("the first\nthe second", "the first"), ("", "ValueError")])
+def test_a_corpus_of_the_hub_is_streamed_at_its_revision(
+    message: str, said: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import datasets
+
+    asked: list[tuple[Any, Any]] = []
+
+    def refuse(*which: Any, **how: Any) -> None:
+        asked.append((which, how))
+        raise ValueError(message)
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    for name, revision, subset in (("a/b", "1" * 40, "en"), (str(repository), None, None)):
+        corpus = HubCorpus(repo_id=name, revision="1" * 40, subset=subset)
+        at = ", subset en" if subset else ""
+        with pytest.raises(
+            UserError, match=rf"\(revision 1{{40}}{at}, split train\) cannot be read: {said}; go online"
+        ):
+            list(documents(corpus, "train"))
+        assert asked.pop() == ((name, subset), {"split": "train", "streaming": True, "revision": revision})
+        assert document_count(corpus, "train") == 0, "nobody knows"
+
+
+def test_artifacts_are_called_after_their_corpus() -> None:
+    hub, novel = HubCorpus(repo_id="emozilla/pg19", revision="0" * 40), NovelCorpus(seed=2)
+    mixture = MixtureCorpus(parts=(MixturePart(corpus=hub, share=0.5), MixturePart(corpus=novel, share=0.5)))
+    labels = [Chunk(corpus=one, chunking=Chunking(long_tokens=64)).label({}) for one in (hub, novel, mixture)]
+    assert labels == ["pg19-64", "novel2-64", "mixture-pg19-novel2-64"]
 
 
 def test_no_validation_split() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_pieces_equal_the_whole(directory: Path, monkeypatch: pytest.MonkeyPatch
     )
     encoder = Encoder(directory)
     assert encoder._piecewise
-    monkeypatch.setattr("tokenweight.corpus.encoding.PIECE_CHARACTERS", 300)
+    monkeypatch.setattr("tokenweight.corpus.encoding.split_pieces", lambda text: split_pieces(text, 300))
     assert len(list(split_pieces(text, 300))) > 40
     by_pieces = encoder.encode(Document("a", text)).tokens.tolist()
     assert by_pieces == encoder._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -86,16 +87,17 @@ def test_labels_do_not_depend_on_pieces(shipped: Encoder, monkeypatch: pytest.Mo
 
 
 def test_a_tokenizer_with_a_dummy_prefix_is_not_cut(tmp_path: Path) -> None:
-    from tokenizers import Tokenizer, models, pre_tokenizers
+    """As of Llama 2: each text begins with a space that it has not, and so would each of its pieces."""
+    from tokenizers import Tokenizer, models, normalizers
 
     tokenizer = Tokenizer(models.BPE({"▁": 0, "a": 1, "<unk>": 2}, [], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(" ", "isolated"), pre_tokenizers.Metaspace(prepend_scheme="first")]
-    )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     encoder = Encoder(tmp_path)
-    text = "a a a " * 30
+    text = "a a a " * 1000
+    assert len(list(split_pieces(text))) > 1
+    assert len(list(encoder.stream(text))) == 1
     assert (
         encoder.encode(Document("a", text)).tokens.tolist()
         == (encoder._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -104,6 +106,19 @@ def test_a_tokenizer_with_a_dummy_prefix_is_not_cut(tmp_path: Path) -> None:
 
 def test_without_bos(no_bos_dir: Path) -> None:
     assert Encoder(no_bos_dir).bos is None
+
+
+def test_neither_truncation_nor_padding_of_a_tokenizer_counts(no_bos_dir: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+
+    shutil.copytree(no_bos_dir, tmp_path / "copy")
+    tokenizer = Tokenizer.from_file(str(no_bos_dir / "tokenizer.json"))
+    tokenizer.enable_truncation(max_length=3)
+    tokenizer.enable_padding(length=8)
+    tokenizer.save(str(tmp_path / "copy" / "tokenizer.json"))
+    for words in (2, 5):
+        text = " ".join(f"w{i}" for i in range(words))
+        assert Encoder(tmp_path / "copy").encode(Document("a", text)).tokens.tolist() == list(range(words))
 
 
 def test_a_tokenizer_in_python_adds_nothing_either(shipped: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.corpus.token_texts import cut_at_offsets, first_tokens_with_text, highest_span, span_around
+from tokenweight.corpus.token_texts import (
+    MOST_TOKENS,
+    SPAN_TOKENS,
+    cut_at_offsets,
+    first_tokens_with_text,
+    highest_span,
+    place_of,
+    span_around,
+)
 from tokenweight.errors import UserError
 from tokenweight.training.models import load_tokenizer
 
@@ -45,6 +53,30 @@ def test_a_long_text_is_cut_and_says_so() -> None:
     tokens = first_tokens_with_text(TOKENIZER, text, 300)
     assert not tokens.whole_text
     assert len(tokens.ids) == len(tokens.texts) == 300
+
+
+def test_a_text_is_whole_where_its_last_token_is_there() -> None:
+    text = "one two three four"
+    tokens = len(TOKENIZER(text).input_ids)
+    assert [first_tokens_with_text(TOKENIZER, text, n).whole_text for n in (tokens - 1, tokens)] == [False, True]
+    assert MOST_TOKENS == 8 * SPAN_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("find", "place"),
+    [
+        ("a", (1, 1)),
+        ("ab", (1, 1)),
+        ("bc", (1, 2)),
+        ("c", (2, 2)),
+        ("de", (3, 3)),
+        ("abcde", (1, 3)),
+        ("x", None),
+        ("", None),
+    ],
+)
+def test_the_tokens_that_hold_a_text(find: str, place: tuple[int, int] | None) -> None:
+    assert place_of(["", "ab", "c", "de"], find) == place
 
 
 def test_a_tokenizer_without_offsets_is_refused() -> None:
