@@ -19,6 +19,7 @@ import gc
 import json
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -35,6 +36,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "training": (
         "training/test_float64_reference.py", "training/test_trainer.py", "training/test_scoring.py",
         "training/test_metrics.py", "training/test_resume.py", "faults/test_false_checkpoints.py", "training",
+        "cli/test_score.py",
     ),
     "context": ("context", "faults/test_false_checkpoints.py", "training/test_trainer.py"),
     "corpus": ("corpus", "inspection/test_tokens.py"),
@@ -251,7 +253,8 @@ def run_tests(mutation: Mutation | None, room: str) -> int:
 def _is_near(tests: Path, mutation: Mutation, room: str) -> bool:
     """Whether a file of tests has the name of the mutated one in its own, or imports from it."""
     name = mutation.file.removesuffix(".py")
-    return name in tests.name or f"from tokenweight.{room}.{name} import" in tests.read_text(encoding="utf-8")
+    imported = rf"tokenweight\.{room}(\.{name}\b| import [^\n]*\b{name}\b)"
+    return name in tests.name or re.search(imported, tests.read_text(encoding="utf-8")) is not None
 
 
 def start(mutation: Mutation | None, room: str) -> int:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,6 +63,13 @@ def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
         assert record["git"]["commit"] == head.stdout.strip()
     identity_part = json.dumps([record["config"], record["inputs"], record["fingerprint"]])
     assert str(tmp_path) not in identity_part
+
+
+def test_who_lost_the_lease_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "lease", lambda *_: nullcontext(SimpleNamespace(compromise="taken over")))
+    with pytest.raises(StageError, match="the lease was lost to another run; run again"):
+        get_or_build(Store(tmp_path), IDENTITY, write("hello"))
+    assert Store(tmp_path).state(IDENTITY).kind == "missing"
 
 
 def test_a_fact_that_is_no_number_is_no_record(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import pickle
 import re
+import signal
 import socket
 import sys
 from functools import partial
@@ -10,13 +12,15 @@ from importlib import metadata
 
 import pytest
 
-from tokenweight.errors import UserError
+from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.execution import check_launch, execution_for
 from tokenweight.recipes.schema import Execution, Training
+from tokenweight.training import launch as launching
 from tokenweight.training import run
-from tokenweight.training.launch import launch, launch_command, meet
+from tokenweight.training.launch import LAUNCH_FOLDER, VARIABLE, Stopped, launch, launch_command, make_call, meet
 from tokenweight.training.run import check_deepspeed, deepspeed_config
+from tokenweight.training.stages import Train
 
 
 def execution(**fields):
@@ -168,3 +172,121 @@ def test_an_inline_run_knows_no_processes_of_its_shell(monkeypatch, tmp_path):
     assert seen
     assert not given.keys() & seen.keys()
     assert given.items() <= dict(os.environ).items()
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """A launch of two processes whose command is taken for run: what it was given, and what it shall answer."""
+    seen = {"status": 0, "error": None}
+    folder = (tmp_path / LAUNCH_FOLDER).resolve()
+
+    def run_guarded(command, environment, progress, **how):
+        seen.update(environment=environment, command=command, active=set(launching._active), **how)
+        seen["call"] = pickle.loads((folder / "call.pickle").read_bytes())
+        assert [file.name for file in folder.iterdir()] == ["call.pickle"]
+        if seen["error"]:
+            (folder / "error.pickle").write_bytes(pickle.dumps(seen["error"]))
+        return seen["status"], [f"line {i}" for i in range(9)]
+
+    folder.mkdir()
+    (folder / "error.pickle").write_text("of a run that was killed")
+    monkeypatch.setattr(launching, "run_guarded", run_guarded)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    for name in ("OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(VARIABLE, "/a/stop/file")
+    how = Execution(device="cpu", launcher="torchrun", processes=2, deadline_seconds=60)
+    yield seen, lambda: launch(partial(int, "7"), tmp_path, how, no_progress)
+    assert not folder.exists()
+    assert folder / "stop" not in launching._active
+
+
+def test_a_launch_shares_the_cores_and_leaves_nothing(launched, tmp_path, monkeypatch):
+    seen, start = launched
+    start()
+    environment, stop_file = seen["environment"], tmp_path.resolve() / LAUNCH_FOLDER / "stop"
+    assert (environment["OMP_NUM_THREADS"], environment["GLOO_SOCKET_IFNAME"]) == ("3", "lo")
+    assert (seen["stop_file"], seen["active"], seen["deadline_seconds"]) == (stop_file, {stop_file}, 60)
+    assert (seen["call"][0], seen["call"][1]()) == ("/a/stop/file", 7)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "of the user")
+    start()
+    assert (seen["environment"]["OMP_NUM_THREADS"], seen["environment"]["GLOO_SOCKET_IFNAME"]) == ("1", "of the user")
+
+
+def test_what_ended_a_launched_call_ends_the_launch(launched):
+    seen, start = launched
+    seen["status"] = -9
+    with pytest.raises(StageError, match=r"torchrun ended with status -9: line 4 \| .* \| line 8$"):
+        start()
+    seen["error"] = Stopped("asked")
+    with pytest.raises(Stopped, match=r"^asked$"):
+        start()
+
+
+def fails(progress, *, error):
+    progress(1, 2, "steps")
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [(UserError("corpus: empty"), UserError("corpus: empty")), (KeyError("x"), StageError("rank 0: KeyError: 'x'"))],
+)
+def test_the_first_error_of_a_rank_is_kept_for_the_launcher(error, kept, tmp_path, monkeypatch, capsys):
+    bound = []
+    monkeypatch.setattr(launching, "end_with_parent", lambda *given: bound.append(given))
+    monkeypatch.setattr(launching, "stop_softly_at_term", bound.append)
+    monkeypatch.delenv(VARIABLE, raising=False)
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        (tmp_path / "call.pickle").write_bytes(pickle.dumps(("/a/stop/file", partial(fails, error=error))))
+        if isinstance(error, KeyError):
+            with pytest.raises(KeyError):
+                make_call(tmp_path)
+        else:
+            assert make_call(tmp_path) == 1
+        assert os.environ.pop(VARIABLE) == "/a/stop/file"
+    found = pickle.loads((tmp_path / "error.pickle").read_bytes())
+    assert (type(found), str(found)) == (type(kept), str(kept))
+    assert bound == [(os.getppid(), signal.SIGKILL), tmp_path] * 2
+    assert capsys.readouterr().out == "tokenweight-progress 1 2 steps\n", "of the first rank alone"
+    (tmp_path / "call.pickle").write_bytes(pickle.dumps((None, partial(dict))))
+    assert make_call(tmp_path) == 0
+    assert VARIABLE not in os.environ
+
+
+def test_what_hugging_face_is_asked_for(tmp_path):
+    training = Training(steps=5, sequences_per_step=8, learning_rate=2e-5, warmup_steps=0)
+    how = Execution(device="cpu", micro_batch_sequences=2, save_every_steps=10)
+    arguments = run.training_arguments(Train(training=training, seed=3), tmp_path, how)
+    asked = {
+        "max_steps": 5, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "logging_steps": 1,
+        "logging_nan_inf_filter": False, "save_steps": 5, "save_total_limit": 2, "seed": 3, "full_determinism": False,
+        "use_cpu": True, "ddp_backend": None, "ddp_find_unused_parameters": False, "dataloader_drop_last": True,
+        "dataloader_pin_memory": False, "remove_unused_columns": False, "disable_tqdm": True, "report_to": [],
+        "deepspeed": None, "n_gpu": 0,
+    }  # fmt: skip
+    assert {name: getattr(arguments, name) for name in asked} == asked
+    arguments = run.training_arguments(
+        Train(training=training), tmp_path, how.model_copy(update={"save_every_steps": 2})
+    )
+    assert arguments.save_steps == 2
+    assert arguments.accelerator_config.use_configured_state is False
+
+
+def test_what_a_record_says_of_all_steps():
+    row = {
+        "learning_rate": 0.0, "predictions": 10.0, "seconds": 1.0, "tokens_per_second": 8.0, "mfu": 0.5,
+        "peak_memory_bytes": 7, "nll": 4.0, "weighted_nll": 3.0, "zero_weight_share": 0.5,
+    }  # fmt: skip
+    later = {"learning_rate": 1e-5, "seconds": 3.0, "tokens_per_second": 4.0, "mfu": 0.1, "peak_memory_bytes": 5}
+    last = row | later | {"nll": 2.0, "weighted_nll": 1.0, "zero_weight_share": 0.0, "fp8_overlap": 0.9}
+    expected = {
+        "steps": 2, "effective_steps": 1, "predictions": 20, "seconds": 4.0, "tokens_per_second": 5.0,
+        "mfu": pytest.approx(0.2), "peak_memory_bytes": 7, "first_nll": 4.0, "last_nll": 2.0, "last_weighted_nll": 1.0,
+        "zero_weight_share": 0.25, "fp8_overlap": 0.9,
+    }  # fmt: skip
+    assert run._summary([row, last]) == expected
+    without = run._summary([row | {"mfu": None}, last, last | {"fp8_overlap": 0.8}])
+    assert (without["mfu"], without["fp8_overlap"]) == (None, 0.8)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +13,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch.utils.flop_counter import FlopCounterMode
 from training_calls import train
 from transformers import AutoModelForCausalLM, LlamaConfig, PhiConfig
+from transformers.utils import logging as transformers_logging
 
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.metrics import StepMetrics, eta_seconds
+from tokenweight.training.metrics import StepMetrics, describe, eta_seconds
+from tokenweight.training.quiet import quiet_transformers
 
 CPU = torch.device("cpu")
 NLL = torch.tensor([[1.0, 2.0, 3.0, 6.0]])
@@ -65,6 +68,38 @@ def test_eta_is_the_median_of_the_steps_after_the_first():
     assert eta_seconds([100.0], 9) is None
     assert eta_seconds([100.0, 2.0], 8) == 16.0
     assert eta_seconds([100.0, 2.0, 4.0, 50.0], 6) == 24.0
+    assert eta_seconds([100.0, *[90.0] * 11, *[4.0] * 11, *[2.0] * 9], 1) == 4.0, "of the last twenty"
+
+
+def test_a_step_in_one_line():
+    row = {
+        "nll": 1.23456, "weighted_nll": 2.0, "weight_std": 0.125, "zero_weight_share": 0.25, "grad_norm": 0.5,
+        "learning_rate": 2e-5, "tokens_per_second": 12345.6, "mfu": 0.25, "peak_memory_bytes": 3 * 2**29,
+        "eta_seconds": 59.6,
+    }  # fmt: skip
+    line = (
+        "NLL 1.2346, weighted 2.0000, weight std 0.12, zero weights 25%, grad norm 0.500, lr 2.00e-05, 12,346 tokens/s"
+    )
+    assert describe(row) == f"{line}, MFU 0.250, 1.5 GiB, about 60 s left"
+    row |= {"mfu": None, "fp8_overlap": 0.98765, "eta_seconds": None}
+    assert describe(row) == f"{line}, MFU absent, 1.5 GiB, fp8 overlap 0.9877"
+
+
+def test_transformers_is_quiet_within_and_as_it_was_afterwards():
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_info()
+    try:
+        for bars in (True, False):
+            (transformers_logging.enable_progress_bar if bars else transformers_logging.disable_progress_bar)()
+            with suppress(KeyError), quiet_transformers():
+                assert transformers_logging.get_verbosity() == transformers_logging.ERROR
+                assert not transformers_logging.is_progress_bar_enabled()
+                raise KeyError
+            assert transformers_logging.get_verbosity() == transformers_logging.INFO
+            assert transformers_logging.is_progress_bar_enabled() == bars
+    finally:
+        transformers_logging.set_verbosity(before)
+        transformers_logging.enable_progress_bar()
 
 
 TWO_PROCESSES = """

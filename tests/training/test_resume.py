@@ -14,7 +14,15 @@ from training_calls import TIMING_FIELDS, score, train
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
-from tokenweight.training.checkpoints import check_resume, delete_broken, last_complete, mark_complete, needs_resharding
+from tokenweight.training.checkpoints import (
+    check_resume,
+    conversions,
+    delete_broken,
+    last_complete,
+    mark_complete,
+    needs_resharding,
+    prepare_resume,
+)
 
 EXECUTION = Execution(device="cpu", save_every_steps=2)
 SPARSE = Weighting(postprocessing="sparse", kappa=0.3)
@@ -224,6 +232,48 @@ def test_another_split_is_refused_in_one_line_or_converted_on_request(tmp_path, 
     else:
         with pytest.raises(UserError, match=message):
             check_resume(checkpoint, asked)
+
+
+def test_parts_are_joined_once_whatever_a_killed_run_left(tmp_path, monkeypatch):
+    """DeepSpeed's converter, here one that takes note of what it is given."""
+    checkpoint, given = tmp_path / "checkpoint-20", []
+    (checkpoint / "global_step20").mkdir(parents=True)
+    (checkpoint / "latest").write_text("global_step20\n")
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").write_bytes(b"x")
+        (checkpoint / "global_step20" / f"zero_pp_rank_{rank}_optim_states.pt").write_bytes(b"x")
+    mark_complete(checkpoint, Execution(launcher="torchrun", processes=2, deepspeed_stage=3))
+    for left in ("global_step20_universal", "latest_universal.partial"):
+        (checkpoint / left / "half").mkdir(parents=True)
+
+    def convert(command, *_):
+        given.append(command)
+        folder = checkpoint / "latest_universal.partial"
+        assert not folder.exists()
+        assert not (checkpoint / "global_step20_universal").exists()
+        if len(given) == 1:
+            return 1, ["one", "two", "three", "four"]
+        (folder / "zero").mkdir(parents=True)
+        return 0, []
+
+    monkeypatch.setattr("tokenweight.training.checkpoints.run_guarded", convert)
+    four = Execution(launcher="torchrun", processes=4, deepspeed_stage=3, convert_checkpoints=True)
+    with pytest.raises(StageError, match=r"DeepSpeed could not convert it: two \| three \| four$"):
+        prepare_resume(checkpoint, four)
+    for _ in range(2):
+        prepare_resume(checkpoint, four)
+    assert len(given) == 2
+    assert given[1][1:4] == ["-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state"]
+    assert given[1][4:] == [
+        "--input_folder", str(checkpoint / "global_step20"),
+        "--output_folder", str(checkpoint / "latest_universal.partial"),
+    ]  # fmt: skip
+    assert (checkpoint / "latest_universal").read_text() == "global_step20_universal"
+    assert (checkpoint / "global_step20_universal" / "zero").is_dir()
+    made = {"step": 20, "processes": 2, "sequence_parallel": 1, "micro_batch_sequences": 1, "deepspeed_stage": 3}
+    assert conversions(tmp_path) == [made]
+    prepare_resume(checkpoint, four.model_copy(update={"processes": 2}))
+    assert len(given) == 2
 
 
 def test_another_micro_batch_goes_on_up_to_rounding_where_asked(make_request, unfrozen, tmp_path):

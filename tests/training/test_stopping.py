@@ -57,7 +57,7 @@ def test_a_training_that_is_asked_to_stop_goes_on_bit_for_bit(make_request, unfr
 
 def test_a_training_asked_in_its_last_step_just_ends(make_request, tmp_path, monkeypatch):
     monkeypatch.setenv(VARIABLE, str(tmp_path / "stop"))
-    train(make_request(steps=2), tmp_path / "out", EXECUTION, ask_at(2, tmp_path / "stop"))
+    train(make_request(steps=2), tmp_path / "out", EXECUTION, ask_at(1, tmp_path / "stop"))
     assert (tmp_path / "out" / "model").is_dir()
 
 
