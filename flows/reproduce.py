@@ -230,7 +230,7 @@ def run_graph(
         if not stages:
             return Outcome(reused=len({entry.artifact for plan in plans for entry in plan}))
         with held_gpus(execution, stages, note, end) as gpus:
-            pieces = pieces_of(graphs, plans, by_length=len(gpus or ()) * execution.slots_per_gpu > 1)
+            pieces = pieces_of(graphs, plans, by_length=bool(gpus))
             waiting = [piece for piece in pieces if not piece.reused]
             note(f"{counted(len(waiting), 'piece')} to make, {len(pieces) - len(waiting)} reused")
             if gpus is None:

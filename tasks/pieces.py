@@ -82,7 +82,7 @@ def model_key(artifact: Artifact) -> ModelKey:
 def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, by_length: bool = False) -> list[Piece]:
     """The pieces of several plans, in their order, nothing twice; parents come before their children.
 
-    `by_length`: a benchmark's units apart as it says (RULER's by length), so that several GPUs share them.
+    `by_length`: a benchmark's units apart as it says (RULER's by length), so that the first can begin and GPUs share them.
     """
     pieces: dict[Hashable, Piece] = {}
     piece_of: dict[Artifact, Piece] = {}

@@ -59,7 +59,9 @@ class Slots:
     def __init__(self, store: Store, execution: Execution, gpus: Sequence[str]) -> None:
         self.store, self.execution, self.gpus, self.closing = store, execution, gpus, False
         on_gpus = [(name,) for _ in range(execution.slots_per_gpu) for name in gpus]
-        without = [()] * (execution.slots or min(2, _cores()))
+        without = [()] * (
+            execution.slots or min(4 if gpus else 2, _cores())
+        )  # beside GPUs they make prompts and chunks
         self.slots = [Slot(number, names) for number, names in enumerate([*on_gpus, *without])]
 
     def __enter__(self) -> Self:

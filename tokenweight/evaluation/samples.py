@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ from tokenweight.recipes.schema import Evaluation
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
+AHEAD_SAMPLES = 1024  # whose prompts are encoded before the model is asked: enough to find many of one length
 MIN_SAMPLES = 8  # fewer say nothing about the shape of a distribution
 ECHO_HEAD_CHARACTERS = 40
 ECHO_TAIL_CHARACTERS = 200
@@ -109,7 +110,7 @@ class AskedBenchmark(Benchmark):
 
     @abstractmethod
     def samples(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel) -> Iterator[Sample]:
-        """All units' samples with the requests that they make of the model. StageError: as of `steps`."""
+        """Samples with the requests that they make of the model, one unit's after the other's. StageError: as of `steps`."""
 
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
         """How many tokens a task generates at most; 0: it asks for log-likelihoods."""
@@ -147,22 +148,35 @@ class AskedBenchmark(Benchmark):
         return found
 
     def steps(self, runs: Sequence[UnitRun], evaluation: Evaluation, model: LoadedModel, rows: Kept) -> Iterator[Step]:
-        samples = list(self.samples(runs, evaluation, model))
-        expected = Counter(sample.unit for sample in samples)
-        chances = {unit: [sample.chance for sample in samples if sample.unit == unit] or [0.0] for unit in rows}
-        notes = {unit: {"chance": fmean(of_unit)} for unit, of_unit in chances.items()}
-        waiting = [sample for sample in samples if sample.doc_id not in rows[sample.unit]]
-        complete = {unit: notes[unit] for unit, kept in rows.items() if len(kept) == expected[unit]}
-        yield Step({}, 0, len(waiting), complete)
-        done = 0
-        for batch in _batches(waiting, model):
-            made = defaultdict[Unit, list[Row]](list)
-            for sample, answers in zip(batch, _answers(batch, model), strict=True):
-                metric = self.metric(sample.unit.task, evaluation)
-                made[sample.unit].append(sample.row(metric, *self.answered(sample, answers, evaluation)))
-            done += len(batch)
-            complete = {unit: notes[unit] for unit, new in made.items() if len(rows[unit]) + len(new) == expected[unit]}
-            yield Step(made, done, len(waiting), complete)
+        made_of = groupby(self.samples(runs, evaluation, model), key=lambda sample: sample.unit)
+        unseen, seen, done = set(rows), 0, 0
+        while group := _next_units(made_of):
+            notes = {unit: {"chance": fmean(sample.chance for sample in own)} for unit, own in group.items()}
+            waiting = [one for unit, own in group.items() for one in own if one.doc_id not in rows[unit]]
+            unseen, seen = unseen.difference(group), seen + sum(map(len, group.values()))
+            total = (
+                done + len(waiting) + round(seen / (len(rows) - len(unseen)) * len(unseen))
+            )  # as if all had the mean
+            yield Step(
+                {}, done, total, {unit: notes[unit] for unit, own in group.items() if len(rows[unit]) == len(own)}
+            )
+            for batch in _batches(waiting, model):
+                made = defaultdict[Unit, list[Row]](list)
+                for sample, answers in zip(batch, _answers(batch, model), strict=True):
+                    metric = self.metric(sample.unit.task, evaluation)
+                    made[sample.unit].append(sample.row(metric, *self.answered(sample, answers, evaluation)))
+                done += len(batch)
+                complete = {unit for unit, new in made.items() if len(rows[unit]) + len(new) == len(group[unit])}
+                yield Step(made, done, total, {unit: notes[unit] for unit in complete})
+        yield Step({}, done, done, {unit: {"chance": 0.0} for unit in unseen})
+
+
+def _next_units(made_of: Iterator[tuple[Unit, Iterator[Sample]]]) -> dict[Unit, list[Sample]]:
+    """The samples of the next units, AHEAD_SAMPLES at least if there are so many; empty: there is none."""
+    found: dict[Unit, list[Sample]] = {}
+    while sum(map(len, found.values())) < AHEAD_SAMPLES and (of_unit := next(made_of, None)):
+        found[of_unit[0]] = list(of_unit[1])
+    return found
 
 
 def _batches(waiting: list[Sample], model: LoadedModel) -> Iterator[list[Sample]]:
