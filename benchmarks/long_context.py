@@ -72,7 +72,7 @@ class RowsOfManyLengths(TrainingRows):
 
     def __init__(self, lengths: list[int], steps_per_length: int, vocabulary: int, ready: set[int]) -> None:
         self.lengths, self.steps_per_length, self.vocabulary, self.ready = lengths, steps_per_length, vocabulary, ready
-        self.tokens = np.zeros((0, lengths[0]), np.uint32)
+        self.tokens, self.documents = np.zeros((0, lengths[0]), np.uint32), None
 
     def __len__(self) -> int:
         return len(self.lengths) * self.steps_per_length

@@ -67,7 +67,7 @@ def step_flops(shape: Shape, layers: int, tokens: int) -> float:
 
 def tiny(shape: Shape) -> Shape:
     """The same shape small enough for a CPU, to try a benchmark's logic."""
-    small = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128}
+    small = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 128}
     small |= {"num_attention_heads": 4, "num_key_value_heads": 4}
     config = {key: value for key, value in shape.config.items() if key != "head_dim"} | small
     return Shape(shape.name, shape.layers, 256, 64, 48, config)
