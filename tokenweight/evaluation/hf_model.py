@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from array import array
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import torch
 from cachetools import LRUCache
 from lm_eval.models.huggingface import HFLM
+from lm_eval.models.utils_hf import stop_sequences_criteria
 from transformers import GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicCache, StaticLayer
 
+from tokenweight.evaluation.decoding import decode_greedily
 from tokenweight.evaluation.loaded_model import LoadedModel, cache_bytes_of_token
 from tokenweight.evaluation.rows import sha256_text
 from tokenweight.evaluation.tokens import model_tokenizer
@@ -62,9 +65,23 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
     def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
         mask = arguments["attention_mask"]
         cache = self._read_prompts(context, mask, max_length) if int(mask.sum(1).min()) > 1 else None
+        if cache is not None and context.is_cuda and _is_greedy(arguments):
+            of_cache, padding = {self._cache_argument: cache}, self.tokenizer.pad_token_id
+            is_over = self._is_over(
+                [text for text in stop if text != self.tok_decode(self.eot_token_id, skip_special_tokens=False)],
+                context,
+            )
+            return decode_greedily(self.model, context, mask, of_cache, max_length, padding, is_over)
         if cache is not None:
             arguments |= {self._cache_argument: cache, "disable_compile": True}
         return super()._model_generate(context, max_length=max_length, stop=stop, **arguments)
+
+    def _is_over(self, stop: list[str], context: torch.Tensor) -> Callable[[torch.Tensor], bool] | None:
+        """Whether each answer holds one of the texts at which lm-eval cuts it; None: there are none."""
+        if not stop:
+            return None
+        criteria = stop_sequences_criteria(self.tokenizer, stop, context.shape[1], len(context))
+        return lambda ids: bool(torch.as_tensor(criteria(ids, None)).all())
 
     @property
     def _cache_argument(self) -> str:
@@ -160,6 +177,11 @@ class HFModel(LoadedModel):
                 softmax_dtype="float32",
             )
         super().__init__(lm, checkpoint_dir, context_tokens)
+
+
+def _is_greedy(arguments: dict[str, Any]) -> bool:
+    sampled = arguments.get("do_sample") or arguments.get("temperature")
+    return not sampled and arguments.keys() <= {"attention_mask", "do_sample", "temperature"}
 
 
 def _greedy(model: Any, tokenizer: Any) -> GenerationConfig:
