@@ -27,14 +27,10 @@ def _run_name() -> str:
 @flow(name="evaluate", flow_run_name=_run_name, persist_result=False)
 @flat
 def evaluate(
-    models: Annotated[list[str], Field(min_length=1, description="Checkpoint directories or hub ids, a row each")],
+    models: Annotated[list[str], Field(min_length=1)],
     *,
-    benchmarks: Annotated[
-        list[str] | None, Field(description="Benchmarks, lm_eval:TASK among them. Default: all but longppl and pmi")
-    ] = None,
-    lengths_tokens: Annotated[
-        list[Length] | None, Field(description="Lengths of RULER and perplexity. Default: what fits the model")
-    ] = None,
+    benchmarks: list[str] | None = None,
+    lengths_tokens: list[Length] | None = None,
     inputs: EvaluationInputs,
     how: ModelOptions,
     options: Annotated[RunOptions, Part(RunOptions, "store", "out")],

@@ -2,10 +2,8 @@
 
 from glob import glob
 from pathlib import Path
-from typing import Annotated
 
 from prefect import flow
-from pydantic import Field
 
 from tokenweight.errors import UserError
 from tokenweight.flat import flat
@@ -20,10 +18,7 @@ MEASURED_HERE = ["zero3-fused", "h200-llama3-8b-fused", "h200-phi-2"]
 @flow(name="reproduce-table-6", flow_run_name="table-6", persist_result=False)
 @flat
 def reproduce_table_6(
-    measurements: Annotated[
-        list[str],
-        Field(description="Files of benchmarks/training_cost.py and zero3.py, or patterns; default: the repository's"),
-    ] = [f"benchmarks/results/*{name}.json" for name in MEASURED_HERE],  # noqa: B006
+    measurements: list[str] = [f"benchmarks/results/*{name}.json" for name in MEASURED_HERE],  # noqa: B006
     out: Path = RESULTS,
 ) -> dict[str, str]:
     """Render Table 6 of the paper (run time of each weighting) from measurements; measures nothing itself."""

@@ -1,4 +1,4 @@
-"""A user's choices as flat parameters: what is described once, by pydantic models and options.toml, for commands and flows.
+"""A user's choices as flat parameters: what pydantic models and options.toml say once, for commands and flows.
 
 A nested object in a deployment's form would reset its other fields where one of them is changed, so forms are flat.
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from tokenweight.errors import UserError
 
@@ -59,14 +58,14 @@ class Part:
 def flat(function: Callable[..., T]) -> Callable[..., T]:
     """Replace each parameter that is a model, or a `Part` of one, by its fields as keywords.
 
-    The docstring gets `Args:`, where Prefect's forms and the command line find descriptions: those of the models, of the
-    parameters themselves, or of options.toml. TypeError where a parameter has none.
+    The docstring gets `Args:`, where Prefect's forms and the command line find descriptions: those of options.toml.
+    TypeError where a parameter has none.
     """
     own = inspect.signature(function, eval_str=True).parameters
     parts = {name: part for name, parameter in own.items() if (part := _part(parameter.annotation))}
     every = [parameter for name, parameter in own.items() if name not in parts]
-    texts = {**TEXTS["shared"], **TEXTS.get(function.__name__, {})}
-    texts |= {parameter.name: text for parameter in every if (text := _description(parameter))}
+    of_flow = "flow " if ".flows." in function.__module__ else ""
+    texts = {**TEXTS["shared"], **TEXTS.get(f"{of_flow}{function.__name__}", {})}
     for part in parts.values():
         every += part.parameters()
         texts |= part.texts()
@@ -89,8 +88,3 @@ def _part(annotation: Any) -> Part | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return Part(annotation)
     return next((item for item in get_args(annotation) if isinstance(item, Part)), None)
-
-
-def _description(parameter: inspect.Parameter) -> str | None:
-    texts = [item.description for item in get_args(parameter.annotation)[1:] if isinstance(item, FieldInfo)]
-    return texts[-1] if texts else None

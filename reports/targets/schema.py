@@ -4,6 +4,7 @@ how it looks. A mistake in the file is one line with its place.
 The paper's tables, a user's YAML, sweeps and `evaluate --model` are all one of these (docs/experiments.md).
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,16 +38,8 @@ def _known(name: str) -> str:
 Benchmark = Annotated[str, AfterValidator(_known)]
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 _PATH_SETTING = re.compile(r"\.(data|path|file|haystack|squad|hotpotqa|tokenizer|config|include_path)$")
-_WORDS = {  # pydantic's kinds of mistakes
-    "tuple_type": "is no list; write for example [1, 2]",
-    "model_type": "is no mapping; write for example {key: value}",
-    "dict_type": "is no mapping; write for example {key: value}",
-    "too_short": "is empty; leave it out, or say what it is",
-    "string_too_short": "is empty; leave it out, or say what it is",
-    "string_pattern_mismatch": "take lowercase letters, digits and dashes, such as kappa-of-mine",
-    "missing": "is missing",
-    "invalid_key": "is no word, as keys are",
-}
+# By pydantic's kinds of mistakes.
+_WORDS: dict[str, str] = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
 _OF_RECIPE = re.compile(
     r"^(recipe .*? \(\w+\): |--set )"
 )  # such as "recipe x (smoke): weighting.kappa: Input should be ..."

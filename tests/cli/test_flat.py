@@ -6,7 +6,7 @@ import inspect
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tokenweight.flat import TEXTS, Part, flat
 from tokenweight.recipes.inputs import Inputs
@@ -16,13 +16,13 @@ from tokenweight.recipes.schema import Execution
 
 @flat
 def run(
-    name: Annotated[str, Field(description="What is run")],
+    experiment: str,
     *,
     inputs: Inputs,
     choices: Annotated[dict[str, Any], Part(Execution, "device", "processes", given_only=True)],
 ) -> tuple[str, Inputs, dict[str, Any]]:
     """Run it."""
-    return name, inputs, choices
+    return experiment, inputs, choices
 
 
 def test_flat_values_come_back_as_the_models() -> None:
@@ -41,7 +41,7 @@ def test_a_forms_empty_path_is_not_the_working_directory() -> None:
 
 def test_the_signature_has_each_field_once_with_its_description_and_bounds() -> None:
     parameters = inspect.signature(run).parameters
-    assert list(parameters) == ["name", *Inputs.model_fields, "device", "processes"]
+    assert list(parameters) == ["experiment", *Inputs.model_fields, "device", "processes"]
     for name, text in TEXTS["Inputs"].items():
         assert f"    {name}: {text}" in (run.__doc__ or "")
     assert "    device: Where models run; auto: on a GPU where there is one. Default: the scale's own" in (
@@ -67,7 +67,7 @@ def test_a_parameter_without_a_description_is_refused() -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    def twice(corpus: Annotated[str, Field(description="Text")], inputs: Inputs) -> None:
+    def twice(store: str, options: RunOptions) -> None:
         """Run."""
 
     with pytest.raises(ValueError, match="duplicate parameter name"):

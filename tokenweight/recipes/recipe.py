@@ -15,6 +15,7 @@ from typing import Any, Self
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tokenweight.errors import UserError, choose
+from tokenweight.flat import TEXTS
 from tokenweight.recipes import schema
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import Weighting
@@ -201,17 +202,11 @@ def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UserError(f"{option} {text}: not of the form key=value; write for example {_EXAMPLES[option]}")
+            raise UserError(
+                f"{option} {text}: not of the form key=value; write for example {TEXTS['examples'][option]}"
+            )
         pairs[key.strip()] = value.strip()
     return pairs
-
-
-_EXAMPLES = {
-    "--set": "training.steps=12",
-    "--execution": "deepspeed_stage=3",
-    "--over": "weighting.kappa=0.2,0.4",
-    "--member": "'weighting.kappa=0.2 seed=1'",
-}
 
 
 def parse(text: str) -> Any:
