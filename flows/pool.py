@@ -33,7 +33,7 @@ _OVER = [StateType.COMPLETED, StateType.FAILED, StateType.CRASHED, StateType.CAN
 def own_parameters(planned: ResolvedExperiment, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The flow's, for one of several experiments. UserError where it is no target, which its name would find."""
     if planned.name not in TARGETS:
-        raise UserError(f"pool: of several experiments each is a target; run {planned.name} by itself")
+        raise UserError(f"pool: takes one experiment at a time; run {planned.name} by itself")
     return {**parameters, "experiment": planned.name, "seeds": len(planned.manifest.seeds)}
 
 
@@ -80,7 +80,9 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
     except ObjectNotFound:
         raise UserError(f"pool {pool}: the server has no such work pool; create it, or leave pool out") from None
     if client.read_flow_run(UUID(str(runtime.flow_run.id))).work_pool_name == pool:
-        raise UserError(f"pool {pool}: is the run's own, so that its models could wait for it for ever; choose another")
+        raise UserError(
+            f"pool {pool}: is the one of this run, so that its models could wait for it for ever; choose another"
+        )
     found = client.read_deployments(
         flow_filter=FlowFilter.model_validate({"name": {"any_": [FLOW]}}),
         work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
@@ -88,10 +90,10 @@ def _deployment_in(client: SyncPrefectClient, pool: str) -> UUID:
     if not found:
         raise UserError(
             f"pool {pool}: has no deployment of the flow {FLOW}; `prefect deploy --all` makes it, while "
-            "`tokenweight serve` uses no pools: there leave pool out (docs/sweeps.md)"
+            "`tokenweight serve` has no pools: with it, leave pool out (docs/sweeps.md)"
         )
     if status != WorkPoolStatus.READY:
-        get_run_logger().warning("pool %s: no worker is up; the models wait for one", pool)
+        get_run_logger().warning("pool %s: no worker is running; the models wait for one", pool)
     return found[0].id
 
 

@@ -189,7 +189,9 @@ class Outcome:
             users = all(isinstance(error, UserError) for error in self.failed.values())
             raise (UserError if users else StageError)("; ".join(self.failures()))
         if self.left:
-            raise StageError(f"the time is over: {_listed(self.left)} left; run the same command again to resume")
+            raise StageError(
+                f"the time limit is reached: {_listed(self.left)} left; run the same command again to resume"
+            )
 
     def failures(self) -> list[str]:
         lines = []

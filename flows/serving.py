@@ -82,7 +82,7 @@ def entries_in(file: Path) -> list[Entry]:
     except ValidationError as error:
         raise UserError(f"{file}: a deployment: {one_line(error)}") from None
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: is no list of deployments ({' '.join(str(error).split())})") from None
+        raise UserError(f"{file}: is not a list of deployments ({' '.join(str(error).split())}); correct it") from None
 
 
 def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None:
@@ -101,7 +101,7 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
         scheduled = {one.name: one.schedules for one in deployments if one.schedules}
         paused = [name for name, schedules in scheduled.items() if not any(one.active for one in schedules)]
         say(
-            f"{counted(len(ours), 'deployment')} of {file}, {counted(runs, 'run')} at once; Ctrl-C ends this and its runs"
+            f"{counted(len(ours), 'deployment')} of {file}, {counted(runs, 'run')} at once; Ctrl-C stops this and its runs"
         )
         if paused:
             say(f"paused schedules: {', '.join(paused)}; resume them on the deployments' pages")
@@ -119,7 +119,7 @@ def _alone(owner: str, url: str) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise UserError(f"{owner}: another `tokenweight serve` of this directory runs; end it first") from None
+        raise UserError(f"{owner}: another `tokenweight serve` of this directory is running; stop it first") from None
     with lock:
         yield
 
@@ -178,7 +178,7 @@ def _delete_others(client: SyncPrefectClient, version: str, ours: set[UUID], say
     for one in found:
         if one.version == version and one.id not in ours:
             client.delete_deployment(one.id)
-            say(f"deployment {one.name}: deleted, it has left {FILE}")
+            say(f"deployment {one.name}: deleted, because {FILE} no longer has it")
 
 
 def settle(client: SyncPrefectClient, deployments: set[UUID], say: Say) -> None:

@@ -73,7 +73,7 @@ def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
         return replace(refused, status="missing", reasons=reasons)
     value, draws = statistic(measure, distribution)
     remark = (
-        f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others stand in the first window "
+        f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others are in the first window "
         "of what the model read at once."
     )
     documents = int(np.count_nonzero(distribution.per_document("tokens", measure.tokens)))

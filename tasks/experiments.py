@@ -119,17 +119,19 @@ def plan_models(
     """
     chosen = tuple(in_order(benchmarks))
     if how.endpoint and (len(names) > 1 or how.backend == "vllm"):
-        raise UserError(f"--endpoint {how.endpoint}: answers for one model; give one, without --compare and --backend")
+        raise UserError(
+            f"--endpoint {how.endpoint}: is of one model; give one --model, without --compare and --backend"
+        )
     how = how.model_copy(update={"backend": "endpoint"}) if how.endpoint else how
     if how.revision and len(names) > 1:
-        raise UserError(f"--revision {how.revision}: belongs to one model; evaluate it alone")
+        raise UserError(f"--revision {how.revision}: is of one model; evaluate that model by itself")
     models = _labelled([find(name, how.revision or None, how.context_tokens) for name in names])
     longest = min(model.base.context_tokens for model in models.values())
     halved = (longest >> times for times in range(longest.bit_length()))
     auto = {longest, *(n for n in halved if n >= SHORTEST_TOKENS)}
     lengths_tokens = tuple(sorted(auto if lengths is None else set(lengths)))
     if how.tensor_parallel > 1 and how.backend != "vllm":
-        raise UserError(f"--tensor-parallel {how.tensor_parallel}: belongs to --backend vllm; leave it out")
+        raise UserError(f"--tensor-parallel {how.tensor_parallel}: works only with --backend vllm; leave it out")
     by_label = {label: model.name for label, model in models.items()}
     spec = models_experiment(by_label, chosen, lengths_tokens=lengths_tokens, limit=how.limit, backend=how.backend)
     bases = {model.name: model.base for model in models.values()}

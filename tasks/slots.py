@@ -151,7 +151,7 @@ class Slots:
                 code = process.exitcode or 0
                 raise StageError(
                     f"{piece.label}: its worker process ended ({f'signal {-code}' if code < 0 else f'exit code {code}'}) "
-                    f"without a message; is there memory and disk enough? Its output is in {self._log(slot)}; run again to resume"
+                    f"without a message; check memory and disk. Its output is in {self._log(slot)}; run again to resume"
                 ) from None
             if isinstance(error, OutOfMemory):
                 slot.end()

@@ -185,9 +185,9 @@ def _reason(error: Exception, store: Path) -> str:
     """An unforeseen error in words: where the disk is full, torch speaks of positions in its own file."""
     number = getattr(error, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT) or shutil.disk_usage(store)[2] < LEAST_FREE_BYTES:
-        return "no space is left on the disk: free some, and run again; what is complete is kept"
+        return "no space is left on the disk: free some, and run again; complete artifacts are kept"
     if number == errno.EMFILE:
-        return "the system gives no more open files: raise `ulimit -n`, and run again"
+        return "too many files are open: raise `ulimit -n`, and run again"
     if (
         number == errno.ENOMEM or isinstance(error, MemoryError) or "can't allocate memory" in str(error)
     ):  # torch's, on a CPU

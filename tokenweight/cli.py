@@ -42,7 +42,7 @@ def main() -> None:
         _refuse_empty(sys.argv[1:])
         app(sys.argv[1:], exit_on_error=False, print_error=False)
     except KeyboardInterrupt:
-        _stop("interrupted; the same command resumes", 130)
+        _stop("interrupted; run the same command again to resume", 130)
     except CycloptsError as error:
         _stop(_message(error), 2)
     except ImportError as error:  # of a command's own imports, as cyclopts hands it on

@@ -27,10 +27,10 @@ def choose(name: str, known: Iterable[str]) -> str:
 
 
 _OF_THE_HUB = {
-    "GatedRepoError": "it is gated, and this account was not admitted",
-    "RepositoryNotFoundError": "the hub knows no such name, or keeps it private",
+    "GatedRepoError": "it is gated, and this account has no access",
+    "RepositoryNotFoundError": "the hub has no such repository, or it is private",
     "RevisionNotFoundError": "the hub has no such revision of it",
-    "LocalEntryNotFoundError": "the hub was not asked, or did not answer",
+    "LocalEntryNotFoundError": "offline, or the hub did not answer",
     "ConnectionError": "the hub did not answer",
 }
 

@@ -37,7 +37,7 @@ class Part:
 
     def texts(self) -> dict[str, str]:
         """What people read of each field."""
-        more = ". Default: the scale's own" if self.given_only else ""
+        more = ". Default: the scale's" if self.given_only else ""
         texts = {
             name: text for kind in reversed(self.model.__mro__) for name, text in TEXTS.get(kind.__name__, {}).items()
         }

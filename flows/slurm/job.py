@@ -39,48 +39,55 @@ Line = Annotated[str, AfterValidator(_one_line)]
 class SlurmOptions(BaseModel):
     """The job variables, each with its sbatch option; what is not given is the cluster's default."""
 
-    partition: Line | None = Field(default=None, description="--partition")
-    account: Line | None = Field(default=None, description="--account")
-    qos: Line | None = Field(default=None, title="QOS", description="--qos")
-    gres: Line | None = Field(default=None, description="--gres of each node, e.g. gpu:8")
-    time: Line | None = Field(default=None, description="--time, e.g. 24:00:00")
-    nodes: PositiveInt = Field(default=1, description="--nodes; stages use more than one with launcher srun")
-    cpus: PositiveInt | None = Field(default=None, description="--cpus-per-task")
-    memory: Line | None = Field(default=None, description="--mem of each node, e.g. 64G; 0: all of it")
+    partition: Line | None = Field(default=None, description="Pass --partition")
+    account: Line | None = Field(default=None, description="Pass --account")
+    qos: Line | None = Field(default=None, title="QOS", description="Pass --qos")
+    gres: Line | None = Field(default=None, description="Pass --gres for each node, e.g. gpu:8")
+    time: Line | None = Field(default=None, description="Pass --time, the limit, e.g. 24:00:00")
+    nodes: PositiveInt = Field(default=1, description="Pass --nodes; stages use more than one with launcher srun")
+    cpus: PositiveInt | None = Field(default=None, description="Pass --cpus-per-task")
+    memory: Line | None = Field(default=None, description="Pass --mem for each node, e.g. 64G; 0: all of it")
     extra: list[Annotated[str, AfterValidator(_option)]] = Field(
-        default_factory=list, description="Further sbatch options, e.g. --exclusive"
+        default_factory=list, description="Further sbatch options to pass, e.g. --exclusive"
     )
     requeue: bool = Field(
-        default=True, description="Whether Slurm may start the job again: preempted, or its node lost"
+        default=True, description="Let Slurm start the job again after a preemption or the loss of its node"
     )
     stop_seconds_before_end: PositiveInt | None = Field(
         default=None,
         description=(
-            "So long before its time is up, training makes a checkpoint and the job goes back into the queue; "
-            "at least a training step and a checkpoint. Needs requeue and time."
+            "Seconds before the time limit at which training saves a checkpoint and the job is requeued: at least "
+            "what a training step and a checkpoint take. Needs requeue and time."
         ),
     )
     modules: list[Line] = Field(default_factory=list, description="Environment modules to load, e.g. cuda/12.8")
-    setup: list[str] = Field(default_factory=list, description="Shell lines before the flow run, as they are")
-    container: Line | None = Field(default=None, description="Image in which the flow run runs")
-    container_runtime: Literal["apptainer", "pyxis"] = Field(default="apptainer", description="What runs the image")
+    setup: list[str] = Field(default_factory=list, description="Shell lines to run before the flow run, unchanged")
+    container: Line | None = Field(default=None, description="Container image to run the flow run in")
+    container_runtime: Literal["apptainer", "pyxis"] = Field(
+        default="apptainer", description="Program that runs the image"
+    )
     container_mounts: list[Line] = Field(
-        default_factory=list, description="SOURCE:TARGET, beside the working and the log directory"
+        default_factory=list,
+        description="Further directories to mount, SOURCE:TARGET; the working and log directories are mounted",
     )
     python: Line | None = Field(
-        default=None, description="Python of the flow run. None: the worker's own, in a container python3"
+        default=None, description="Python that runs the flow run. None: the worker's own, in a container python3"
     )
     working_dir: Line | None = Field(
-        default=None, description="Directory in which the job starts. None: the worker's own"
+        default=None, description="Directory that the job starts in. None: the worker's own"
     )
-    log_dir: Line = Field(default="slurm-logs", description="Directory of the jobs' output, on a shared file system")
-    poll_seconds: PositiveFloat = Field(default=10.0, description="How often the worker asks Slurm about the job")
+    log_dir: Line = Field(
+        default="slurm-logs", description="Directory to write the jobs' output to, on a shared file system"
+    )
+    poll_seconds: PositiveFloat = Field(
+        default=10.0, description="Seconds from one query of the job's state to the next"
+    )
 
     @model_validator(mode="after")
     def _stopping_needs_requeue(self) -> Self:
         if self.stop_seconds_before_end is not None and not self.requeue:
             raise ValueError(
-                "stop_seconds_before_end: the job could not go back into the queue; set requeue, or leave it out"
+                "stop_seconds_before_end: needs a job that Slurm may requeue; set requeue, or leave it out"
             )
         return self
 
@@ -203,7 +210,9 @@ async def _run(*command: str, stdin: str | None = None) -> str:
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
     except FileNotFoundError:
-        raise InfrastructureError(f"{command[0]} is not found; start the worker on a machine of the cluster") from None
+        raise InfrastructureError(
+            f"{command[0]} is not installed here; start the worker on a machine of the cluster"
+        ) from None
     output, errors = await process.communicate((stdin or "").encode())
     if process.returncode:
         raise InfrastructureError(f"{shlex.join(command)}: {errors.decode(errors='replace').strip()}")

@@ -67,7 +67,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
     ) -> None:
         """Cancel a job; raises InfrastructureNotFound where it is over. Slurm's KillWait is the grace."""
         if (await show(infrastructure_pid)).over:
-            raise InfrastructureNotFound(f"Slurm job {infrastructure_pid} is over")
+            raise InfrastructureNotFound(f"Slurm job {infrastructure_pid} has ended")
         await cancel(infrastructure_pid)
 
     async def _watch(self, flow_run: FlowRun, number: str, poll_seconds: float) -> None:
@@ -90,7 +90,7 @@ class SlurmWorker(BaseWorker[SlurmConfiguration, SlurmVariables, BaseWorkerResul
                         await self._set_state(flow_run.id, Cancelled(message=f"Slurm job {number} was cancelled"))
                 elif job.waits and job.restarts > restarts and may_run_again(state):
                     restarts = job.restarts
-                    logger.warning("Slurm put job %s back into the queue (start %d)", number, restarts + 1)
+                    logger.warning("Slurm requeued job %s (start %d)", number, restarts + 1)
                     await self._set_state(flow_run.id, _requeued())
             except (InfrastructureError, httpx.HTTPError) as error:  # Slurm's controller or Prefect's server restarts
                 logger.warning("Slurm job %s: no answer, asking again: %s", number, error)

@@ -18,7 +18,7 @@ def get_target(name: str) -> ExperimentSpec:
     """The target of that name; UserError for an unknown one."""
     if name == "table-6":
         raise UserError(
-            "target 'table-6': is measured on GPUs, not run from recipes; run benchmarks/training_cost.py --out FILE.json, "
+            "target 'table-6': is measured on GPUs, not made from recipes; run benchmarks/training_cost.py --out FILE.json, "
             "then `tokenweight runtimes FILE.json`"
         )
     if name not in TARGETS:

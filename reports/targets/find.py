@@ -59,11 +59,11 @@ def _found(
     if own:
         text, seeds = own.group(1), int(own.group(2))
         if not 1 <= seeds <= MOST_SEEDS:
-            raise UserError(f"{own.group()}: cannot have {seeds} seeds; write {text}:1 to {text}:{MOST_SEEDS}")
+            raise UserError(f"{own.group()}: {seeds} seeds are not possible; write {text}:1 to {text}:{MOST_SEEDS}")
     if "\n" in text or text.endswith((".yaml", ".yml")):
         with read_experiment(text) as spec:
             if spec.name in (*TARGETS, ALL, "table-6"):
-                raise UserError(f"name: {spec.name} is a target's; choose another")
+                raise UserError(f"name: {spec.name} is the name of a target; choose another")
             command = f"{spec.name}.yaml" if "\n" in text else shlex.quote(without_places(text))
             yield _resolve(spec, scale, inputs, seeds, command=command)
         return
@@ -72,7 +72,7 @@ def _found(
         return
     for name in targets_of(text):
         if text == ALL and get_target(name).compares_corpora and inputs.corpus:
-            left_out.append(f"{name} is left out: it compares two corpora, and --corpus takes the place of both")
+            left_out.append(f"{name} is left out: it compares two corpora, and --corpus replaces both")
         else:
             yield _resolve(get_target(name), scale, inputs, seeds)
 
@@ -88,7 +88,7 @@ def _resolve(
     """The experiment at a scale, each row with seeds 0 to `seeds` - 1 (None: as many as it says); --set is not judged here."""
     if spec.compares_corpora and inputs.corpus:
         raise UserError(
-            f"{spec.name}: compares two corpora, and --corpus would take the place of both, so that all differences were 0; "
+            f"{spec.name}: compares two corpora, and --corpus would replace both, so that all differences were 0; "
             "leave --corpus out"
         )
     if spec.name in TARGETS and (named := [key for key in inputs.assignments() if key in _NAMES_ROWS]):
@@ -131,7 +131,7 @@ def _of_recipe(text: str) -> ExperimentSpec:
     try:
         return ExperimentSpec.model_validate({"name": _name(recipe), "rows": rows, "benchmarks": chosen})
     except ValidationError:
-        raise UserError(f"{text}: are no benchmarks; write for example {recipe}@ruler,mmlu") from None
+        raise UserError(f"{text}: has an unknown benchmark; write for example {recipe}@ruler,mmlu") from None
 
 
 def sweep_experiment(
@@ -151,7 +151,7 @@ def sweep_experiment(
         pieces = (parse(piece.strip()) for piece in values.split(",") if piece.strip())
         swept[field] = whole if isinstance(whole, list) else list(pieces)
     if swept and given:
-        raise UserError(f"--member {given[0]}: does not go with --over; leave one out")
+        raise UserError(f"--member {given[0]}: cannot be combined with --over; leave one out")
     if not names or not (swept or given or len(names) > 1):
         raise UserError("nothing to sweep: give --over field=value,value, --member, or several recipes")
     members = [assignments("--member", text.split()) for text in given]
@@ -164,7 +164,7 @@ def sweep_experiment(
         parts += [short for field, short in short_names(fields).items() if field != RECIPE]
         name = _name(" ".join(parts))
     if not re.fullmatch(NAME, name):
-        raise UserError(f"--name {name}: take lowercase letters, digits and dashes, for example kappa-of-frozen")
+        raise UserError(f"--name {name}: use lowercase letters, digits and dashes, for example kappa-of-frozen")
     rows = [{"recipe": recipe, "over": choice} for recipe in names for choice in choices]
     own = {"benchmarks": benchmarks} if benchmarks else {}
     return ExperimentSpec.model_validate({"name": name, "rows": rows, **own, "command": "tokenweight sweep"})

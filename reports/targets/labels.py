@@ -115,7 +115,7 @@ def _baseline(spec: ExperimentSpec, rows: Sequence[Member], labels: Mapping[str,
         return rows[0].key if len(rows) > 1 and not spec.columns else None
     names = {name: m.key for m in rows for name in (m.key, labels[m.key][1], " ".join(filter(None, labels[m.key])))}
     if spec.baseline not in names:
-        raise UserError(f"baseline: {spec.baseline!r} is no row; they are {', '.join(m.key for m in rows)}")
+        raise UserError(f"baseline: {spec.baseline!r} is not a row; choose one of {', '.join(m.key for m in rows)}")
     return names[spec.baseline]
 
 
@@ -156,7 +156,7 @@ def _departures(recipes: Mapping[str, Recipe]) -> tuple[str, ...]:
     for theirs, ours in zip(load_all(list(recipes), "paper"), recipes.values(), strict=True):
         of_phi = isinstance(theirs.base, HubBase) and theirs.base.repo_id == _PHI2_ID
         if of_phi and isinstance(ours.base, PretrainBase):
-            found["In place of Phi-2 stands a small model of its architecture, pre-trained by the pipeline."] = None
+            found["A small model of its architecture, pre-trained by the pipeline, replaces Phi-2."] = None
         factors = [one.extension.long_tokens / one.base.context_tokens for one in (ours, theirs) if one.extension]
         if len(set(factors)) == 2:
             found[f"The context is extended by a factor of {factors[0]:g}; the paper's by {factors[1]:g}."] = None
@@ -164,5 +164,5 @@ def _departures(recipes: Mapping[str, Recipe]) -> tuple[str, ...]:
         if pretrained and theirs.scorer and isinstance(theirs.scorer.model, HubBase):
             scorers[theirs.scorer.model.repo_id.rpartition("/")[2]] = None
     if scorers:
-        found[f"In place of the scorers {', '.join(scorers)} stand small models, pre-trained by the pipeline."] = None
+        found[f"Small models, pre-trained by the pipeline, replace the scorers {', '.join(scorers)}."] = None
     return tuple(found)

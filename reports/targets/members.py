@@ -49,7 +49,7 @@ def members(spec: ExperimentSpec) -> list[Member]:
         if key in found and found[key].values == values and values:
             continue  # a value given twice
         if key in found:
-            raise UserError(f"rows[{number}]: is called {key!r} as another is; give it a label of its own")
+            raise UserError(f"rows[{number}]: has the label {key!r} of another row; give it a label of its own")
         if row.recipe is None:
             recipe = f"evaluate/{key}"
         elif RECIPE in values:
@@ -82,7 +82,7 @@ def load_members(
         raise UserError(f"{place}.{key}: no such setting in any row{near}")
     longest = max(recipe.context_tokens for recipe in made.values())
     if spec.lengths and max(spec.lengths) > longest:
-        raise UserError(f"lengths: no row reads {max(spec.lengths)} tokens; give lengths up to {longest}")
+        raise UserError(f"lengths: no row has a context of {max(spec.lengths)} tokens; give lengths up to {longest}")
     return made
 
 
@@ -109,11 +109,11 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
     if row.recipe:
         chosen = member.values.get(SEED, 0)
         if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 0:
-            raise UserError(f"seed={shown(chosen)}: not a seed; give whole numbers from 0")
+            raise UserError(f"seed={shown(chosen)}: not a seed; give integers from 0")
         if row.recipe.partition("/seed-")[0] not in names():
             raise UserError(f"rows[{member.number}].recipe: {row.recipe!r} is unknown{choose(row.recipe, names())}")
         if (chosen or seed) and "/seed-" in row.recipe:
-            raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out where there are others")
+            raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out, or leave the other seeds out")
         settings = scaled(seeded(row.recipe, chosen or seed), like)
         recipe = build(seeded(member.recipe, seed), like, apply(inputs, settings, like))
     elif inputs.base:
@@ -215,7 +215,7 @@ def _context_tokens(name: str, settings: Cited, wanted: int | None) -> int:
 def _choices(number: int, row: RowSpec, several_recipes: bool) -> list[Settings]:
     for field, values in row.over.items():
         if field in ("name", "scale", RECIPE):
-            raise UserError(f"rows[{number}].over.{field}: cannot be swept; give several rows")
+            raise UserError(f"rows[{number}].over.{field}: cannot be swept; write several rows")
         if not values:
             raise UserError(f"rows[{number}].over.{field}: has no values; write for example {field}: [1, 2]")
     first = {RECIPE: row.recipe} if several_recipes and row.over else {}

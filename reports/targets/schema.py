@@ -125,9 +125,9 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     def _known_scales(self) -> "ExperimentSpec":
         for name, settings in self.scales.items():
             if name not in SCALES and settings.get("like") not in SCALES:
-                raise ValueError(f"scales.{name}: is a scale of your own; say `like: smoke` (or mini, paper)")
+                raise ValueError(f"scales.{name}: is a scale of your own; write `like: smoke` (or mini, paper) in it")
         if self.limit and all(row.recipe for row in self.rows):
-            raise ValueError("limit: is for models as they are; set evaluation.mmlu.samples and the like")
+            raise ValueError("limit: is for models that are not trained; set evaluation.mmlu.samples and the like")
         return self
 
     def scale_like(self, name: str) -> Scale:
@@ -208,11 +208,11 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
         if isinstance(error, DuplicateKeyError):
             key = re.search(r'"(.*?)"', error.problem or "")
             raise UserError(f"{place}: {key.group(1) if key else 'a key'} is given twice; keep one") from None
-        raise UserError(f"{place}: is no YAML ({error.problem}); mend it") from None
+        raise UserError(f"{place}: is not valid YAML ({error.problem}); correct it") from None
     except RecursionError:
-        raise UserError(f"{where}: is nested too deep; see docs/experiments.md") from None
+        raise UserError(f"{where}: is nested too deeply; see docs/experiments.md") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where}: is no experiment; begin with name: and rows: (docs/experiments.md)")
+        raise UserError(f"{where}: is not an experiment; begin it with name: and rows: (docs/experiments.md)")
     try:
         return ExperimentSpec.model_validate(values, context=directory), text, where
     except ValidationError as error:

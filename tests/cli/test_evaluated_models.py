@@ -37,7 +37,7 @@ def with_tokenizer(directory: Path) -> Path:
 @pytest.mark.parametrize(
     ("changes", "tokenizer", "told"),
     [
-        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, True, r"no causal language model \(BertForM"),
+        ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, True, r"not a causal language model \(BertForM"),
         ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, True, "model_type 't5'"),
         ({}, False, "holds no tokenizer.json"),
         ({}, True, "holds no weights"),
@@ -63,7 +63,7 @@ def test_an_adapter_and_a_broken_configuration(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="merge it into its base"):
         find(str(tmp_path))
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(UserError, match="no JSON object"):
+    with pytest.raises(UserError, match="not a JSON object"):
         find(str(tmp_path))
 
 
@@ -115,7 +115,7 @@ def test_a_directory_that_is_mistyped_gets_the_nearest(tmp_path: Path, run_comma
     ("arguments", "told"),
     [
         (("--backend", "vllm", "--benchmarks", "perplexity"), "backend vllm: perplexity reads every token's NLL"),
-        (("--tensor-parallel", "2", "--benchmarks", "mmlu"), "--tensor-parallel 2: belongs to --backend vllm"),
+        (("--tensor-parallel", "2", "--benchmarks", "mmlu"), "--tensor-parallel 2: works only with --backend vllm"),
         (("--backend", "vllm", "--benchmarks", "mmlu"), "backend vllm: vllm is not installed in this environment"),
     ],
 )

@@ -44,7 +44,7 @@ def test_the_signature_has_each_field_once_with_its_description_and_bounds() -> 
     assert list(parameters) == ["experiment", *Inputs.model_fields, "device", "processes"]
     for name, text in TEXTS["Inputs"].items():
         assert f"    {name}: {text}" in (run.__doc__ or "")
-    assert "    device: Where models run; auto: on a GPU where there is one. Default: the scale's own" in (
+    assert "    device: Device that models run on; auto: a GPU where there is one. Default: the scale's" in (
         run.__doc__ or ""
     )
     processes = TypeAdapter(parameters["processes"].annotation)

@@ -209,12 +209,15 @@ def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: 
     ("changes", "message"),
     [
         ({"out": "texts"}, "--out texts: is not empty; choose another"),
-        ({"short_tokens": "4096"}, "each must be smaller than the one before, and fit the models"),
+        ({"short_tokens": "4096"}, "each must be smaller than the one before and fit the models"),
         ({"score": "own.py:lost"}, "has no function 'lost'"),
-        ({"corpus": "uneven", "as_is": True, "long_tokens": "64"}, "--long-tokens 64: rows as they are have their own"),
+        (
+            {"corpus": "uneven", "as_is": True, "long_tokens": "64"},
+            "--long-tokens 64: with --as-is the rows set the length",
+        ),
         (
             {"corpus": "texts", "as_is": True, "long_tokens": None},
-            "has a.txt; token ids are read from .parquet files alone",
+            "has a.txt; token ids are read only from .parquet files",
         ),
         (
             {"corpus": "uneven", "as_is": True, "long_tokens": None},

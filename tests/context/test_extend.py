@@ -152,7 +152,7 @@ def test_a_tokenizer_travels_without_the_model(llama_dir, tmp_path):
         (lambda d: (d / "config.json").unlink(), "no config.json"),
         (lambda d: (d / "config.json").write_text("{"), "cannot be read"),
         (lambda d: (d / "model.safetensors").unlink(), "no weights"),
-        (lambda d: (d / "config.json").write_text('{"model_type": "gpt2"}'), "no single RoPE"),
+        (lambda d: (d / "config.json").write_text('{"model_type": "gpt2"}'), "no RoPE, or several"),
     ],
 )
 def test_a_directory_that_is_no_checkpoint_is_named(llama_dir, tmp_path, damage, message):

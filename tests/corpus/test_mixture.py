@@ -94,7 +94,7 @@ def test_a_part_that_is_too_small_is_named(
         run(mixture(two_parts, 0.5), tmp_path / "a", no_bos_dir, long_tokens=10, sequences=40)
     with pytest.raises(UserError, match=r"corpus.parts.1: gives 0 sequences"):
         run(mixture(two_parts, 0.5, packed=False), tmp_path / "b", no_bos_dir, long_tokens=10)
-    with pytest.raises(UserError, match=r"chunking\.mixture: lcde draws from one corpus"):
+    with pytest.raises(UserError, match=r"chunking\.mixture: lcde draws from a single corpus"):
         run(mixture(two_parts, 0.5), tmp_path / "c", no_bos_dir, long_tokens=10, mixture="lcde")
 
 

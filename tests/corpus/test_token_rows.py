@@ -48,13 +48,13 @@ def test_rows_keep_their_order_and_their_names(tmp_path: Path, sequences: int | 
 
 WRONG: dict[str, tuple[list[Any], str]] = {
     "short": ([[1, 2, 3], [1, 2]], r"a\.parquet, row 2: has 2 tokens in `input_ids`, the first row 3"),
-    "one": ([[1]], r"row 1: has 1 tokens .* two tokens or more"),
+    "one": ([[1]], r"row 1: has 1 tokens .* at least two tokens"),
     "null": ([[1, 2, 3], None], "row 2: has 0 tokens"),
-    "negative": ([[1, 2, -3]], "a token id is missing, negative or beyond 32 bits"),
+    "negative": ([[1, 2, -3]], "a token id is missing, negative or above 32 bits"),
     "missing": ([[1, 2, None]], "a token id is missing"),
-    "beyond": ([[1, 2, 2**32]], "beyond 32 bits"),
+    "beyond": ([[1, 2, 2**32]], "above 32 bits"),
     "words": ([["a", "b"]], "no column `input_ids` of lists of token ids"),
-    "few": ([[1, 2, 3]], "2 sequences are wanted, the corpus has 1 rows"),
+    "few": ([[1, 2, 3]], "2 sequences are needed, the corpus has 1 rows"),
 }
 
 
@@ -73,5 +73,5 @@ def test_a_damaged_page_of_ids_is_named(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[30:60] = b"\xff" * 30
     file.write_bytes(data)
-    with pytest.raises(UserError, match=r"a\.parquet: damaged behind row 0 .*; copy it again"):
+    with pytest.raises(UserError, match=r"a\.parquet: damaged after row 0 .*; copy it again"):
         chunk(corpus, tmp_path)

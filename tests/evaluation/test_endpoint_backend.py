@@ -120,7 +120,7 @@ def test_a_server_that_fails_is_one_line(
     pytest.importorskip("tenacity")
     server.failures = 10**6
     there = execution.model_copy(update={"endpoint": f"{server.url}#tiny", "eval_batch_sequences": 2})
-    with pytest.raises(StageError, match=r"completions gave no answer \(503.*look at the server and run again"):
+    with pytest.raises(StageError, match=r"completions gave no answer \(503.*check the server and run again"):
         rows_by("endpoint", checkpoint, evaluation, there, tmp_path)
 
 
@@ -130,12 +130,12 @@ def test_a_server_that_fails_is_one_line(
         ("perplexity --endpoint {url}", "backend endpoint: perplexity reads every token's NLL"),
         (
             "mmlu --endpoint {url}",
-            "backend endpoint: mmlu asks for log-likelihoods, and a server is asked for texts alone",
+            "backend endpoint: mmlu asks for log-likelihoods, and a server gives only text",
         ),
         ("bbh --endpoint {url}#other", "has no model other (it has tiny); write http://127.0.0.1"),
-        ("bbh --endpoint {url} --compare x", "answers for one model; give one, without --compare"),
+        ("bbh --endpoint {url} --compare x", "is of one model; give one --model, without --compare"),
         ("bbh --endpoint http://127.0.0.1:9/v1", "--endpoint http://127.0.0.1:9/v1: does not answer"),
-        ("bbh --backend endpoint", "backend endpoint: no server is named; give --endpoint URL"),
+        ("bbh --backend endpoint", "--endpoint: is missing, and backend endpoint needs it"),
     ],
 )
 def test_what_a_server_cannot_do_is_one_line_before_any_work(

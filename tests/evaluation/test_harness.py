@@ -68,7 +68,7 @@ def test_the_model_reads_exactly_one_bos(harness: HFModel, monkeypatch: pytest.M
 
 def test_bos_missing_or_doubled_is_an_error(harness: HFModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [0, 0, 5])
-    with pytest.raises(StageError, match="BOS is there twice"):
+    with pytest.raises(StageError, match="BOS occurs twice"):
         harness.read("a")
     monkeypatch.setattr(harness.lm, "tok_encode", lambda text: [5, 6])
     with pytest.raises(StageError, match="BOS is missing"):
@@ -86,7 +86,7 @@ def test_a_prompt_that_would_be_cut_is_refused(harness: HFModel) -> None:
     prompt = "A" * 300
     n = harness.read(prompt).n_tokens
     assert harness.checked(prompt, CONTEXT_TOKENS - n).n_tokens == n
-    with pytest.raises(StageError, match="it would be cut on the left"):
+    with pytest.raises(StageError, match="it would be truncated on the left"):
         harness.checked(prompt, CONTEXT_TOKENS - n + 1)
 
 

@@ -239,7 +239,7 @@ def test_what_does_not_fit_loses_examples_or_is_refused(
         assert (one.prompt_sha256 == other.prompt_sha256) is not other.truncated  # those behind have lm-eval's examples
         assert other.n_prompt_tokens + 8 <= room
         assert not other.left_truncated
-    with pytest.raises(UserError, match=r"an answer of tw_add may fill the model's 8 tokens; give less with --set"):
+    with pytest.raises(UserError, match=r"an answer of tw_add may fill the context of 8 tokens; give less with --set"):
         BENCHMARKS["lm_eval:tw_add"].units(own, 8)
     with pytest.raises(StageError, match="document 0 does not fit 12 tokens with its choices"):
         rows_of("lm_eval:tw_which", checkpoint, own, execution, tmp_path / "choices", 12)
@@ -277,10 +277,10 @@ def test_a_killed_run_resumes_and_units_know_their_settings(
         ("tw_code", "the scores of tw_code may run code that the model writes"),
         ("tw_dice", "tw_dice samples its answers"),
         ("squadv2", "squadv2 is written in Python"),
-        ("tw_add:bleu", "bleu is no mean over samples that each of its tasks has; choose from exact_match"),
-        ("tw_last:perplexity", "perplexity is no mean over samples"),
-        ("tw_both:acc_norm", "acc_norm is no mean over samples that each of its tasks has; choose from acc"),
-        ("tw_add:exact_match:last", "last is no filter of each task; choose from first, letter"),
+        ("tw_add:bleu", "bleu is not a mean over samples that each of its tasks has; choose from exact_match"),
+        ("tw_last:perplexity", "perplexity is not a mean over samples"),
+        ("tw_both:acc_norm", "acc_norm is not a mean over samples that each of its tasks has; choose from acc"),
+        ("tw_add:exact_match:last", "last is not a filter of each task; choose from first, letter"),
     ],
 )
 def test_what_cannot_be_run_is_one_line_before_any_work(name: str, message: str, own: Evaluation) -> None:
@@ -291,13 +291,13 @@ def test_what_cannot_be_run_is_one_line_before_any_work(name: str, message: str,
 
 def test_no_such_folder_or_file_is_one_line(own: Evaluation, folder: Path, tmp_path: Path) -> None:
     lost = own.model_copy(update={"lm_eval": LmEval(include_path=str(tmp_path / "none"))})
-    with pytest.raises(UserError, match=r"include_path: .*none is no directory"):
+    with pytest.raises(UserError, match=r"include_path: .*none is not a directory"):
         BENCHMARKS["lm_eval:tw_add"].units(lost, 512)
     text = (folder / "tw_last.yaml").read_text().replace("test.jsonl", "gone.jsonl")
     (tmp_path / "tw_last.yaml").write_text(text)
     lost = own.model_copy(update={"lm_eval": LmEval(include_path=str(tmp_path))})
     (unit,) = BENCHMARKS["lm_eval:tw_last"].units(lost, 512)
-    with pytest.raises(UserError, match=r"lm_eval:tw_last: .*gone\.jsonl missing; mend dataset_kwargs of tw_last"):
+    with pytest.raises(UserError, match=r"lm_eval:tw_last: .*gone\.jsonl missing; correct dataset_kwargs of tw_last"):
         BENCHMARKS["lm_eval:tw_last"].raw_files(unit, lost)
 
 

@@ -126,7 +126,7 @@ def test_a_local_data_set_is_the_unit_s_identity_and_what_runs_code_needs_a_word
     assert (found := benchmark.hub(from_hub)) is not None
     assert found.repo_id == "xinrongzhang2022/InfiniteBench"
     absent = evaluation.model_copy(update={"lm_eval": LmEval(data=str(tmp_path / "no"))})
-    with pytest.raises(UserError, match=r"lm_eval.data: .*no is no directory; give one that has ORG/NAME"):
+    with pytest.raises(UserError, match=r"lm_eval.data: .*no is not a directory; give one that has ORG/NAME"):
         benchmark.units(absent, 512)
     with pytest.raises(UserError, match=r"scores of longproc_countdown_0.5k may run code .*unsafe_code=true"):
         BENCHMARKS["lm_eval:longproc_countdown_0.5k"].units(from_hub, 512)

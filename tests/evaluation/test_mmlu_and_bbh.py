@@ -168,7 +168,7 @@ def test_missing_and_malformed_files_are_named(evaluation: Evaluation, tmp_path:
         bbh.read_examples(tmp_path / "x.json")
     for target in ("null", '""', r'"\ud800"'):
         (tmp_path / "x.json").write_text(f'{{"examples": [{{"input": "a", "target": {target}}}]}}')
-        with pytest.raises(UserError, match="is no text"):
+        with pytest.raises(UserError, match="is not a text"):
             bbh.read_examples(tmp_path / "x.json")
     (tmp_path / "x.json").write_text("[" * 100_000)
     with pytest.raises(UserError, match="is not JSON"):

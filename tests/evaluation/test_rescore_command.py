@@ -130,12 +130,12 @@ def test_longbench_without_a_task_has_no_mean_and_all_zero_is_told(
 @pytest.mark.parametrize(
     ("task", "line", "message"),
     [
-        ("lcc", '{"pred": "x", "answ', r"lcc.jsonl line 3: is not JSON .* half-written"),
+        ("lcc", '{"pred": "x", "answ', r"lcc.jsonl line 3: is not JSON .* incomplete"),
         ("lcc", '{"pred": "x"}', r"lcc.jsonl line 3: has no field 'answers'"),
-        ("lcc", '["x"]', r"lcc.jsonl line 3: is no JSON object"),
-        ("lcc", '{"pred": null, "answers": ["x"]}', r"lcc.jsonl line 3: pred is no text"),
-        ("lcc", '{"pred": "x", "answers": "x"}', r"lcc.jsonl line 3: answers is no list of texts"),
-        ("trec", '{"pred": "x", "answers": ["Date"]}', r"trec.jsonl line 3: all_classes is no list"),
+        ("lcc", '["x"]', r"lcc.jsonl line 3: is not a JSON object"),
+        ("lcc", '{"pred": null, "answers": ["x"]}', r"lcc.jsonl line 3: pred is not a text"),
+        ("lcc", '{"pred": "x", "answers": "x"}', r"lcc.jsonl line 3: answers is not a list of texts"),
+        ("trec", '{"pred": "x", "answers": ["Date"]}', r"trec.jsonl line 3: all_classes is not a list"),
         ("passage_retrieval_en", '{"pred": "x", "answers": ["3"]}', r"line 3: an answer does not read 'Paragraph N'"),
     ],
 )
@@ -150,13 +150,13 @@ def test_longbench_lines_that_cannot_be_scored_are_named(
 
 def test_bad_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for benchmark in ("longbench", "ruler", "bbh"):
-        with pytest.raises(UserError, match="nowhere: is no directory"):
+        with pytest.raises(UserError, match="nowhere: is not a directory"):
             run(capsys, benchmark, tmp_path / "nowhere")
         with pytest.raises(UserError, match=r"holds no "):
             run(capsys, benchmark, tmp_path)
     lines(tmp_path / "lcc.jsonl", {"pred": "x", "answers": ["x"]})
     (tmp_path / "result.json").write_text("[1]")
-    with pytest.raises(UserError, match=r"result.json: is no JSON object of scores"):
+    with pytest.raises(UserError, match=r"result.json: is not a JSON object of scores"):
         run(capsys, "longbench", tmp_path)
     (tmp_path / "latin.jsonl").write_bytes(b'{"pred": "caf\xe9"}\n')
     (tmp_path / "latin.jsonl").rename(tmp_path / "trec.jsonl")
@@ -228,7 +228,7 @@ def test_ruler_without_a_task_has_no_mean_and_bad_lines_are_named(
     assert "no mean: vt missing" in run(capsys, "ruler", ruler_results)
     again = (ruler_results / "cwe.jsonl").read_text()
     (ruler_results / "cwe.jsonl").write_text(again + again)
-    with pytest.raises(UserError, match=r"cwe.jsonl line 3: sample 0 is there twice"):
+    with pytest.raises(UserError, match=r"cwe.jsonl line 3: sample 0 occurs twice"):
         run(capsys, "ruler", ruler_results)
     (ruler_results / "cwe.jsonl").write_text('{"index": 0, "pred": "x"}\n')
     with pytest.raises(UserError, match=r"cwe.jsonl line 1: has no field 'outputs'"):
@@ -329,7 +329,7 @@ def test_bbh_official_outputs_are_scored_by_folder(tmp_path: Path, capsys: pytes
 def test_bbh_outputs_that_cannot_be_scored_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "samples_bbh_navigate_2026-11-28.jsonl"
     lines(log, logged(0, "x", "Yes"), logged(0, "x", "Yes"))
-    with pytest.raises(UserError, match=r"line 2: sample 0 is there twice"):
+    with pytest.raises(UserError, match=r"line 2: sample 0 occurs twice"):
         run(capsys, "bbh", tmp_path)
     lines(log, logged(0, "x", "Yes"), {"doc_id": 1, "target": "Yes", "resps": [[[-1.5, False]]]})
     with pytest.raises(UserError, match=r"line 2: resps holds no text"):

@@ -48,7 +48,7 @@ def test_rows_with_other_columns_are_refused(tmp_path: Path) -> None:
 
 def test_half_written_or_doubled_rows_are_named(tmp_path: Path) -> None:
     write_rows([ROW, ROW], tmp_path)
-    with pytest.raises(StageError, match="a doc_id appears twice"):
+    with pytest.raises(StageError, match="a doc_id occurs twice"):
         read_rows(tmp_path)
     (tmp_path / "rows.parquet").write_bytes((tmp_path / "rows.parquet").read_bytes()[:50])
     with pytest.raises(StageError, match="not a readable Parquet file"):

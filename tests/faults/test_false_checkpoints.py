@@ -105,8 +105,8 @@ def _adapter(checkpoint: Path) -> None:
 # What is wrong, by the words that must be in the line: files first, then tensors, configuration, tokenizer.
 KINDS: dict[str, Callable[[Path], object]] = {
     f"1 of 20 tensors are not where model.safetensors.index.json says, first {DOWN}": _sharded,
-    "index.json: names no tensors": _in_place_of_weights("model.safetensors.index.json", b'{"weight_map": {}}'),
-    "index.json: is no JSON object": _in_place_of_weights("model.safetensors.index.json", b"{"),
+    "index.json: lists no tensors": _in_place_of_weights("model.safetensors.index.json", b'{"weight_map": {}}'),
+    "index.json: is not a JSON object": _in_place_of_weights("model.safetensors.index.json", b"{"),
     "model.safetensors: is damaged": _cut(-100),
     "safetensors: is damaged (Error while deserializing header": _cut(40),
     "deserializing header: header too small": _cut(0),
@@ -130,11 +130,11 @@ KINDS: dict[str, Callable[[Path], object]] = {
     "1 missing (first lm_head.weight)": configured(tie_word_embeddings=False),
     "1 mismatched (first ('model.embed_tokens.weight'": configured(vocab_size=4100),
     "mismatched": configured(num_key_value_heads=1),
-    "no model can be made of its config.json (": configured(pad_token_id=9999),
+    "no model can be made from its config.json (": configured(pad_token_id=9999),
     "hidden_size": configured(hidden_size="wide"),
-    "config.json: is no JSON object": written("config.json", "["),
+    "config.json: is not a JSON object": written("config.json", "["),
     "of model_type 'own'": configured(model_type="own"),
-    "is no causal language model (LlamaForSequenceClassification)": configured(
+    "is not a causal language model (LlamaForSequenceClassification)": configured(
         architectures=["LlamaForSequenceClassification"]
     ),
     "up to number 4095, the model 4000 embeddings": configured(vocab_size=4000),

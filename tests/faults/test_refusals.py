@@ -64,9 +64,9 @@ def test_a_base_that_the_recipe_does_not_fit(
 
 
 SETTINGS = {
-    "weighting.score=focal": "looks at no short context",
-    "weighting.score=mile": "looks at no short context",
-    "scorer=null": "compares two contexts: name a scorer",
+    "weighting.score=focal": "reads no short context",
+    "weighting.score=mile": "reads no short context",
+    "scorer=null": "compares two contexts: give a scorer",
     "scorer.kind=unfrozen": "scorer.kind",
     "training.steps=true": "takes no true",
     "name=../../evil": "no such setting",

@@ -39,9 +39,9 @@ def test_measurements_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
     place = {"store": tmp_path / "store", "out": tmp_path}
-    with pytest.raises(UserError, match="belongs to --backend vllm"):
+    with pytest.raises(UserError, match="works only with --backend vllm"):
         evaluate.fn(models=[MODEL], scale="smoke", tensor_parallel=2, **place)
-    with pytest.raises(UserError, match="belongs to one model"):
+    with pytest.raises(UserError, match="is of one model"):
         evaluate.fn(models=["a", "b"], revision="main", **place)
 
 

@@ -154,7 +154,7 @@ def test_a_piece_for_which_a_gpus_memory_was_full_gets_another_try(
 def test_the_time_is_over(tmp_path: Path) -> None:
     outcome, _ = run(graph_of(chunk(texts(tmp_path / "texts"), "never")), Store(tmp_path / "store"), seconds=0.0)
     assert [piece.label for piece in outcome.left] == ["chunk never"]
-    with pytest.raises(StageError, match="the time is over: chunk never left"):
+    with pytest.raises(StageError, match="the time limit is reached: chunk never left"):
         outcome.raise_failures()
     assert not [child for child in psutil.Process().children(recursive=True) if "worker" in child.name()]
 

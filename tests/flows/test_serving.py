@@ -135,7 +135,7 @@ def test_runs_whose_process_is_gone_get_a_last_state() -> None:
 def test_a_directory_is_served_once(tmp_path: Path) -> None:
     with serving._alone("host:/here", "http://a/api"):
         second = serving._alone("host:/here", "http://a/api")
-        with pytest.raises(UserError, match="another `tokenweight serve` of this directory runs"):
+        with pytest.raises(UserError, match="another `tokenweight serve` of this directory is running"):
             second.__enter__()
         with serving._alone("host:/here", "http://b/api"):
             pass
@@ -144,7 +144,7 @@ def test_a_directory_is_served_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("- a", "is no list of deployments"),
+        ("- a", "is not a list of deployments"),
         ("deployments: [{name: a}]", "a deployment: entrypoint: Field required"),
         (
             "deployments: [{name: a, entrypoint: b:c, schedules: [{cron: x}]}]",

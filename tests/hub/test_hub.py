@@ -169,7 +169,7 @@ def test_what_is_wrong_with_the_hub_is_one_line_each(reads: Reads, hub: Hub) -> 
     assert "hf auth login" in lines["llama-3"]
     assert "emozilla/pg19" in lines["pg19"]
     assert "c021754c8e01c5b1cc83a1f549c1f97fbbb756b8" in lines["pg19"]
-    assert "the hub knows no such name" in lines["phi-2"]
+    assert "the hub has no such repository" in lines["phi-2"]
     assert "cais/mmlu" in lines["mmlu"]
     assert "--bbh" in bbh_line
     assert "evaluation.bbh.data" in lines["bbh"]

@@ -178,7 +178,7 @@ def test_results_are_of_a_whole_data_set_of_the_hub(
         (("table-3/frozen-sparse",), "--out: is missing"),
         (("table-3/frozen-sprase", "--out", "x"), "has no such row; did you mean frozen-sparse?"),
         (("table-5/uniform", "--out", "x"), "the store has no table-5 at scale paper"),
-        (("table-3/no-train-32k", "--out", "x"), "is a base as it was; publish a row that was trained"),
+        (("table-3/no-train-32k", "--out", "x"), "is a base that was not trained here; publish a row that was"),
         (("table-3/uniform", "--out", "store"), "--out store: is not empty"),
         (("table-3/uniform", "--out", "x", "--to", "me/weighted"), "--to me/weighted: needs a login"),
         (("table-3/uniform", "--out", "x", "--to", "weighted"), "--to weighted: names no owner; write OWNER/NAME"),

@@ -70,7 +70,7 @@ def test_schedules_stay_as_people_set_them_and_what_left_the_file_goes(
     client.update_deployment_schedule(sweep.id, sweep.schedules[0].id, active=True)
     project.write(KEPT[1:], project.entry("reproduce-table-3", schedules=NIGHTLY))
     end(project.serve(), signal.SIGINT, group=True)
-    assert "deployment leaving: deleted, it has left prefect.yaml" in project.said()
+    assert "deployment leaving: deleted, because prefect.yaml no longer has it" in project.said()
     assert {deployment.name for deployment in client.read_deployments()} == set(KEPT)
     assert active(client, "reproduce/reproduce-table-3") == {"nightly": False}
     assert active(client, "sweep/sweep-kappa") == {"saturdays": True}
@@ -140,7 +140,7 @@ def test_ctrl_c_cancels_what_runs(project: Project, client: SyncPrefectClient, t
 
 def test_nobody_is_taken_over_unasked(served: Project, tmp_path: Path) -> None:
     again = served.tokenweight("serve")
-    assert (again.returncode, "another `tokenweight serve` of this directory runs" in again.stderr) == (2, True)
+    assert (again.returncode, "another `tokenweight serve` of this directory is running" in again.stderr) == (2, True)
     other = Project(tmp_path, PREFECT_API_URL=served.url)
     other.write(KEPT)
     done = other.tokenweight("serve")

@@ -253,7 +253,7 @@ def test_a_random_base_is_made_once_and_its_configuration_is_its_identity(tmp_pa
     assert made[0].identity.config in [
         node.identity.config for node in same.artifacts if node.stage.name == "initialize"
     ]
-    for base, message in {"random": "of which model", "random:llama4": "does not exist"}.items():
+    for base, message in {"random": "needs a configuration", "random:llama4": "does not exist"}.items():
         with pytest.raises(UserError, match=message):
             graph(Store(tmp_path), base=base)
 
@@ -267,7 +267,7 @@ def test_an_execution_that_does_not_divide_a_step_is_told_in_the_plan(tmp_path: 
     with pytest.raises(UserError, match=r"^base\.training\.sequences_per_step: 4 is not a multiple"):
         check_execution(schedule(pretrained, store), store, three)
     check_execution(schedule(graph(store), store), store, Execution(launcher="torchrun", processes=2))
-    with pytest.raises(UserError, match=r"tensor_parallel: belongs to backend vllm"):
+    with pytest.raises(UserError, match=r"tensor_parallel: works only with backend vllm"):
         check_execution(schedule(graph(store), store), store, Execution(tensor_parallel=2))
 
 
@@ -284,7 +284,9 @@ def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: 
     mark_complete(checkpoint, two)
     check_execution(steps, store, two)
     four = two.model_copy(update={"processes": 4})
-    with pytest.raises(UserError, match=r"checkpoint-8: was made with processes 2, this run has processes 4; resume"):
+    with pytest.raises(
+        UserError, match=r"checkpoint-8: was written with processes 2, this run has processes 4; resume"
+    ):
         check_execution(steps, store, four)
     check_execution(steps, store, four.model_copy(update={"convert_checkpoints": True}))
     (left / "model").mkdir()  # trained, and cut before its record was written

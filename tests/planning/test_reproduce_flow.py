@@ -99,7 +99,7 @@ def test_what_is_left_when_the_time_is_over_is_the_error(
     monkeypatch.setattr(command, "run_flow", flows.run_experiments)
     code, _, err = run_command(tmp_path, "reproduce", "table-9", "--seconds", "5", "--records", "r.tar.xz")
     assert code == 1
-    assert "the time is over: train table-3/uniform left" in err
+    assert "the time limit is reached: train table-3/uniform left" in err
     assert asked == {"seconds": 5.0, "records": Path("r.tar.xz")}
 
 

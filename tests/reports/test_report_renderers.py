@@ -121,7 +121,7 @@ def test_chosen_formats_are_written_and_no_others(eventful: Report, tmp_path: Pa
         ):
             chosen_formats(text)
     for text in ("", " , "):
-        with pytest.raises(UserError, match=r"^--formats: names none; choose from md, tex, csv, json$"):
+        with pytest.raises(UserError, match=r"^--formats: is empty; choose from md, tex, csv, json$"):
             chosen_formats(text)
 
 

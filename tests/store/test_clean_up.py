@@ -118,9 +118,9 @@ def test_files_of_one_task_by_all_models_are_packed_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("none/records.tar.xz", "none is no directory that can be written to"),
-        ("records.zip", "the archive is a .tar.xz"),
-        ("folder.tar.xz", "is there and no file"),
+        ("none/records.tar.xz", "none is not a directory that can be written to"),
+        ("records.zip", "the archive needs the suffix .tar.xz"),
+        ("folder.tar.xz", "exists and is not a file"),
         ("chunk/records.tar.xz", "lies in the store"),
     ],
 )
@@ -140,7 +140,7 @@ def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
 ) -> None:
     place, empty = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("empty")
     code, told = run(capsys, monkeypatch, "store", "pack", place / "b.tar.xz", "--store", empty)
-    assert (code, "nothing that is finished" in told) == (2, True), told
+    assert (code, "no finished artifact" in told) == (2, True), told
     assert run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)[0] == 0
     good = (place / "a.tar.xz").read_bytes()
     code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", empty)
@@ -168,7 +168,7 @@ def test_damaged_records_are_not_packed_and_no_other_file_is_overwritten(
     assert (code, "records of 3 artifacts" in told) == (0, True), told
     place.write_text("a letter")
     code, told = run(capsys, monkeypatch, "store", "pack", place, "--store", store.root)
-    assert (code, "no archive of records" in told) == (2, True), told
+    assert (code, "not an archive of records" in told) == (2, True), told
     assert place.read_text() == "a letter"
 
 
@@ -360,7 +360,7 @@ def test_gc_keeps_what_the_targets_need(
     with shared_lock(store.root):
         code, told = run(capsys, monkeypatch, *options)
         assert code == 2
-        assert "a run is at work" in told
+        assert "a run is using it" in told
     assert store.state(MODEL).kind == "complete"
     code, told = run(capsys, monkeypatch, *options)
     assert code == 0, told

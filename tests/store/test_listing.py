@@ -62,7 +62,7 @@ def test_nothing_is_computed_from_digests(
     tmp_path: Path, books: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = tmp_path / "books.sha256"
-    with pytest.raises(UserError, match="sha256 has digests alone"):
+    with pytest.raises(UserError, match="sha256 has only digests"):
         list(documents(FilesCorpus(path=str(corpus)), "train"))
     monkeypatch.chdir(tmp_path)
     command = "tokenweight reproduce table-9 --scale mini --corpus books.sha256 --store store"
@@ -70,14 +70,14 @@ def test_nothing_is_computed_from_digests(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "digests alone, enough to plan and report; to compute, give the directory" in capsys.readouterr().err
+    assert "has only digests, enough to plan and report; to compute, give the directory" in capsys.readouterr().err
 
 
 def test_mmlu_that_is_digests_alone_is_told_before_anything_runs(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     listing = _list(smoke_eval_dir() / "mmlu", tmp_path / "mmlu.sha256")
     graph = Planner(store).graph([load("table-3/uniform", "smoke", Inputs(mmlu=str(listing)))], ["mmlu"])
-    with pytest.raises(UserError, match=r"evaluation\.mmlu\.data: .* has digests alone"):
+    with pytest.raises(UserError, match=r"evaluation\.mmlu\.data: .* has only digests"):
         check_before_running([graph], store, Execution(device="cpu"))
 
 
@@ -99,9 +99,9 @@ def test_what_sha256sum_writes_is_read(tmp_path: Path) -> None:
     ("content", "said"),
     [
         (f"{DIGEST}  a.txt\nabc\n", "line 2: 'abc' is not a line of `sha256sum`"),
-        (f"{DIGEST}  /data/a.txt\n", "line 1: /data/a.txt is no path below the directory"),
-        (f"{DIGEST}  ../a.txt\n", "is no path below the directory"),
-        (f"{DIGEST}  a.txt\n{'1' * 64}  ./a.txt\n", "line 2: a.txt is there twice"),
+        (f"{DIGEST}  /data/a.txt\n", "line 1: /data/a.txt is not a path below the directory"),
+        (f"{DIGEST}  ../a.txt\n", "is not a path below the directory"),
+        (f"{DIGEST}  a.txt\n{'1' * 64}  ./a.txt\n", "line 2: a.txt occurs twice"),
         ("\n", "is empty"),
     ],
 )

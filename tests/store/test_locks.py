@@ -27,7 +27,7 @@ def test_a_killed_run_frees_the_store_for_a_clean_up(tmp_path: Path) -> None:
     victim = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
     assert victim.stdout is not None
     victim.stdout.readline()
-    with pytest.raises(UserError, match="a run is at work"), exclusive_lock(tmp_path):
+    with pytest.raises(UserError, match="a run is using it"), exclusive_lock(tmp_path):
         pass
     os.kill(victim.pid, signal.SIGKILL)
     victim.communicate()

@@ -67,7 +67,7 @@ def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
 
 def test_who_lost_the_lease_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "lease", lambda *_: nullcontext(SimpleNamespace(compromise="taken over")))
-    with pytest.raises(StageError, match="the lease was lost to another run; run again"):
+    with pytest.raises(StageError, match="another run took its lease; run again"):
         get_or_build(Store(tmp_path), IDENTITY, write("hello"))
     assert Store(tmp_path).state(IDENTITY).kind == "missing"
 

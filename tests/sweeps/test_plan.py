@@ -100,7 +100,7 @@ def test_a_setting_need_not_be_known_to_every_recipe() -> None:
         (("extension.long_tokens=2048",), (), "exceeds the model's context"),
         (("seed=a",), (), "not a seed"),
         (("scale=mini",), (), "over.scale: cannot be swept"),
-        (("seed=0,1",), ("seed=1",), "does not go with --over"),
+        (("seed=0,1",), ("seed=1",), "cannot be combined with --over"),
         ((), ("",), "--member: is empty"),
     ],
 )
@@ -117,7 +117,7 @@ def test_what_is_swept_cannot_be_set_too() -> None:
         swept("weighting.kappa=0.2", inputs=Inputs(settings=("weighting.kappa=0.4",)))
     with pytest.raises(UserError, match="has a seed of its own"):
         swept("seed=0,1", recipes=(f"{SPARSE}/seed-2",))
-    with pytest.raises(UserError, match="--name My sweep: take lowercase"):
+    with pytest.raises(UserError, match="--name My sweep: use lowercase"):
         swept("seed=0,1", name="My sweep")
 
 
@@ -155,7 +155,7 @@ def test_shared_stages_are_there_once_and_made_first(tmp_path: Path) -> None:
     put(store, plan, f"{SPARSE} kappa=0.2")
     assert shared_to_make(plan.graph, store) == []
     assert graph_of(plan.graph, SHARED, store).evaluations == {SHARED: []}
-    with pytest.raises(UserError, match=r"run 'kappa=0\.3': is none of the experiment's"):
+    with pytest.raises(UserError, match=r"run 'kappa=0\.3': is not in the experiment"):
         graph_of(plan.graph, "kappa=0.3", store)
 
 

@@ -158,7 +158,7 @@ def test_a_crashed_run_has_time_to_be_set_going_again() -> None:
 def test_pools_in_which_members_cannot_run(in_pool: Run, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match="pool nowhere: the server has no such work pool"):
         in_pool(Server(), ["a"], pool="nowhere")
-    with pytest.raises(UserError, match="pool tokenweight: is the run's own"):
+    with pytest.raises(UserError, match="pool tokenweight: is the one of this run"):
         in_pool(Server(), ["a"], pool="tokenweight")
     server = Server()
     server.deployments = []
@@ -167,7 +167,7 @@ def test_pools_in_which_members_cannot_run(in_pool: Run, caplog: pytest.LogCaptu
     server = Server()
     server.pool.status = WorkPoolStatus.NOT_READY
     in_pool(server, ["a"])
-    assert "pool slurm: no worker is up" in caplog.text
+    assert "pool slurm: no worker is running" in caplog.text
 
 
 def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) -> None:

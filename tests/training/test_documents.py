@@ -82,7 +82,7 @@ def test_a_model_that_shows_a_document_the_one_before_is_refused(base_dir, monke
     model = load_model(base_dir, torch.float32)
     check_documents_apart(model, base_dir)
     monkeypatch.setattr("transformers.masking_utils.find_packed_sequence_indices", lambda position_ids: None)
-    with pytest.raises(UserError, match="its documents see each other in a sequence"):
+    with pytest.raises(UserError, match="its attention cannot keep documents in a sequence apart"):
         check_documents_apart(model, base_dir)
 
 

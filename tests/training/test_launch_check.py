@@ -33,13 +33,13 @@ def execution(**fields):
         ({"launcher": "inline"}, "execution.launcher: 'inline' is one process"),
         ({"launcher": "inline", "processes": 1, "deepspeed_stage": 3}, "execution.launcher: 'inline' is one process"),
         ({"nodes": 3}, "execution.nodes: 3 does not divide execution.processes"),
-        ({"nodes": 2}, "execution.nodes: several nodes are for launcher 'srun'"),
+        ({"nodes": 2}, "execution.nodes: several nodes need launcher 'srun'"),
         (
             {"launcher": "srun", "srun_options": "--comment='a"},
             'execution.srun_options: "--comment=\'a" has an open quote',
         ),
-        ({"launcher": "srun"}, "execution.launcher: srun is not found here"),
-        ({"srun_options": "--exclusive"}, "execution.srun_options: these are for launcher 'srun'"),
+        ({"launcher": "srun"}, "execution.launcher: srun is not installed here"),
+        ({"srun_options": "--exclusive"}, "execution.srun_options: they apply only to launcher 'srun'"),
         ({"sequence_parallel": 3}, "execution.sequence_parallel: 3 does not divide execution.processes"),
     ],
 )

@@ -89,8 +89,8 @@ def test_the_seed_says_the_weights_and_what_is_saved_has_no_seed(config_file, ti
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"vocab_size": 100}, "room for 100; give another"),
-        ({"num_attention_heads": 3}, "can be built of it .*hidden size .* is not a multiple"),
+        ({"vocab_size": 100}, "embeddings for 100; give another"),
+        ({"num_attention_heads": 3}, "can be built from it .*hidden size .* is not a multiple"),
         ({"model_type": "no-such-model"}, "no causal language model can be built"),
     ],
 )

@@ -203,7 +203,7 @@ def test_a_checkpoint_without_every_process_part_is_not_marked(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message", "convertible"),
     [
-        ({"processes": 4}, "was made with processes 2, this run has processes 4", True),
+        ({"processes": 4}, "was written with processes 2, this run has processes 4", True),
         ({"micro_batch_sequences": 2}, "micro_batch_sequences 1, this run has micro_batch_sequences 2", True),
         ({"sequence_parallel": 2}, "sequence_parallel 1, this run has sequence_parallel 2", True),
         ({"deepspeed_stage": 2}, "deepspeed_stage 3, this run has deepspeed_stage 2", False),
@@ -281,7 +281,7 @@ def test_another_micro_batch_goes_on_up_to_rounding_where_asked(make_request, un
     with pytest.raises(Cut):
         train(request, tmp_path / "cut", EXECUTION, cut_at(4))
     other = EXECUTION.model_copy(update={"micro_batch_sequences": 2})
-    with pytest.raises(UserError, match="checkpoint-2: was made with micro_batch_sequences 1"):
+    with pytest.raises(UserError, match="checkpoint-2: was written with micro_batch_sequences 1"):
         train(request, tmp_path / "cut", other, no_progress)
     asked = other.model_copy(update={"convert_checkpoints": True})
     with pytest.raises(Cut):

@@ -110,7 +110,7 @@ def test_another_number_of_processes(make_request, unfrozen, tmp_path, stage, be
         train(request, cut, made, killed_at(3))
     for later in set((cut / "checkpoints").iterdir()) - {cut / "checkpoints" / "checkpoint-2"}:
         shutil.rmtree(later)
-    with pytest.raises(UserError, match=f"was made with processes {before}, this run has processes {after}"):
+    with pytest.raises(UserError, match=f"was written with processes {before}, this run has processes {after}"):
         train(request, cut, present, no_progress)
     seen = []
     asked = present.model_copy(update={"convert_checkpoints": True})

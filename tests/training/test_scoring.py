@@ -157,7 +157,7 @@ def test_scoring_that_is_asked_to_stop_keeps_its_shards(score, load, tmp_path, m
     stop_file = tmp_path / "stop"
     monkeypatch.setenv(VARIABLE, str(stop_file))
     stop_file.touch()
-    with pytest.raises(Stopped, match="scoring stopped as asked; run again to resume"):
+    with pytest.raises(Stopped, match="scoring stopped on request; run again to resume"):
         score()
     assert [file.name for file in (tmp_path / "scores").iterdir()] == ["shard-00000.safetensors"]
     stop_file.unlink()

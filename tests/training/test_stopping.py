@@ -46,7 +46,7 @@ def test_a_training_that_is_asked_to_stop_goes_on_bit_for_bit(make_request, unfr
     request = make_request(steps=5, weighting=DENSE, scorer=unfrozen)
     stop_file = tmp_path / "stop"
     monkeypatch.setenv(VARIABLE, str(stop_file))
-    with pytest.raises(Stopped, match="stopped as asked after step 3 of 5, with a checkpoint; run again to resume"):
+    with pytest.raises(Stopped, match="stopped on request after step 3 of 5, with a checkpoint; run again to resume"):
         train(request, tmp_path / "stopped", EXECUTION, ask_at(2, stop_file))  # heard at the end of the next step
     assert last_complete(tmp_path / "stopped" / "checkpoints")[0].name == "checkpoint-3"
     stop_file.unlink()

@@ -219,7 +219,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_requ
         ({"weighting": DENSE}, "scorer"),
         (
             {"weighting": DENSE, "scorer": Scorer(kind="frozen", short_tokens=16, stride_tokens=12)},
-            "^scores: belong to a frozen scorer",
+            "^scores: must be given with a frozen scorer",
         ),
         (
             {"weighting": DENSE, "scorer": Scorer(kind="unfrozen", short_tokens=128, stride_tokens=12)},

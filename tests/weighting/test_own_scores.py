@@ -48,13 +48,13 @@ def test_a_decorated_function_is_a_weighting_by_its_name(own):
     assert weights(Weighting(score="half_gain", postprocessing="raw")) == [[1, 0, 0, 0.25]]
     assert weights(Weighting(score="half_gain", postprocessing="sparse", kappa=0.25)) == [[4, 0, 0, 0]]
     for name, function, message in (
-        ("abs_pmi", lambda long_nll: long_nll, "a name of its own"),
-        ("a/b", lambda long_nll: long_nll, "a name of its own"),
-        ("other", lambda logits: logits, "takes logits, and what is given is long_nll, short_nll"),
+        ("abs_pmi", lambda long_nll: long_nll, "choose another, of letters"),
+        ("a/b", lambda long_nll: long_nll, "choose another, of letters"),
+        ("other", lambda logits: logits, "takes logits, which is unknown; choose from long_nll, short_nll"),
     ):
         with pytest.raises(ValueError, match=message):
             weighting(name)(function)
-    with pytest.raises(ValidationError, match=r"is none of abs_pmi, .*FILE\.py:FUNCTION"):
+    with pytest.raises(ValidationError, match=r"is unknown; choose from abs_pmi, .*FILE\.py:FUNCTION"):
         Weighting(score="other")
 
 
@@ -83,11 +83,11 @@ def test_a_function_in_a_file_is_pinned_to_its_contents(tmp_path, monkeypatch):
         ("nowhere.py:gain", CODE, "nowhere.py: cannot be read"),
         ("mine.py:lost", CODE, "mine.py: has no function 'lost'"),
         ("mine.py:strange", CODE, "mine.py: has no function 'strange'"),
-        ("mine.py:gain", "def gain(x, y): return x", "gain: takes x, and what is given is"),
+        ("mine.py:gain", "def gain(x, y): return x", "gain: takes x, which is unknown; choose from"),
         ("mine.py:gain", "def gain(:", "mine.py: SyntaxError"),
         ("mine.py:gain", "import nothing_there", "mine.py: ModuleNotFoundError: No module named"),
         ("mine.py:gain", "import sys; sys.exit(0)", "mine.py: SystemExit"),
-        ("mine.py:gain", "def gain(): return 1", r"mine.py:gain: TypeError: .* is no tensor \[B, M\] but int"),
+        ("mine.py:gain", "def gain(): return 1", r"mine.py:gain: TypeError: .* is not a tensor \[B, M\] but int"),
         ("mine.py:gain", "def gain(long_nll): return long_nll[0]", r"mine.py:gain: ValueError: .* has shape \(8,\)"),
         ("mine.py:gain", "def gain(long_nll): return long_nll.nothing", "mine.py:gain: AttributeError"),
     ],

@@ -122,7 +122,7 @@ def _leftovers(store_root: Path) -> Iterator[Finding]:
     # A lock of torch's extensions that a killed run left makes the next DeepSpeed run wait without a word.
     root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
     for lock in sorted(root.glob("**/lock")):
-        detail = "is compiled now, or was left by a run that was killed: then delete it, for DeepSpeed waits for it"
+        detail = "is being compiled, or was left by a run that was killed: then delete it, or DeepSpeed waits for it"
         yield Finding("torch extension", "absent", f"{lock} {detail}")
     if partial := [entry for entry in inventory(store_root) if entry.kind == "partial"]:
         names = ", ".join(entry.address for entry in partial[:3])

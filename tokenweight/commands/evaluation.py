@@ -47,7 +47,7 @@ def evaluate(
     place = open_store(options.store)
     if output_path is not None:
         if output_path.suffix == ".json":
-            raise UserError(f"--output-path {output_path}: is a file's name; give a directory")
+            raise UserError(f"--output-path {output_path}: is a file; give a directory")
         check_writable("--output-path", output_path)
     if tasks:
         own, names = offered("evaluate"), [task.strip() for task in tasks.split(",")]
@@ -55,11 +55,13 @@ def evaluate(
         benchmarks = ",".join(filter(None, (benchmarks, *of_tasks)))
     if apply_chat_template:
         if "lm_eval:" not in (benchmarks or ""):
-            raise UserError("--apply-chat-template: is for tasks of lm-eval; give --tasks, or leave it out")
+            raise UserError(
+                "--apply-chat-template: applies only to tasks of lm-eval; name one with --tasks, or leave it out"
+            )
         inputs = inputs.model_copy(update={"settings": (*inputs.settings, f"{CHAT_TEMPLATE}=true")})
     if compare:
         if compare in models:
-            raise UserError(f"--compare {compare}: is given as --model, too; leave one out")
+            raise UserError(f"--compare {compare}: is also given as --model; leave one out")
         models = [compare, *models]
     chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, offered("evaluate", benchmarks))
     pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
@@ -107,7 +109,7 @@ def ruler_generate(
 
     for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
         if path is not None and not path.exists():  # whether or not this task reads it
-            raise UserError(f"{option}: {path} does not exist; mend the path, or leave the option out")
+            raise UserError(f"{option}: {path} does not exist; correct the path, or leave the option out")
     sources = Sources(haystack, squad, hotpotqa)
     if out.is_dir():
         raise UserError(f"--out {out}: is a directory; give a file, e.g. {out / 'samples.jsonl'}")

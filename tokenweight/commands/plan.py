@@ -290,6 +290,6 @@ def _models(models: Iterable[HubModel]) -> Iterator[Need]:
 
 def _from_hub(kind: Literal["model", "data"], name: str, what: str) -> Need:
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
-        unseen = "HF_HUB_OFFLINE is set, and whether the cache has it complete is not looked at here"
+        unseen = "HF_HUB_OFFLINE is set; whether the cache has it completely is not checked here"
         return Need(kind, name, "missing", f"{what}: {unseen}")
     return Need(kind, name, "fetch", what)

@@ -49,9 +49,7 @@ def publish(
 
     tables = [table for one in shown if (table := model_table(*one, place.root)) and table.values]
     if not tables:
-        raise UserError(
-            f"{what}: no table in the store has a value of it; run its experiment, or `tokenweight evaluate`"
-        )
+        raise UserError(f"{what}: the store has no result of it; run its experiment, or `tokenweight evaluate`")
     results = hub_results(tables, place.root, _url(to) if to else None)
     with new_directory("--out", target) as partial:
         copy_weights(model_dir, partial)
@@ -79,14 +77,14 @@ def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any], Sho
     if not path.is_file():
         names = sorted(one.stem.removesuffix(f"-{scale}") for one in path.parent.glob(f"*-{scale}.json"))
         has = choose(experiment, names) if names else "; reproduce one"
-        raise UserError(f"{text}: is no directory, and the store has no {experiment} at scale {scale}{has}")
+        raise UserError(f"{text}: is not a directory, and the store has no {experiment} at scale {scale}{has}")
     manifest = read_manifest(path)
     entries = {seeded(entry.row, entry.seed): entry for entry in manifest.rows}
     if row not in entries:
         raise UserError(f"{text}: {experiment} has no such row{choose(row, entries)}")
     entry = entries[row]
     if entry.train is None:
-        raise UserError(f"{text}: is a base as it was; publish a row that was trained")
+        raise UserError(f"{text}: is a base that was not trained here; publish a row that was")
     return *_sound(place.root / entry.train.address, text), [(manifest, entry)]
 
 
@@ -106,11 +104,11 @@ def _checkpoint(directory: Path, place: Store) -> tuple[Path, dict[str, Any] | N
 def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
     record = read_record(artifact)
     if fault := files_fault(artifact, record, digests=True):
-        raise UserError(f"{text}: {artifact.name} is damaged ({fault}); reproduce it again")
+        raise UserError(f"{text}: {artifact.name} is damaged ({fault}); run its experiment again")
     if record is None or not (artifact / "model").is_dir():
-        raise UserError(f"{text}: is no model; name a row, or a directory with a checkpoint")
+        raise UserError(f"{text}: is not a model; name a row, or a directory with a checkpoint")
     if removed_weights(artifact):
-        raise UserError(f"{text}: the weights of {artifact.name} were removed from the store; reproduce it again")
+        raise UserError(f"{text}: the weights of {artifact.name} were removed from the store; run its experiment again")
     return artifact / "model", record
 
 

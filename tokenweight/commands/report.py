@@ -41,7 +41,7 @@ def report(
     layout = chosen_names("--latex", latex, LAYOUTS) if latex is not None else ()
     place = existing_store(store)
     if html is not None and (as_json or formats is not None or latex is not None or style != "both"):
-        raise UserError("--html: is a page of its own; leave out --json, --formats, --latex and --style")
+        raise UserError("--html: writes a page of its own; leave out --json, --formats, --latex and --style")
     everything = html is not None and experiment == "all"
     texts = list(TARGETS) if everything else [experiment]
     manifests, left_out = _manifests(texts, scale, inputs, seeds, place, lenient=everything)

@@ -73,7 +73,7 @@ def sweep(
     from tokenweight.reports.targets.find import find_experiments, sweep_experiment
 
     if dry_run and report_only:
-        raise UserError("--dry-run: does not go with --report-only; leave one out")
+        raise UserError("--dry-run: cannot be combined with --report-only; leave one out")
     benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else ()
     user = sweep_experiment(recipes, over, members, benchmarks, name)
     find_experiments([user], scale, inputs)  # what is wrong is named as the options name it, not by lines of the text

@@ -47,14 +47,14 @@ def score(
     weighting, read = options.weighting, _corpus(corpus)
     reader, scorer = _base("--model", model), _base("--scorer", str(options.scorer)) if options.scorer else None
     if as_is and options.long_tokens:
-        raise UserError(f"--long-tokens {options.long_tokens}: rows as they are have their own length; leave it out")
+        raise UserError(f"--long-tokens {options.long_tokens}: with --as-is the rows set the length; leave it out")
     given = row_tokens(read) if as_is else options.long_tokens
     long_tokens, context_tokens = given or reader.context_tokens, (scorer or reader).context_tokens
     short_tokens, stride_tokens = options.windows(long_tokens, context_tokens)
     if not long_tokens <= reader.context_tokens or not stride_tokens < short_tokens <= min(long_tokens, context_tokens):
         raise UserError(
             f"--long-tokens {long_tokens}, --short-tokens {short_tokens}, --stride-tokens {stride_tokens}: each must be "
-            f"smaller than the one before, and fit the models ({reader.context_tokens} and {context_tokens} tokens)"
+            f"smaller than the one before and fit the models' contexts ({reader.context_tokens} and {context_tokens}); change them"
         )
     target = check_new("--out", out)
     weigh = Weigh(

@@ -74,7 +74,7 @@ def verify(*, store: Path = STORE, stage: str | None = None, digests: bool = Fal
         print(f"{counted(checked, 'artifact')} checked ({how}): {len(damaged) or 'none'} damaged")
     if damaged:
         raise StageError(
-            f"{counted(len(damaged), 'artifact')} damaged: a run that needs one sets it aside and makes it again; "
+            f"{counted(len(damaged), 'artifact')} damaged: the next run that needs one makes it again; "
             "or put its files back"
         )
 
@@ -84,7 +84,7 @@ def pack(file: Path, /, *, store: Path = STORE) -> None:
     root, place = existing_store(store).root, file.expanduser()
     count = write_records(root, place)
     if not count:
-        raise UserError(f"--store {store}: holds nothing that is finished, so no records")
+        raise UserError(f"--store {store}: has no finished artifact, so no records; run an experiment first")
     print(f"{place}: records of {counted(count, 'artifact')}, {decimal(place.stat().st_size)}")
 
 

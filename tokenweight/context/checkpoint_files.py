@@ -68,7 +68,7 @@ def read_object(file: Path) -> dict[str, Any]:
     try:
         return {**json.loads(file.read_text(encoding="utf-8"))}
     except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: is no JSON object ({error}); give a complete checkpoint") from None
+        raise UserError(f"{file}: is not a JSON object ({error}); give a complete checkpoint") from None
 
 
 def _is_weight(file: Path) -> bool:

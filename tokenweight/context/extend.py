@@ -64,7 +64,7 @@ def check_extension(config: Any, extension: Extension) -> None:
     if extension.long_tokens < context_tokens:
         raise UserError(
             f"extension.long_tokens: {extension.long_tokens} is less than the base's context ({context_tokens}); "
-            "raise it or leave the extension out"
+            "raise it, or leave the extension out"
         )
     if extension.rope_theta < theta:
         raise UserError(
@@ -84,5 +84,5 @@ def load_config(model_dir: Path) -> Any:
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{model_dir}/config.json: cannot be read ({error}); give a transformers checkpoint") from error
     if not (getattr(config, "rope_parameters", None) or {}).get("rope_theta"):
-        raise UserError(f"{model_dir}/config.json: the model has no single RoPE; use a model with rotary embeddings")
+        raise UserError(f"{model_dir}/config.json: the model has no RoPE, or several; use a model with one")
     return config

@@ -57,7 +57,7 @@ def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, pro
     if chunking.mixture == "as_is":
         return chunk_rows(stage, out_dir, progress)
     if isinstance(corpus, MixtureCorpus) and chunking.mixture == "lcde":
-        raise UserError("chunking.mixture: lcde draws from one corpus; give one in place of corpus.parts")
+        raise UserError("chunking.mixture: lcde draws from a single corpus; give that in place of corpus.parts")
     check(corpus)
     not_read = left_out(corpus)
     encoder = Encoder(inputs["tokenizer"], stage.parity)
@@ -149,7 +149,7 @@ def _plan(stage: Chunk, read: list[_Read], lengths: Ints, encoder: Encoder) -> t
     wanted = available if chunking.sequences is None else chunking.sequences
     if wanted > available:
         raise UserError(
-            f"chunking.sequences: {wanted} sequences of {chunking.long_tokens} tokens are wanted, the corpus gives "
+            f"chunking.sequences: {wanted} sequences of {chunking.long_tokens} tokens are needed, the corpus gives "
             f"{available}; add text, train for fewer steps or with fewer sequences a step, or shorten "
             "chunking.long_tokens"
         )

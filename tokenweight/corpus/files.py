@@ -126,7 +126,7 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
         except UnicodeEncodeError as error:
             half = f"\\u{ord(text[error.start]):04x}"
             raise UserError(
-                f"{path}, {unit} {number}: {half} is half of a character; mend or remove the {unit}"
+                f"{path}, {unit} {number}: {half} is half of a surrogate pair; correct or remove the {unit}"
             ) from None
         yield Document(f"{name}:{number}", _without_nul(_newlines(text), f"{path}, {unit} {number}"), domain)
 
@@ -145,7 +145,7 @@ def decode(path: Path, raw: bytes, line: int | None = None) -> str:
 
 def _without_nul(text: str, place: str) -> str:
     if (at := text.find("\0")) >= 0:
-        raise UserError(f"{place}: character {at} is NUL, which no text has; mend or remove it")
+        raise UserError(f"{place}: character {at} is NUL, which text cannot have; correct or remove it")
     return text
 
 
@@ -160,7 +160,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             row = json.loads(decode(path, raw, line))
         except (ValueError, RecursionError) as error:  # too deep, or a number of thousands of digits
-            raise UserError(f"{path}, line {line}: not JSON ({error}); one object a line is needed") from None
+            raise UserError(f"{path}, line {line}: not JSON ({error}); write one object a line") from None
         yield line, row.get(TEXT_FIELD) if isinstance(row, dict) else None
 
 
@@ -201,7 +201,7 @@ def parquet_column(path: Path, name: str) -> Iterator[Any]:
             yield batch.column(0)
             rows += len(batch)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: damaged behind row {rows} ({str(error).splitlines()[0]}); copy it again") from None
+        raise UserError(f"{path}: damaged after row {rows} ({str(error).splitlines()[0]}); copy it again") from None
 
 
 def open_parquet(path: Path) -> Any:

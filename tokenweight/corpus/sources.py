@@ -54,7 +54,7 @@ def _hub_documents(corpus: HubCorpus, split: Split) -> Iterator[Document]:
     """In the repository's order; `repo_id` may be a local directory of its files."""
     name = corpus.train_split if split == "train" else corpus.validation_split
     if name is None:
-        raise UserError("corpus.validation_split: none is given; name the split to measure perplexity on")
+        raise UserError("corpus.validation_split: is missing; name the split to measure perplexity on")
     return (_hub_document(corpus, name, number, row) for number, row in enumerate(_hub_rows(corpus, name)))
 
 

@@ -35,7 +35,7 @@ def chunk_rows(stage: Chunk, out_dir: Path, progress: Progress) -> dict[str, Any
     rows = chunking.sequences or available
     if rows > available:
         raise UserError(
-            f"chunking.sequences: {rows} sequences are wanted, the corpus has {available} rows; ask for fewer"
+            f"chunking.sequences: {rows} sequences are needed, the corpus has {available} rows; ask for fewer"
         )
     shape = (rows, chunking.long_tokens)
     array: Any = np.lib.format.open_memmap(out_dir / "tokens.npy", "w+", np.uint32, shape)  # type: ignore[no-untyped-call]
@@ -63,7 +63,9 @@ def _files(corpus: Corpus) -> list[Path]:
         raise UserError("chunking.mixture: as_is reads files of token ids; give a directory of .parquet files")
     files = list_files(corpus)
     if others := [file.name for file in files if file.suffix.lower() != ".parquet"]:
-        raise UserError(f"corpus.path: {corpus.path} has {others[0]}; token ids are read from .parquet files alone")
+        raise UserError(
+            f"corpus.path: {corpus.path} has {others[0]}; token ids are read only from .parquet files; remove it"
+        )
     return files
 
 
@@ -84,12 +86,12 @@ def _blocks(corpus: Corpus, long_tokens: int | None = None) -> Iterator[tuple[st
                 row = int(wrong[0])
                 raise UserError(
                     f"{path}, row {first + row}: has {lengths[row]} tokens in `{COLUMN}`, the first row {long_tokens}; "
-                    "rows as they are must be of one length, of two tokens or more"
+                    "with as-is all rows must have one length of at least two tokens"
                 )
             flat = column.flatten()
             if flat.null_count or pc.min(flat).as_py() < 0 or pc.max(flat).as_py() >= 2**32:
                 raise UserError(
-                    f"{path}, rows from {first}: a token id is missing, negative or beyond 32 bits; mend it"
+                    f"{path}, rows from {first}: a token id is missing, negative or above 32 bits; correct it"
                 )
             tokens = flat.to_numpy().astype(np.int64).reshape(-1, long_tokens)
             yield path.name, first, tokens

@@ -56,9 +56,11 @@ def read_examples(path: Path) -> Documents:
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is not JSON ({error}); give the official file") from None
     except (KeyError, TypeError):
-        raise UserError(f"{path}: not in the official layout; it must hold examples of input and target") from None
+        raise UserError(
+            f"{path}: not in the official layout; give a file whose examples have input and target"
+        ) from None
     if not documents or not all(is_text(text) and text.strip() for document in documents for text in document.values()):
-        raise UserError(f"{path}: holds no example, or one whose input or target is no text; give the official file")
+        raise UserError(f"{path}: holds no example, or one whose input or target is not a text; give the official file")
     return documents
 
 

@@ -67,9 +67,9 @@ def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]
         except UnicodeDecodeError:
             raise UserError(f"{where}: is not UTF-8; give the file as it was written") from None
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: is not JSON ({error}); it may be half-written, remove or repair it") from None
+            raise UserError(f"{where}: is not JSON ({error}); it may be incomplete, remove or repair it") from None
         if not isinstance(row, dict):
-            raise UserError(f"{where}: is no JSON object; expected one with {', '.join(fields)}")
+            raise UserError(f"{where}: is not a JSON object; expected one with {', '.join(fields)}")
         if missing := [name for name in fields if name not in row]:
             raise UserError(f"{where}: has no field {missing[0]!r}; expected {', '.join(fields)}")
         yield number, row
@@ -81,4 +81,4 @@ def _lines(path: Path) -> Iterator[bytes]:
         with path.open("rb") as stream:
             yield from (line.rstrip(b"\n") for line in stream)
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a readable file") from None

@@ -156,7 +156,7 @@ class Helmet(PromptedBenchmark):
                 own |= {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated}
                 made.append(own | {"truncated": untruncated > n_tokens})
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise UserError(f"{file}: is not as HELMET has it ({error!r}); give its own file") from None
+            raise UserError(f"{file}: does not have HELMET's layout ({error!r}); give HELMET's own file") from None
         if not made:
             raise UserError(f"{file}: has no sample of {unit.task}; give HELMET's own file")
         return write_prompts(made, out_dir)

@@ -59,7 +59,7 @@ class LmEvalTask(OfHarness):
         tasks = [] if self.is_family else list(self._known(evaluation).tasks)
         if longest := [task for task in tasks if self.new_tokens(task, evaluation) >= context_tokens]:
             raise UserError(
-                f"{self.name}: an answer of {longest[0]} may fill the model's {context_tokens} tokens; give less with "
+                f"{self.name}: an answer of {longest[0]} may fill the context of {context_tokens} tokens; give less with "
                 f"--set {SETTING}.max_new_tokens=N"
             )
         return [Unit(self.name, task) for task in tasks]
@@ -104,7 +104,7 @@ class LmEvalTask(OfHarness):
         known, task = self._known(evaluation), self._known(evaluation).tasks[unit.task]
         files = [*task.folder.glob("*.py"), *task.data_files]
         if missing := [str(file) for file in files if not file.is_file()]:
-            raise UserError(f"{self.name}: {', '.join(missing)} missing; mend dataset_kwargs of {unit.task}")
+            raise UserError(f"{self.name}: {', '.join(missing)} missing; correct dataset_kwargs of {unit.task}")
         local = {"lm_eval.data": _files(task.local_data)} if task.local_data else {}
         return local | ({"lm_eval.include_path": sorted(files)} if known.is_own else {})
 
@@ -277,10 +277,10 @@ def _known(benchmark: str, settings: LmEval) -> Known:
     _, name, metric, filter_name = [*benchmark.split(":", 3), "", ""][:4]
     include_path = settings.include_path
     if include_path and not Path(include_path).is_dir():
-        raise UserError(f"{SETTING}.include_path: {include_path} is no directory; give one with YAML files of tasks")
+        raise UserError(f"{SETTING}.include_path: {include_path} is not a directory; give one with YAML files of tasks")
     if settings.data not in (None, "hub") and not Path(str(settings.data)).is_dir():
         raise UserError(
-            f"{SETTING}.data: {settings.data} is no directory; give one that has ORG/NAME of the hub, or hub"
+            f"{SETTING}.data: {settings.data} is not a directory; give one that has ORG/NAME of the hub, or hub"
         )
     own = Path(include_path).resolve() if include_path else None
     with quiet_transformers():
@@ -293,11 +293,11 @@ def _known(benchmark: str, settings: LmEval) -> Known:
     if not means or (metric and metric not in means):
         refused = metric or ", ".join(metrics[0])
         choices = f"choose from {', '.join(means)}" if means else "its tasks have no other in common"
-        raise UserError(f"{benchmark}: {refused} is no mean over samples that each of its tasks has; {choices}")
+        raise UserError(f"{benchmark}: {refused} is not a mean over samples that each of its tasks has; {choices}")
     metric, filters = metric or means[0], next(iter(tasks.values())).filters
     filter_name = filter_name or filters[0]
     if not all(filter_name in task.filters for task in tasks.values()):
-        raise UserError(f"{benchmark}: {filter_name} is no filter of each task; choose from {', '.join(filters)}")
+        raise UserError(f"{benchmark}: {filter_name} is not a filter of each task; choose from {', '.join(filters)}")
     is_own = own is not None and any(task.folder.is_relative_to(own) for task in tasks.values())
     return Known(manager, name, tasks, metric, filter_name, metrics[0][metric], is_own)
 

@@ -104,10 +104,10 @@ class LoadedModel:
         if self._adds_bos and ids[:1] != [self._bos]:
             raise StageError(
                 "BOS is missing at the start of a prompt though the tokenizer adds one: lm-eval encodes it in another "
-                "way; look at add_bos_token in tokenizer_config.json"
+                "way; check add_bos_token in tokenizer_config.json"
             )
         if self._bos is not None and ids[:2] == [self._bos] * 2:
-            raise StageError("BOS is there twice at the start of a prompt; the prompt text must not contain it")
+            raise StageError("BOS occurs twice at the start of a prompt; remove it from the prompt text")
         bos = self.bos_tokens(ids)
         return Prompt(text, len(ids), len(ids), bos, special_tokens=sum(id in self._special for id in ids[bos or 0 :]))
 
@@ -117,7 +117,7 @@ class LoadedModel:
         if prompt.n_tokens + new_tokens > self.context_tokens:
             raise StageError(
                 f"a prompt of {prompt.n_tokens} tokens and {new_tokens} for the answer exceed the context of "
-                f"{self.context_tokens}: it would be cut on the left"
+                f"{self.context_tokens}: it would be truncated on the left; give a shorter length"
             )
         return prompt
 

@@ -21,7 +21,7 @@ from tokenweight.recipes.schema import LongBench as Settings
 
 FirstLine = Literal["lceg", "thudm"]
 _TABLE = table("longbench")
-_NO_TEXT = "context, input or length is null or of another kind"
+_NO_TEXT = "context, input or length is null or of another type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,9 @@ def truncate_middle(prompt: str, budget_tokens: int, counter: TokenCounter) -> t
     untruncated = len(ids) + counter.special_tokens
     half = budget_tokens // 2
     if half <= counter.special_tokens:
-        raise UserError(f"context_tokens: {budget_tokens} tokens are left for a prompt; use a model with more context")
+        raise UserError(
+            f"context_tokens: leaves {budget_tokens} tokens for a prompt; use a model with a longer context"
+        )
     kept, n_tokens = prompt, untruncated
     # Tokens of the joined text can outnumber the kept ones by a few at the seam: cut those off as well.
     while n_tokens > budget_tokens:
@@ -212,7 +214,9 @@ def retrieval(prediction: str, reference: str) -> float:
     """Share of the prediction's numbers that are the paragraph's number."""
     paragraph = _PARAGRAPH.search(reference)
     if paragraph is None:
-        raise UserError(f"passage_retrieval_en: a reference must read 'Paragraph N', not {reference!r}")
+        raise UserError(
+            f"passage_retrieval_en: a reference is {reference!r}, not 'Paragraph N'; give the official data"
+        )
     return count(prediction, paragraph.group(1))
 
 
@@ -264,10 +268,10 @@ def unscorable(task: str, row: dict[str, Any]) -> str | None:
     """What of a sample's `answers` and `all_classes` the task's metric could not read."""
     answers, classes, metric = row["answers"], row.get("all_classes"), TASKS[task].metric
     if not isinstance(answers, list) or not answers or not all(map(is_text, answers)):
-        return "answers is no list of texts"
+        return "answers is not a list of texts"
     are_names = isinstance(classes, list) and classes and all(isinstance(one, str) for one in classes)
     if metric == "classification" and not are_names:
-        return "all_classes is no list of class names"
+        return "all_classes is not a list of class names"
     if metric == "retrieval" and not all(_PARAGRAPH.search(answer) for answer in answers):
         return "an answer does not read 'Paragraph N'"
     return None

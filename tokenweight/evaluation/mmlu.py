@@ -56,11 +56,11 @@ def read_split(path: Path) -> Documents:
         raise UserError(f"{path}: is not UTF-8 ({error.object[error.start : error.end]!r}); convert it") from None
     header, *records = list(csv.reader(io.StringIO(text, newline=""))) or [[]]
     if header and header != _COLUMNS:
-        raise UserError(f"{path}: header {','.join(header)[:80]!r}; it must be {','.join(_COLUMNS)}")
+        raise UserError(f"{path}: the header is {','.join(header)[:80]!r}; it must be {','.join(_COLUMNS)}")
     documents = []
     for number, record in enumerate(filter(None, records), start=1):
         if len(record) < len(_COLUMNS) or record[5] not in ("0", "1", "2", "3"):
-            raise UserError(f"{path}: record {number} lacks a field or has no answer 0-3; mend it")
+            raise UserError(f"{path}: record {number} lacks a field or has no answer 0-3; correct it")
         documents.append({"question": record[0], "choices": record[1:5], "answer": int(record[5])})
     if not documents:
         raise UserError(f"{path}: is empty; give a complete file")

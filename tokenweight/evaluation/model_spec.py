@@ -39,10 +39,10 @@ def find(name: str, revision: str | None = None, context_tokens: int | None = No
         if directory.exists():
             raise UserError(f"--model {name}: is a file; give the checkpoint's directory")
         if not _HUB_ID.fullmatch(name):
-            raise UserError(f"--model {name}: no such directory; give a checkpoint directory or an id of the hub")
+            raise UserError(f"--model {name}: no such directory; give a checkpoint directory or hub id")
         directory = _small_files(name, revision)
     elif revision is not None:
-        raise UserError(f"--revision {revision}: belongs to an id of the hub, and {name} is a directory; leave it out")
+        raise UserError(f"--revision {revision}: is of a hub id, and {name} is a directory; leave it out")
     config = checked_config(directory, f"--model {name}", weights=local)
     context_tokens = context_of(config, context_tokens, f"--model {name}", "--context ")
     if local:
@@ -64,7 +64,7 @@ def _small_files(repo_id: str, revision: str | None) -> Path:
         at, place = f" --revision {revision}" if revision else "", Path(repo_id)
         beside = nearest(place.name, [one.name for one in place.parent.glob("*/")])
         raise UserError(
-            f"--model {repo_id}: no such directory here{beside}; as an id of the hub it is not in the local cache and could "
+            f"--model {repo_id}: no such directory here{beside}; as a hub id it is not in the local cache and could "
             f"not be fetched ({hub_reason(error)}); go online (gated models: `hf auth login`), fetch it with "
             f"`hf download {repo_id}{at}`, or give a checkpoint directory"
         ) from None
@@ -104,7 +104,7 @@ def _causal_config(name: str, directory: Path) -> dict[str, Any]:
     architectures = config.get("architectures") or sorted(known)
     if known.isdisjoint(architectures):
         raise UserError(
-            f"{name}: is no causal language model ({', '.join(architectures)}); "
+            f"{name}: is not a causal language model ({', '.join(architectures)}); "
             f"a {kind} one would be {', '.join(sorted(known))}"
         )
     return config

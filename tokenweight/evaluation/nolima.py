@@ -114,7 +114,9 @@ def trials(file: Path, task: str) -> list[Trial]:
                     Trial(needle, filled, gold, entry.get("task_template", _TABLE["template"]), book, percent / 100)
                 )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{file}: is not as NoLiMa has it ({error!r}); give its own needle_set.json") from None
+        raise UserError(
+            f"{file}: does not have NoLiMa's layout ({error!r}); give NoLiMa's own needle_set.json"
+        ) from None
     if not found:
         raise UserError(f"{file}: has no {task} question; give NoLiMa's own needle_set.json")
     return found

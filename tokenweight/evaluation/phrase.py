@@ -104,7 +104,7 @@ def read_text(settings: Settings) -> tuple[Path, str]:
     text = text_of(path, "phrase")
     if settings.words and settings.words not in text:
         raise UserError(
-            f"phrase {path}: has no {settings.words!r}; give words as the file has them with {SETTING}.words=..."
+            f"phrase {path}: does not contain {settings.words!r}; give words from the file with {SETTING}.words=..."
         )
     return path, text
 

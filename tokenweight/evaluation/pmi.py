@@ -113,7 +113,7 @@ def by_windows(run: UnitRun, pmi: Settings, model: LoadedModel) -> Callable[[Seq
     nll_model, scorer = model.with_nll_head(run.unit.benchmark), None
     for directory in run.prepared_dirs:
         if load_tokenizer(directory).get_vocab() != model.lm.tokenizer.get_vocab():
-            raise UserError("the frozen scorer: has another vocabulary than the model; take one that shares it")
+            raise UserError("evaluation.pmi.scorer_model: has another vocabulary than the model; use one with the same")
         scorer = load_model(directory, nll_model.dtype).to(nll_model.device).eval()
         if pmi.short_tokens > scorer.config.max_position_embeddings:
             raise UserError(

@@ -53,7 +53,7 @@ def rescore(benchmark: str, directory: Path, **options: Any) -> dict[str, dict[s
 
 def _runs_below(benchmark: str, directory: Path) -> dict[str, Files]:
     if not directory.is_dir():
-        raise UserError(f"{directory}: is no directory; give the folder that holds predictions")
+        raise UserError(f"{directory}: is not a directory; give the folder that holds predictions")
     layout, names = table("rescoring")["layouts"][benchmark], "|".join(NAMES[benchmark])
     pattern, artifact = layout["files"].replace("NAMES", names), rf"(?P<run>.+)--bbh-(?P<task>{names})-[0-9a-f]+"
     found = defaultdict[str, Files](dict)
@@ -63,7 +63,7 @@ def _runs_below(benchmark: str, directory: Path) -> dict[str, Files]:
         if benchmark == "bbh" and path.name == ROWS_NAME and (match := re.fullmatch(artifact, path.parent.name)):
             run = match["run"]
         if match and (other := found[run].setdefault(match["task"] or SUBMISSION, path)) != path:
-            raise UserError(f"{run}: {other} and {path} both hold {match['task']}; leave one evaluation's there")
+            raise UserError(f"{run}: {other} and {path} both hold {match['task']}; keep one evaluation")
     if not found:
         raise UserError(f"{directory}: holds no {layout['called']}; give a folder of predictions")
     return dict(sorted(found.items()))
@@ -75,7 +75,7 @@ def _lines(path: Path, *fields: str, once: Sequence[str] = ()) -> Iterator[tuple
     for number, row in json_lines(path, *fields):
         where, sample = f"{path} line {number}", tuple(str(row.get(field)) for field in once)
         if once and sample in seen:
-            raise UserError(f"{where}: sample {sample[0]} is there twice; was it appended to? give one run's outputs")
+            raise UserError(f"{where}: sample {sample[0]} occurs twice; give the outputs of one run")
         seen.add(sample)
         yield where, row
     if not where:
@@ -112,8 +112,8 @@ def _longbench(files: Files, first_line: FirstLine = "lceg") -> tuple[Tasks, dic
     for name, task in names.items():
         read[name] = []
         for where, row in _lines(files[name], "pred", "answers"):
-            if problem := unscorable(task, row) if isinstance(row["pred"], str) else "pred is no text":
-                raise UserError(f"{where}: {problem}; expected lines as LongBench's pred.py writes them")
+            if problem := unscorable(task, row) if isinstance(row["pred"], str) else "pred is not a text":
+                raise UserError(f"{where}: {problem}; give lines as LongBench's pred.py writes them")
             read[name].append(row)
     for name, task in names.items():  # a bad line was reported before any was scored
         given, scored = known.get(name, {}), list[tuple[float, int | None]]()
@@ -143,7 +143,7 @@ def published(folder: Path) -> dict[str, dict[str, float]]:
                     if label in ("", *LENGTHS) and score is not None and float(score) == score:  # NaN: of no sample
                         found[name][label] = float(score)
         except (ValueError, TypeError, AttributeError, OSError):
-            raise UserError(f"{path}: is no JSON object of scores by task; remove or repair it") from None
+            raise UserError(f"{path}: is not a JSON object of scores by task; remove or repair it") from None
     return found
 
 
@@ -224,5 +224,5 @@ def _outputs(path: Path) -> list[tuple[str, str]]:
             case [[str(output), *_], *_]:
                 logged[row["doc_id"]] = output, str(row["target"])
             case _:
-                raise UserError(f"{where}: resps holds no text; expected a log of generated answers")
+                raise UserError(f"{where}: resps holds no text; give a log of generated answers")
     return list(logged.values())

@@ -94,7 +94,7 @@ def read_rows(out_dir: Path) -> list[Row]:
         raise StageError(f"{path}: columns {table.schema.names}, expected {schema().names}; remove it and run again")
     rows = [Row(**record) for record in table.cast(schema()).to_pylist()]
     if len({row.doc_id for row in rows}) != len(rows):
-        raise StageError(f"{path}: a doc_id appears twice; remove it and run again")
+        raise StageError(f"{path}: a doc_id occurs twice; remove it and run again")
     return rows
 
 

@@ -204,7 +204,9 @@ def _answers(samples: list[Sample], model: LoadedModel) -> list[list[Any]]:
         return [list(islice(answers, len(sample.instances))) for sample in samples]
     torch.cuda.empty_cache()  # what filled it is gone
     if len(samples) == 1:
-        raise StageError(f"a prompt of {samples[0].prompt.n_tokens} tokens does not fit the GPU's memory")
+        raise StageError(
+            f"a prompt of {samples[0].prompt.n_tokens} tokens does not fit the GPU's memory; use shorter lengths"
+        )
     half = len(samples) // 2
     return _answers(samples[:half], model) + _answers(samples[half:], model)
 

@@ -145,12 +145,12 @@ class Evaluate(UnitStage):
         benchmark, backend = benchmark_of(unit), evaluation.backend
         if backend != "hf" and benchmark.one_pass:
             raise UserError(
-                f"backend {backend}: {unit.benchmark} reads every token's NLL, which the backend hf alone gives; "
+                f"backend {backend}: {unit.benchmark} reads every token's NLL, which only the backend hf gives; "
                 "leave it out, or use hf"
             )
         if backend == "endpoint" and not benchmark.generates(unit.task, evaluation):
             raise UserError(
-                f"backend endpoint: {unit.benchmark} asks for log-likelihoods, and a server is asked for texts alone; "
+                f"backend endpoint: {unit.benchmark} asks for log-likelihoods, and a server gives only text; "
                 "leave it out, or use hf"
             )
         server = {"server": endpoint} if endpoint else {}  # another's answers are others

@@ -55,13 +55,13 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
     scorer_config = load_config(scorer) if scorer else config
     tokenizer = load_tokenizer(checkpoint)
     if scorer and load_tokenizer(scorer).get_vocab() != tokenizer.get_vocab():
-        raise UserError(f"--scorer {scorer}: has another vocabulary than CHECKPOINT; take one that shares it")
+        raise UserError(f"--scorer {scorer}: has another vocabulary than CHECKPOINT; use one with the same")
     tokens = _tokens(text, words, tokenizer, options.long_tokens, config.max_position_embeddings)
     for name, model_config in (("CHECKPOINT", config), ("--scorer", scorer_config)):
         if max(tokens.ids) >= model_config.vocab_size:
             raise UserError(
                 f"{name}: the model knows {model_config.vocab_size} tokens, its tokenizer gives token "
-                f"{max(tokens.ids)}; take the tokenizer that belongs to it"
+                f"{max(tokens.ids)}; use its own tokenizer"
             )
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: torch sees no GPU; run where one is, or leave --device out")
@@ -91,7 +91,7 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
                 own_first_window=plan if own_first_window else None,
             )
     except FloatingPointError as error:
-        raise StageError(f"{error} for this text; the checkpoint may be damaged") from None
+        raise StageError(f"{error} for this text; the checkpoint may be damaged, copy it again") from None
     if own_first_window:
         short_nll = plan.with_own_context(short_nll, step.nll)
     # 4. What is reported.
@@ -183,7 +183,7 @@ def _tokens(path: Path, text: str, tokenizer: Any, long_tokens: int | None, cont
     if long_tokens and len(tokens.ids) < long_tokens:
         raise UserError(f"--long-tokens {wanted}: {path} has {len(tokens.ids)} tokens; lower it or leave it out")
     if len(tokens.ids) < 2:
-        raise UserError(f"TEXT {path}: has fewer than 2 tokens, so nothing to predict; give a longer text")
+        raise UserError(f"TEXT {path}: has fewer than 2 tokens, which leaves nothing to predict; give a longer text")
     return tokens
 
 

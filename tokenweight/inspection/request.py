@@ -27,15 +27,15 @@ def chosen_span(tokens: Tokens, options: Options) -> range | None:
             raise UserError(f"--span {text}: not START:END with START < END; write for example 120:133")
         span = range(int(match[1]), int(match[2]))
         if len(span) > MOST_TOKENS:
-            raise UserError(f"--span {text}: {len(span)} tokens; a table holds at most {MOST_TOKENS}, take fewer")
+            raise UserError(f"--span {text}: {len(span)} tokens; a table has at most {MOST_TOKENS}, give fewer")
         if span.stop > n_tokens:
             raise UserError(f"--span {text}: the text has tokens 0 to {n_tokens - 1}; lower it")
         return span
     if find is None:
         return None
     if (place := place_of(tokens.texts, find)) is None:
-        raise UserError(f"--find {find!r}: not in the first {n_tokens} tokens of the text; look for another")
+        raise UserError(f"--find {find!r}: not in the first {n_tokens} tokens of the text; give another string")
     first, last = place
     if last - first >= MOST_TOKENS - 2 * MARGIN_TOKENS:
-        raise UserError(f"--find: the string has {last - first + 1} tokens; too many for a table, take a shorter one")
+        raise UserError(f"--find: the string has {last - first + 1} tokens; too many for a table, give a shorter one")
     return range(max(0, first - MARGIN_TOKENS), min(n_tokens, last + 1 + MARGIN_TOKENS))

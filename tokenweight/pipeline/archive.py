@@ -27,11 +27,11 @@ LEFT_BEHIND = ("*.npy", "*.safetensors", "tokenizer.json", "prompts.jsonl", WEIG
 def check_place(store: Path, file: Path) -> None:
     """Raise UserError where an archive of the store's records cannot be written, or would take the place of more than it has."""
     if not file.name.endswith(SUFFIX):
-        raise UserError(f"{file}: the archive is a {SUFFIX}; name it so")
+        raise UserError(f"{file}: the archive needs the suffix {SUFFIX}; rename it")
     if file.exists() and not file.is_file():
-        raise UserError(f"{file}: is there and no file; choose another place")
+        raise UserError(f"{file}: exists and is not a file; choose another place")
     if not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-        raise UserError(f"{file}: {file.parent} is no directory that can be written to; choose another place")
+        raise UserError(f"{file}: {file.parent} is not a directory that can be written to; choose another place")
     if file.resolve().is_relative_to(store.resolve()):
         raise UserError(f"{file}: lies in the store that it would pack; choose a place outside")
     lost = [address for address in _packed(file) if not (store / address).is_dir()] if file.exists() else []
@@ -47,7 +47,7 @@ def _packed(file: Path) -> list[str]:
         with tarfile.open(file, "r:xz") as archive:
             names = archive.getnames()
     except (OSError, EOFError, tarfile.TarError, lzma.LZMAError):
-        raise UserError(f"{file}: is there and no archive of records; choose another place") from None
+        raise UserError(f"{file}: exists and is not an archive of records; choose another place") from None
     return [name.removesuffix(f"/{RECORD}") for name in names if name.endswith(f"/{RECORD}")]
 
 

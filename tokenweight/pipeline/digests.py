@@ -77,7 +77,7 @@ def _read(listing: Path, _time: int, _size: int) -> dict[str, str]:
     try:
         text = listing.read_bytes().decode("utf-8-sig", errors="surrogateescape")  # names may be in any encoding
     except OSError as error:
-        raise UserError(f"{listing}: cannot be read ({error.strerror})") from None
+        raise UserError(f"{listing}: cannot be read ({error.strerror}); give a readable file") from None
     digests: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -85,17 +85,17 @@ def _read(listing: Path, _time: int, _size: int) -> dict[str, str]:
         where = f"{listing}, line {number}"
         match = _LINE.fullmatch(line.removesuffix("\r"))
         if match is None:
-            raise UserError(f"{where}: {line[:40]!r} is not a line of `sha256sum`; write the list by it")
+            raise UserError(f"{where}: {line[:40]!r} is not a line of `sha256sum`; write the list with it")
         escaped, digest, name = match.groups()
         if escaped:  # how sha256sum writes names with a newline or a backslash in them
             name = re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), name)
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise UserError(f"{where}: {name} is no path below the directory; write the list in it")
+            raise UserError(f"{where}: {name} is not a path below the directory; write the list in it")
         if digests.setdefault(path.as_posix(), digest.lower()) != digest.lower():
-            raise UserError(f"{where}: {path} is there twice, with other digests; write the list anew")
+            raise UserError(f"{where}: {path} occurs twice, with different digests; write the list again")
     if not digests:
-        raise UserError(f"{listing}: is empty; write it by `sha256sum` in the directory whose place it takes")
+        raise UserError(f"{listing}: is empty; write it with `sha256sum` in the directory that it replaces")
     return digests
 
 
@@ -116,5 +116,5 @@ def refuse_listing(setting: str, path: Path) -> None:
     """UserError where something would read a file of which there is only the digest."""
     if is_listing(path):
         raise UserError(
-            f"{setting}: {path} has digests alone, enough to plan and report; to compute, give the directory"
+            f"{setting}: {path} has only digests, enough to plan and report; to compute, give the directory"
         )

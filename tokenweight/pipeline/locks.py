@@ -93,7 +93,7 @@ def exclusive_lock(root: Path) -> Iterator[None]:
     with (root / _RUNS).open("a+") as file:
         if not _flock(file, fcntl.LOCK_EX) or held_in(root):
             raise UserError(
-                f"store {root}: a run is at work in it and may need what would go; wait for its end, "
+                f"store {root}: a run is using it and may need what would be removed; wait for its end, "
                 "or leave out --keep-targets and --weights"
             )
         yield

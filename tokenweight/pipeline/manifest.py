@@ -147,10 +147,10 @@ def read_manifest(path: Path) -> Manifest:
     try:
         return Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a manifest's file") from None
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a manifest file") from None
     except ValidationError as error:
         raise UserError(
-            f"{path}: is no manifest of this version ({one_line(error)}); run the experiment again, or give another"
+            f"{path}: is not a manifest of this version ({one_line(error)}); run the experiment again, or give another"
         ) from None
 
 

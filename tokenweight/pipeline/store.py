@@ -117,7 +117,7 @@ class Store:
                     shutil.rmtree(partial, ignore_errors=True)
                 raise
             if held is None or held.compromise is not None:
-                raise StageError(f"{identity.address}: the lease was lost to another run; run again")
+                raise StageError(f"{identity.address}: another run took its lease; run again to resume")
             self._publish(work)
 
     def _publish(self, work: Build) -> None:
@@ -171,7 +171,7 @@ def existing_store(path: Path) -> Store:
     """The store that is at a path. UserError where there is none, or one of an earlier version."""
     root = path.expanduser().resolve()
     if not root.is_dir():
-        raise UserError(f"--store {path}: no such directory; name the one of your runs")
+        raise UserError(f"--store {path}: no such directory; give the store of your runs")
     record = next(root.glob(f"*/*/{RECORD}"), None)  # one is as good as all: no version writes into another's store
     made_by = ((record and read_record(record.parent)) or {}).get("record_version", RECORD_VERSION)
     if made_by != RECORD_VERSION:
@@ -243,7 +243,7 @@ def locate(artifact: Artifact, store: Store, *, small: bool = False) -> Path:
     if fault := _fault_of(path, tuple((file, file.stat().st_mtime_ns) for file in sorted(path.rglob("*")))):
         with suppress(OSError):
             renamed_aside(path, f"{path.name}.damaged")
-        raise StageError(f"{artifact.address}: damaged ({fault}); run again: it is made again")
+        raise StageError(f"{artifact.address}: damaged ({fault}); run again to make it again")
     return path / stage.folder
 
 

@@ -72,7 +72,7 @@ def graph_of(graph: Graph, run: str, store: Store) -> Graph:
     if run == SHARED:
         return Graph(artifacts=graph.artifacts, evaluations={SHARED: shared_to_make(graph, store)})
     if run not in graph.runs:
-        raise UserError(f"run {run!r}: is none of the experiment's; they are {', '.join(graph.runs)}")
+        raise UserError(f"run {run!r}: is not in the experiment; choose one of {', '.join(graph.runs)}")
     return graph.part([run])
 
 
@@ -133,7 +133,5 @@ def check_execution(entries: Iterable[PlanEntry], store: Store, execution: Execu
             check_room("fp8", "scorer.precision")
         if isinstance(stage, Evaluate):
             if execution.tensor_parallel > 1 and stage.evaluation.backend != "vllm":
-                raise UserError(
-                    "execution.tensor_parallel: belongs to backend vllm; with hf each model must fit one GPU"
-                )
+                raise UserError("execution.tensor_parallel: works only with backend vllm; with hf set it to 1")
             check_backend(stage.evaluation.backend, execution)

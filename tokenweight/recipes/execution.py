@@ -52,7 +52,7 @@ def check_gpus(execution: Execution) -> None:
         if seen < execution.processes_per_node:
             raise UserError(
                 f"device cuda: {execution.processes_per_node} GPUs are needed, torch sees {seen}; "
-                "run where they are, or give --device and --processes"
+                "run where there are enough, or change --device and --processes"
             )
 
 
@@ -68,11 +68,11 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
         raise UserError("execution.launcher: 'inline' is one process without DeepSpeed; set it to 'torchrun'")
     for field, none in (("deepspeed_stage", 0), ("checkpointing", "none"), ("fused", False)):
         if execution.compiled and getattr(execution, field) != none:
-            raise UserError(f"execution.compiled: layers compiled as a whole go without {field}; leave one out")
+            raise UserError(f"execution.compiled: complete layers cannot be compiled with {field}; leave one out")
     if execution.launcher != "srun" and execution.nodes > 1:
-        raise UserError("execution.nodes: several nodes are for launcher 'srun'; set execution.launcher to it")
+        raise UserError("execution.nodes: several nodes need launcher 'srun'; set execution.launcher to it")
     if execution.launcher != "srun" and execution.srun_options is not None:
-        raise UserError("execution.srun_options: these are for launcher 'srun'; leave them out")
+        raise UserError("execution.srun_options: they apply only to launcher 'srun'; leave them out")
     try:
         shlex.split(execution.srun_options or "")
     except ValueError:
@@ -82,7 +82,9 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
             way = f"run `pip install {tracker}` or leave it out"
             raise UserError(f"execution.report_to: '{tracker}' is not installed; {way}")
     if here and execution.launcher == "srun" and shutil.which("srun") is None:
-        raise UserError("execution.launcher: srun is not found here; run on a machine of the cluster or choose another")
+        raise UserError(
+            "execution.launcher: srun is not installed here; run on a machine of the cluster, or choose another"
+        )
     if here and execution.deepspeed_stage:
         way = f"pip install 'deepspeed>={LEAST_DEEPSPEED}'"
         try:

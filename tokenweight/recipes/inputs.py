@@ -53,13 +53,13 @@ def context_of(config: Mapping[str, Any], wanted: int | None, model: str, option
     scaled = own * factor if isinstance(factor, int | float) and factor > 1 and kind != "llama3" else own
     if not wanted and scaled > own and kind in ("linear", "dynamic"):
         raise UserError(
-            f"{model}: config.json has {own} positions and rope_scaling {kind} by {factor:g}, which may be counted "
-            f"already or not; give {option}{own} or {int(scaled)}"
+            f"{model}: config.json has {own} positions and rope_scaling {kind} by {factor:g}, which may or may not "
+            f"be counted in them; give {option}{own} or {int(scaled)}"
         )
     if wanted and wanted > scaled:
         raise UserError(
             f"{option}{wanted}: config.json of {model.rpartition(' ')[2]} says {int(scaled)} tokens; give at most that, "
-            "or mend what it says"
+            "or correct config.json"
         )
     return wanted or own
 
@@ -156,7 +156,7 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     if inputs.base:
         changes["base"] = _base(inputs, settings, scale)
     elif inputs.tokenizer:
-        raise UserError("--tokenizer: belongs to a base that the pipeline makes; add --base pretrain or random:CONFIG")
+        raise UserError("--tokenizer: is of a base that the pipeline makes; add --base pretrain or random:CONFIG")
     for field, key in _DATA.items():
         if value := getattr(inputs, field, None):
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
@@ -189,7 +189,9 @@ def _base(inputs: Inputs, settings: Settings, scale: Scale) -> dict[str, Any]:
     context = {"context_tokens": settings["base.context_tokens"].value}
     if kind == "random":
         if not config:
-            raise UserError(f"--base random: of which model? Write random:{SHIPPED_CONFIGS[0]} or random:CONFIG.JSON")
+            raise UserError(
+                f"--base random: needs a configuration; write random:{SHIPPED_CONFIGS[0]} or random:CONFIG.JSON"
+            )
         config = config if config in SHIPPED_CONFIGS else _existing("--base random:", config)
         return {"kind": "random", "config": config, "tokenizer": tokenizer, **context}
     repo_id, at, revision = base.rpartition("@")

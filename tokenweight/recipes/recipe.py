@@ -88,7 +88,7 @@ class Recipe(Frozen):
         if self.training and not (self.corpus and self.chunking):
             raise ValueError("training needs corpus and chunking")
         if self.weighting.needs_short_nll and not self.scorer:
-            raise ValueError(f"weighting.score {self.weighting.label!r} compares two contexts: name a scorer")
+            raise ValueError(f"weighting.score {self.weighting.label!r} compares two contexts: give a scorer")
         if self.scorer and self.weighting.postprocessing == "uniform":
             raise ValueError("uniform weights take no scorer: leave it out")
         if self.scorer and not self.weighting.needs_short_nll:
@@ -96,7 +96,7 @@ class Recipe(Frozen):
                 if getattr(self.scorer, name) != value:
                     label = self.weighting.label
                     raise ValueError(
-                        f"weighting.score {label!r} looks at no short context: set scorer.{name} to {value!r}"
+                        f"weighting.score {label!r} reads no short context: set scorer.{name} to {value!r}"
                     )
         if self.scorer and self.chunking and self.scorer.short_tokens > self.chunking.long_tokens:
             raise ValueError(
@@ -176,7 +176,7 @@ def chosen_names(option: str, text: str, known: Iterable[str]) -> tuple[str, ...
     given = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in given if name not in every]
     if not given:
-        raise UserError(f"{option}: names none; choose from {', '.join(every)}")
+        raise UserError(f"{option}: is empty; choose from {', '.join(every)}")
     if unknown:
         raise UserError(f"{option} {text}: {unknown[0]!r} is unknown{choose(unknown[0], every)}")
     return tuple(name for name in every if name in given)

@@ -41,10 +41,10 @@ def write_random_base(
             parameters = AutoModelForCausalLM.from_config(config).num_parameters()
     except (StrictDataclassError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"base.config: no causal language model can be built of it ({reason})") from error
+        raise UserError(f"base.config: no causal language model can be built from it ({reason})") from error
     if len(tokenizer) > config.vocab_size:
         raise UserError(
-            f"base.tokenizer: has {len(tokenizer)} tokens, base.config room for {config.vocab_size}; give another"
+            f"base.tokenizer: has {len(tokenizer)} tokens, base.config has embeddings for {config.vocab_size}; give another"
         )
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))

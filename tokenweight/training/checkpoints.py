@@ -98,8 +98,8 @@ def check_resume(checkpoint: Path, execution: Execution) -> None:
     before, now = (", ".join(f"{name} {split[name]}" for name in changed) for split in (made, present))
     convert = "pass --execution convert_checkpoints=true to resume up to rounding, " if convertible else ""
     raise UserError(
-        f"{checkpoint}: was made with {before}, this run has {now}; resume as it was made, {convert}"
-        f"or delete {checkpoint.parent} to begin again"
+        f"{checkpoint}: was written with {before}, this run has {now}; resume with {before}, {convert}"
+        f"or delete {checkpoint.parent} to start again"
     )
 
 

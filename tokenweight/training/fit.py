@@ -45,7 +45,7 @@ def check_weights(model_dir: Path, name: str, config: Any = None) -> None:
             )  # fmt: skip
     except Exception as error:  # whatever the code of a model raises of a configuration
         raise UserError(
-            f"{name}: no model can be made of its config.json ({why(error)}); give a complete checkpoint of transformers"
+            f"{name}: no model can be made from its config.json ({why(error)}); give a complete checkpoint of transformers"
         ) from error
     wrong = {what: sorted(map(str, found[f"{what}_keys"])) for what in ("missing", "unexpected", "mismatched")}
     if counts := [f"{len(names)} {what} (first {names[0]})" for what, names in wrong.items() if names]:
@@ -84,7 +84,7 @@ def _headers(model_dir: Path, name: str) -> dict[str, torch.Tensor]:
 def _of_shards(index: Path, name: str) -> dict[str, torch.Tensor]:
     listed = read_object(index).get("weight_map")
     if not isinstance(listed, dict) or not listed or not all(isinstance(shard, str) for shard in listed.values()):
-        raise UserError(f"{index}: names no tensors; copy it again")
+        raise UserError(f"{index}: lists no tensors; copy it again")
     shards = {shard: index.with_name(shard) for shard in sorted(listed.values())}
     held = {shard: _header(file) if file.is_file() else {} for shard, file in shards.items()}
     if lost := [key for key, shard in listed.items() if key not in held[shard]]:

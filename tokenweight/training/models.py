@@ -106,7 +106,7 @@ def check_documents_apart(model: Any, model_dir: Path) -> None:
     model.train()
     if not torch.allclose(one, other, atol=1e-5):
         raise UserError(
-            f"{model_dir.name}: its documents see each other in a sequence; give sequences of one document each"
+            f"{model_dir.name}: its attention cannot keep documents in a sequence apart; give sequences of one document each"
         )
 
 
@@ -129,7 +129,7 @@ def resolve_device(device: str, local_rank: int = 0) -> torch.device:
 def load_tokenizer(directory: Path) -> Any:
     """The tokenizer of a directory; UserError where there is none."""
     if directory.is_file():
-        raise UserError(f"{directory}: is a file; give the directory that it is in")
+        raise UserError(f"{directory}: is a file; give its directory")
     if not any((directory / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
     try:
@@ -138,7 +138,7 @@ def load_tokenizer(directory: Path) -> Any:
     except Exception as error:  # transformers raises whatever its parsers do
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if "StrictDataclass" in reason:  # the configuration beside it, which transformers reads first
-            raise UserError(f"{directory}: config.json does not fit its model ({error}); mend it") from error
+            raise UserError(f"{directory}: config.json does not fit its model ({error}); correct it") from error
         raise UserError(f"{directory}: no tokenizer can be loaded ({reason}); give a directory with one") from error
 
 

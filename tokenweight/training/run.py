@@ -106,9 +106,9 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     check_batch(training, execution)
     check_deepspeed(training, execution)
     if (scorer is not None and scorer.kind == "frozen" and weighting.needs_short_nll) != ("scores" in inputs):
-        raise UserError("scores: belong to a frozen scorer and only to it; give them exactly there")
+        raise UserError("scores: must be given with a frozen scorer, and only then; correct the inputs")
     if weighting.needs_short_nll and scorer is None:
-        raise UserError(f"scorer: score {weighting.score!r} compares two contexts; name a scorer")
+        raise UserError(f"scorer: score {weighting.score!r} compares two contexts; give a scorer")
     if scorer is not None and scorer.precision == "fp8":
         if not weighting.needs_short_nll:
             raise UserError(f"scorer.precision: score {weighting.score!r} needs no scoring pass; leave it out")
@@ -189,7 +189,7 @@ def fit(
             torch.use_deterministic_algorithms(False)  # as asked, the Trainer switched them on for the whole process
         if trainer.stopped_after is not None:
             raise Stopped(
-                f"training stopped as asked after step {trainer.stopped_after} of {stage.training.steps}, "
+                f"training stopped on request after step {trainer.stopped_after} of {stage.training.steps}, "
                 "with a checkpoint; run again to resume"
             )
 

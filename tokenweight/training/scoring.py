@@ -58,9 +58,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
         )
     plan = scorer_windows(tokens.shape[1], stage)
     if models.load_tokenizer(model_dir).get_vocab() != models.load_tokenizer(inputs["tokenizer"]).get_vocab():
-        raise UserError(
-            f"scorer.model: {model_dir.name} has another vocabulary than the model; take one that shares it"
-        )
+        raise UserError(f"scorer.model: {model_dir.name} has another vocabulary than the model; use one with the same")
     starts = range(0, sequences, SHARD_SEQUENCES)
     shards = [range(first, min(first + SHARD_SEQUENCES, sequences)) for first in starts]
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -108,7 +106,7 @@ def _score_own_shards(
                 ids = np.asarray(tokens[first : min(first + execution.micro_batch_sequences, rows.stop)], np.int64)
                 if ids.max() >= model.config.vocab_size:
                     raise UserError(
-                        f"scorer.model: knows {model.config.vocab_size} tokens, the corpus has token {ids.max()}"
+                        f"scorer.model: knows {model.config.vocab_size} tokens, the corpus has token {ids.max()}; use another"
                     )
                 for name, scores in _scores(stage, model, torch.from_numpy(ids).to(device), plan, bos).items():
                     parts.setdefault(name, []).append(scores.cpu().numpy())
@@ -118,7 +116,7 @@ def _score_own_shards(
                 progress(min(max(done, 0), sequences), sequences, "sequences")
             write_shard(path, **{name: np.concatenate(of_batches) for name, of_batches in parts.items()})
             if done < sequences and asked_to_stop(out_dir):
-                raise Stopped("scoring stopped as asked; run again to resume")
+                raise Stopped("scoring stopped on request; run again to resume")
 
 
 @torch.no_grad()

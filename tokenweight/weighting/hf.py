@@ -63,7 +63,7 @@ def add_token_weighting(
             if max(lengths) <= short_tokens:
                 warnings.warn(
                     f"short_tokens {short_tokens}: no document of the batch is longer ({max(lengths)} tokens), so that every "
-                    "score is 0; give less",
+                    "score is 0; lower it",
                     stacklevel=2,
                 )
             short_nll = torch.zeros(scored.shape, device=token_ids.device)

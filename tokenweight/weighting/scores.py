@@ -62,7 +62,9 @@ def weighting(
     def register(function: Function) -> Function:
         known = SCORES.get(name)
         if not re.fullmatch(r"[A-Za-z0-9_]+", name) or (known and known.function.__module__ == __name__):
-            raise ValueError(f"weighting {name!r}: choose a name of its own, of letters, digits and _")
+            raise ValueError(
+                f"weighting {name!r}: is one of the paper's or not a name; choose another, of letters, digits and _"
+            )
         SCORES[name] = _checked(Score(function, postprocessings, own_first_window), name)
         return function
 
@@ -74,7 +76,7 @@ def find_score(name: ScoreName) -> Score:
     if ".py:" in name:
         return _in_file(pinned(name))
     if name not in SCORES:
-        raise ValueError(f"is none of {', '.join(SCORES)}, and not of the form FILE.py:FUNCTION")
+        raise ValueError(f"is unknown; choose from {', '.join(SCORES)}, or write FILE.py:FUNCTION")
     return SCORES[name]
 
 
@@ -120,7 +122,7 @@ def _names_in(path: Path, _digest: str) -> dict[str, Any]:
 def _checked(score: Score, name: str) -> Score:
     parameters = inspect.signature(score.function).parameters.values()
     if unknown := [one.name for one in parameters if one.name not in GIVEN and one.default is one.empty]:
-        raise ValueError(f"{name}: takes {unknown[0]}, and what is given is {', '.join(GIVEN)}")
+        raise ValueError(f"{name}: takes {unknown[0]}, which is unknown; choose from {', '.join(GIVEN)}")
     return score
 
 

@@ -75,7 +75,7 @@ class Weighting(BaseModel):
                 raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
         if self.postprocessing not in ("uniform", *find_score(self.score).postprocessings):
             fitting = ", ".join(find_score(self.score).postprocessings)
-            raise ValueError(f"score {self.label!r} makes sense with postprocessing {fitting} alone")
+            raise ValueError(f"score {self.label!r} works only with postprocessing {fitting}")
         if "threshold" in self.inputs and self.threshold is None:
             raise ValueError(f"score {self.label!r} needs threshold, in tokens")
         if "@" in self.score:

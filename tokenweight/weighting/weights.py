@@ -33,7 +33,7 @@ def token_scores(score: ScoreName, long_nll: Tensor, short_nll: Tensor | None, *
             raise ValueError(f"score {score.partition('@')[0]!r} needs {name}")
     scores = function(**{name: given[name] for name in parameters if given.get(name) is not None})
     if not isinstance(scores, Tensor):
-        raise TypeError(f"score {score.partition('@')[0]!r} is no tensor [B, M] but {type(scores).__name__}")
+        raise TypeError(f"score {score.partition('@')[0]!r} is not a tensor [B, M] but {type(scores).__name__}")
     return scores.float()
 
 

@@ -80,7 +80,7 @@ def test_best_reference_counts() -> None:
 
 
 def test_rescore_names_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no directory"):
+    with pytest.raises(UserError, match="is not a directory"):
         rescore("longbench", tmp_path / "nowhere")
     with pytest.raises(UserError, match=r"holds no <task>\.jsonl"):
         rescore("longbench", tmp_path)

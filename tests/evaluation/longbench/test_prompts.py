@@ -121,7 +121,7 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
     with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
         Benchmark().load_samples("lcc", data)
-    null = "context, input or length is null or of another kind"
+    null = "context, input or length is null or of another type"
     for task, wrong, told in (
         *(
             ("lcc", {"answers": ["x"]} | one, null)
@@ -129,9 +129,9 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
         ),
         *(("lcc", {"answers": ["x"], "length": one}, f"length is {one}, no number of words") for one in (-1, 0)),
         ("lcc", {"answers": ["x"], "dataset": "trec"}, "is a sample of 'trec'"),
-        ("lcc", {"answers": []}, "answers is no list of texts"),
+        ("lcc", {"answers": []}, "answers is not a list of texts"),
         ("passage_retrieval_en", {"answers": ["third"]}, "an answer does not read 'Paragraph N'"),
-        ("trec", {"answers": ["Place"]}, "all_classes is no list of class names"),
+        ("trec", {"answers": ["Place"]}, "all_classes is not a list of class names"),
     ):
         (tmp_path / f"{task}.jsonl").write_text(json.dumps({"input": "", "context": "", "length": 1} | wrong) + "\n")
         with pytest.raises(UserError, match=f"{task}.jsonl line 1: {told}"):

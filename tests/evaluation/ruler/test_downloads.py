@@ -168,7 +168,7 @@ def test_essays_are_checked_against_the_first_copy(pages: Web, tmp_path: Path, t
         fetch("essays", tmp_path, told.append)
     file.unlink()
     pages.bodies["/z.txt"] = b"Another text."
-    with pytest.raises(UserError, match="the pages have changed; copy the earlier"):
+    with pytest.raises(UserError, match="the pages differ from those recorded; copy the earlier"):
         fetch("essays", tmp_path, told.append)
     assert [p.name for p in tmp_path.iterdir()] == ["digests.json"]
     pages.bodies["/z.txt"] = "Plain text, é,\r\ntwo lines.".encode()

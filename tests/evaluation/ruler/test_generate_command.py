@@ -46,9 +46,9 @@ def test_mistakes_are_told_in_the_commands_words(smoke_tokenizer: Path, tmp_path
         command(smoke_tokenizer, out, "--haystack", str(tmp_path / "nowhere"), task="vt")
     with pytest.raises(UserError, match=r"^--squad: .* is a directory"):
         command(smoke_tokenizer, out, "--squad", str(tmp_path), task="qa_1")
-    with pytest.raises(UserError, match=r"tokenizer.json: is a file; give the directory that it is in"):
+    with pytest.raises(UserError, match=r"tokenizer.json: is a file; give its directory"):
         command(smoke_tokenizer / "tokenizer.json", out)
-    with pytest.raises(UserError, match=r"^--samples: 100000 asked for, the question file holds"):
+    with pytest.raises(UserError, match=r"^--samples: 100000 are asked for, the question file has"):
         command(smoke_tokenizer, out, "--samples", "100000", task="qa_1")
     with pytest.raises(UserError, match=r"holds no tokenizer.json"):
         command(tmp_path, out)

@@ -21,7 +21,7 @@ def check(execution: Execution | None = None) -> None:
     if find_spec("tenacity") is None:
         raise UserError("backend endpoint: lm-eval's client is not installed; run `pip install 'lm-eval[api]'`")
     if execution is not None and execution.endpoint is None:
-        raise UserError("backend endpoint: no server is named; give --endpoint URL")
+        raise UserError("--endpoint: is missing, and backend endpoint needs it; give the server's URL")
     if execution is not None:
         place(str(execution.endpoint))
 
@@ -39,12 +39,12 @@ def place(endpoint: str) -> tuple[str, str]:
             names = [str(one["id"]) for one in json.load(answer)["data"]]
     except urllib.error.HTTPError as error:
         if error.code != 404:  # not all have the list
-            raise UserError(f"--endpoint {url}: refuses ({error.code} {error.reason}); is {KEY} set?") from None
+            raise UserError(f"--endpoint {url}: refuses access ({error.code} {error.reason}); set {KEY}") from None
         names = [name] if name else []
     except (OSError, ValueError, LookupError, TypeError) as error:
         reason = getattr(error, "reason", error)
         raise UserError(
-            f"--endpoint {url}: does not answer ({reason}); start the server, or mend the address"
+            f"--endpoint {url}: does not answer ({reason}); start the server, or correct the address"
         ) from None
     name = name or (names[0] if len(names) == 1 else "")
     if name not in names:

@@ -74,7 +74,9 @@ class EndpointLM(LocalCompletionsAPI):  # type: ignore[misc]
             answers: list[str] = super().generate_until(requests, disable_tqdm=disable_tqdm)
         except (TimeoutError, aiohttp.ClientError, http.RequestException, LookupError, TypeError, ValueError) as error:
             reason = (str(error).splitlines() or [""])[0] or type(error).__name__
-            raise StageError(f"{self.base_url} gave no answer ({reason}); look at the server and run again") from None
+            raise StageError(
+                f"{self.base_url} gave no answer ({reason}); check the server and run again to resume"
+            ) from None
         if None in answers:
-            raise StageError(f"{self.base_url} answered without a text; look at the server and run again")
+            raise StageError(f"{self.base_url} answered without text; check the server and run again to resume")
         return answers

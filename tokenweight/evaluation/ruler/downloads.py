@@ -90,7 +90,7 @@ def _make(known: Published, target: Path, expected: str | None) -> str:
                     accept = (
                         f"copy the earlier {target.name} here, or remove {target.with_name(LOCK_FILE)} to accept this"
                     )
-                    raise UserError(f"essays: not as recorded: the pages have changed; {accept}")
+                    raise UserError(f"essays: the pages differ from those recorded; {accept}")
             target.parent.mkdir(parents=True, exist_ok=True)
             made.replace(target)
     except OSError as error:
@@ -119,7 +119,7 @@ def download(urls: Sequence[str], path: Path, sha256: str | None = None) -> str:
             failures.append(f"{url} (not the bytes of SHA-256 {(sha256 or '')[:12]})")
         else:
             return url
-    raise UserError(f"could not be fetched from {' or '.join(failures)}; go online, or bring the file from elsewhere")
+    raise UserError(f"could not be fetched from {' or '.join(failures)}; go online, or copy the file here")
 
 
 def collect_essays(addresses: str, directory: Path) -> str:

@@ -213,7 +213,7 @@ class DocumentQuestions(Family):
         self._questions, documents = questions(asked, sources.path(asked))
         if len(self._questions) < samples:
             raise UserError(
-                f"ruler.samples: {samples} asked for, the question file holds {len(self._questions)}; ask for fewer"
+                f"ruler.samples: {samples} are asked for, the question file has {len(self._questions)}; ask for fewer"
             )
         self._documents = documents
         self.maximum = len(documents)

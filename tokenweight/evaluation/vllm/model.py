@@ -42,7 +42,7 @@ class VllmModel(LoadedModel):
             config = AutoConfig.from_pretrained(checkpoint_dir, local_files_only=True)
         own = getattr(config.get_text_config(), "max_position_embeddings", None)
         if own and context_tokens > own:
-            raise UserError(f"--context {context_tokens}: vllm makes positions up to config.json's {own} only; use hf")
+            raise UserError(f"--context {context_tokens}: vllm has positions only up to config.json's {own}; use hf")
         on_cpu = bool(current_platform.is_cpu())
         if execution.device not in ("auto", "cpu" if on_cpu else "cuda"):
             raise UserError(
@@ -51,7 +51,7 @@ class VllmModel(LoadedModel):
             )
         if getattr(config, RANDOM_SEED, None) is not None:
             raise UserError(
-                f"{checkpoint_dir}: has a seed in place of weights, which --backend vllm cannot draw; use hf"
+                f"{checkpoint_dir}: has a seed in place of weights, which --backend vllm cannot read; use hf"
             )
         tokenizer = model_tokenizer(checkpoint_dir)
         sequences = execution.eval_batch_sequences or (CPU_BATCH_SEQUENCES if on_cpu else None)
