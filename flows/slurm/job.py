@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal, Self
 
 from prefect.exceptions import InfrastructureError
 from prefect.workers.base import BaseJobConfiguration, BaseVariables
-from pydantic import AfterValidator, BaseModel, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+from tokenweight.flat import TEXTS
 from tokenweight.webpage import plain_environment
 
 _JOB_NAME_CHARACTERS = 60
@@ -33,55 +34,39 @@ def _option(value: str) -> str:
     return _one_line(value)
 
 
+def _described(schema: dict[str, Any]) -> None:
+    for name, text in TEXTS["SlurmOptions"].items():
+        schema["properties"][name]["description"] = text
+
+
 Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class SlurmOptions(BaseModel):
-    """The job variables, each with its sbatch option; what is not given is the cluster's default."""
+    """The job variables (options.toml has their sbatch options); what is not given is the cluster's default."""
 
-    partition: Line | None = Field(default=None, description="Pass --partition")
-    account: Line | None = Field(default=None, description="Pass --account")
-    qos: Line | None = Field(default=None, title="QOS", description="Pass --qos")
-    gres: Line | None = Field(default=None, description="Pass --gres for each node, e.g. gpu:8")
-    time: Line | None = Field(default=None, description="Pass --time, the limit, e.g. 24:00:00")
-    nodes: PositiveInt = Field(default=1, description="Pass --nodes; stages use more than one with launcher srun")
-    cpus: PositiveInt | None = Field(default=None, description="Pass --cpus-per-task")
-    memory: Line | None = Field(default=None, description="Pass --mem for each node, e.g. 64G; 0: all of it")
-    extra: list[Annotated[str, AfterValidator(_option)]] = Field(
-        default_factory=list, description="Further sbatch options to pass, e.g. --exclusive"
-    )
-    requeue: bool = Field(
-        default=True, description="Let Slurm start the job again after a preemption or the loss of its node"
-    )
-    stop_seconds_before_end: PositiveInt | None = Field(
-        default=None,
-        description=(
-            "Seconds before the time limit at which training saves a checkpoint and the job is requeued: at least "
-            "what a training step and a checkpoint take. Needs requeue and time."
-        ),
-    )
-    modules: list[Line] = Field(default_factory=list, description="Environment modules to load, e.g. cuda/12.8")
-    setup: list[str] = Field(default_factory=list, description="Shell lines to run before the flow run, unchanged")
-    container: Line | None = Field(default=None, description="Container image to run the flow run in")
-    container_runtime: Literal["apptainer", "pyxis"] = Field(
-        default="apptainer", description="Program that runs the image"
-    )
-    container_mounts: list[Line] = Field(
-        default_factory=list,
-        description="Further directories to mount, SOURCE:TARGET; the working and log directories are mounted",
-    )
-    python: Line | None = Field(
-        default=None, description="Python that runs the flow run. None: the worker's own, in a container python3"
-    )
-    working_dir: Line | None = Field(
-        default=None, description="Directory that the job starts in. None: the worker's own"
-    )
-    log_dir: Line = Field(
-        default="slurm-logs", description="Directory to write the jobs' output to, on a shared file system"
-    )
-    poll_seconds: PositiveFloat = Field(
-        default=10.0, description="Seconds from one query of the job's state to the next"
-    )
+    model_config = ConfigDict(json_schema_extra=_described)
+
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = Field(default=None, title="QOS")
+    gres: Line | None = None
+    time: Line | None = None
+    nodes: PositiveInt = 1
+    cpus: PositiveInt | None = None
+    memory: Line | None = None
+    extra: list[Annotated[str, AfterValidator(_option)]] = []
+    requeue: bool = True
+    stop_seconds_before_end: PositiveInt | None = None
+    modules: list[Line] = []
+    setup: list[str] = []
+    container: Line | None = None
+    container_runtime: Literal["apptainer", "pyxis"] = "apptainer"
+    container_mounts: list[Line] = []
+    python: Line | None = None
+    working_dir: Line | None = None
+    log_dir: Line = "slurm-logs"
+    poll_seconds: PositiveFloat = 10.0
 
     @model_validator(mode="after")
     def _stopping_needs_requeue(self) -> Self:
