@@ -199,7 +199,7 @@ def fit(
 
 
 def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
-    """HF TrainingArguments of a run; the schedule is the trainer's own.
+    """HF TrainingArguments of a run, by trainer.json.jinja.
 
     `resharded`: the run resumes from a checkpoint whose parts were joined.
     """
@@ -213,38 +213,8 @@ def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, re
     deepspeed = deepspeed_config(training, execution) if execution.deepspeed_stage else None
     if deepspeed is not None and resharded:
         deepspeed["checkpoint"] = {"load_universal": True}
-    arguments = TrainingArguments(
-        output_dir=str(work_dir),
-        max_steps=training.steps,
-        per_device_train_batch_size=execution.micro_batch_sequences,
-        gradient_accumulation_steps=training.sequences_per_step // execution.sequences_per_pass,
-        optim="adamw_torch_fused",
-        learning_rate=training.learning_rate,
-        adam_beta1=training.beta1,
-        adam_beta2=training.beta2,
-        adam_epsilon=training.epsilon,
-        weight_decay=training.weight_decay,
-        max_grad_norm=training.gradient_clip,
-        bf16=training.precision == "bf16",
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_strategy="steps",
-        save_steps=min(execution.save_every_steps, training.steps),
-        save_total_limit=2,
-        seed=stage.seed,
-        full_determinism=execution.deterministic,
-        use_cpu=on_cpu,
-        ddp_backend="gloo" if on_cpu and execution.processes > 1 else None,
-        ddp_find_unused_parameters=False,
-        dataloader_drop_last=True,
-        dataloader_pin_memory=not on_cpu,
-        remove_unused_columns=False,
-        label_names=[],
-        disable_tqdm=True,
-        report_to=[],
-        deepspeed=deepspeed,
-        accelerator_config={"use_configured_state": on_cpu and execution.deepspeed_stage > 0},
-    )
+    given = _rendered("trainer", training, execution, seed=stage.seed, on_cpu=on_cpu)
+    arguments = TrainingArguments(output_dir=str(work_dir), deepspeed=deepspeed, **given)
     if execution.launcher == "inline":
         arguments._n_gpu = min(arguments.n_gpu, 1)  # never DataParallel over whatever GPUs are visible
     return arguments
@@ -256,9 +226,13 @@ def deepspeed_config(training: Training, execution: Execution) -> dict[str, Any]
     bf16 parameters with fp32 master weights, gradients accumulated in fp32 (the default would be bf16), and
     DeepSpeed's AdamW over all parameters, so that weight decay also acts on norms, as in the paper's setup.
     """
-    template = plain_environment(Path(__file__).parent).get_template("deepspeed.json.jinja")
-    config: dict[str, Any] = json.loads(template.render(training=training, execution=execution))
-    return config
+    return _rendered("deepspeed", training, execution)
+
+
+def _rendered(name: str, training: Training, execution: Execution, **given: Any) -> dict[str, Any]:
+    template = plain_environment(Path(__file__).parent).get_template(f"{name}.json.jinja")
+    values: dict[str, Any] = json.loads(template.render(training=training, execution=execution, **given))
+    return values
 
 
 def check_deepspeed(training: Training, execution: Execution) -> None:
