@@ -13,7 +13,7 @@ from tokenweight.corpus.sources import documents
 from tokenweight.evaluation.benchmark import UnitRun
 from tokenweight.evaluation.rows import Journal, read_rows
 from tokenweight.evaluation.run import evaluate_checkpoint
-from tokenweight.evaluation.units import Unit
+from tokenweight.evaluation.units import BENCHMARKS, Unit
 from tokenweight.recipes.schema import Evaluation, Execution
 
 LENGTHS_TOKENS = (128, 256)
@@ -87,3 +87,10 @@ def test_only_the_text_needed_is_tokenised(checkpoint: Path) -> None:
     assert encode_prefix(spy, text, 300)["input_ids"][:300] == tokenizer(text).input_ids[:300]
     assert max(longest) < 5000
     assert encode_prefix(spy, "a b", 300)["input_ids"] == tokenizer("a b").input_ids
+
+
+def test_a_plan_counts_the_texts_that_are_read(evaluation: Evaluation) -> None:
+    settings = evaluation.perplexity
+    assert BENCHMARKS["perplexity"].samples_asked(evaluation) == settings.corpus.validation_documents == 4
+    fewer = evaluation.model_copy(update={"perplexity": settings.model_copy(update={"documents": 3})})
+    assert BENCHMARKS["perplexity"].samples_asked(fewer) == 3

@@ -56,6 +56,10 @@ class Perplexity(CorpusBenchmark):
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, "validation", n) for n in evaluation.perplexity.lengths_tokens if n <= context_tokens]
 
+    def samples_asked(self, evaluation: Evaluation) -> float | None:
+        settings = evaluation.perplexity
+        return settings.documents or getattr(settings.corpus, "validation_documents", None)
+
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         lengths = (unit.length_tokens,)
         return {"perplexity": evaluation.perplexity.model_copy(update={"lengths_tokens": lengths})}
