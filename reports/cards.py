@@ -1,7 +1,7 @@
 """What a model's page on the Hub has: its card, and its results in the Hub's format, from tables of the store."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,19 +24,13 @@ _LIMITS = ("samples", "documents")
 
 
 class ModelTable(NamedTuple):
-    """A table that has a model, and its row there; values are of the model's seed alone."""
+    """A table that has a model, its row there, and the columns that it has a value in; of the model's seed alone."""
 
     manifest: Manifest
     report: Report
     row: ReportRow
     seed: int
-
-    @property
-    def values(self) -> list[tuple[ReportColumn, Cell]]:
-        """The columns that it has a value in."""
-        return [
-            (c, cell) for c, cell in zip(self.report.columns, self.row.cells, strict=True) if cell.value is not None
-        ]
+    values: Sequence[tuple[ReportColumn, Cell]]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -55,7 +49,34 @@ def model_table(manifest: Manifest, entry: RowEntry, store_root: Path) -> ModelT
     rows = tuple(row for row in manifest.rows if row.seed == entry.seed)
     one_seed = manifest.model_copy(update={"rows": rows})
     report = styled(build_report(one_seed, store_root), "ours")
-    return next((ModelTable(manifest, report, row, entry.seed) for row in report.rows if row.key == entry.row), None)
+    row = next((row for row in report.rows if row.key == entry.row), None)
+    if row is None:
+        return None
+    cells = zip(report.columns, row.cells, strict=True)
+    return ModelTable(manifest, report, row, entry.seed, [one for one in cells if one[1].value is not None])
+
+
+def model_tables(shown: Iterable[tuple[Manifest, RowEntry]], store_root: Path) -> list[ModelTable]:
+    """All tables with a value of a model: of a scale's column that of most samples, and of these the newest.
+
+    Tables that show the same evaluations each keep them.
+    """
+    tables = [table for one in shown if (table := model_table(*one, store_root))]
+    best = dict[tuple[str, str], tuple[int, str, tuple[str, ...]]]()
+    for table in tables:
+        for column, cell in table.values:
+            found = cell.n, _measured_at(cell, store_root), cell.addresses
+            place = table.manifest.scale, column.key
+            best[place] = max(best.get(place, found), found)
+    for number, table in enumerate(tables):
+        kept = [one for one in table.values if best[table.manifest.scale, one[0].key][2] == one[1].addresses]
+        tables[number] = table._replace(values=kept)
+    return [table for table in tables if table.values]
+
+
+def _measured_at(cell: Cell, store_root: Path) -> str:
+    records = (read_record(store_root / address) for address in cell.addresses)
+    return max((record["started"] for record in records if record), default="")
 
 
 def card(name: str, tables: Iterable[ModelTable], record: Mapping[str, Any] | None, license: str | None) -> str:

@@ -20,12 +20,14 @@ from tokenweight.reports.samples import UnitResult, read_rows, read_samples
 _COLUMNS = ("doc_id", "output", "filtered", "reference", "metric", "score", "prompt_sha256")
 
 
-def write_harness_results(manifest: Manifest, store_root: Path, out_dir: Path, option: str) -> list[Path]:
+def write_harness_results(
+    manifest: Manifest, store_root: Path, out_dir: Path, option: str, limit: int | None = None
+) -> list[Path]:
     """`<out>/<model>/results_<time>.json`, a samples_<task>_<time>.jsonl for each task, .eval_results; of complete units.
 
     Values are in the scores' own unit, shares from 0 to 1; a task's lengths are metrics of their own, as lm-eval's RULER
     has them. The samples have digests of prompts (lm-eval's `prompt_hash`) in place of documents and prompts. Returns the paths
-    of the results. UserError, which names `option`: they cannot be written.
+    of the results. `limit`: of samples, as the user gave it. UserError, which names `option`: they cannot be written.
     """
     samples, files, written = read_samples(manifest, store_root), dict[Path, str](), list[Path]()
     now = datetime.now(UTC)
@@ -38,9 +40,8 @@ def write_harness_results(manifest: Manifest, store_root: Path, out_dir: Path, o
         model = settings.get("base.repo_id") or manifest.label((entry.row, entry.seed))
         directory = out_dir / re.sub(r"[\"<>:/|\\?*\[\]]+", "__", model)  # lm-eval's own rule
         found = _results(units)
-        results = _about_all(units, model, now, manifest) | {
-            key: value for key, value in found.items() if key != "samples"
-        }
+        results = _about_all(units, model, now, manifest, limit)
+        results |= {key: value for key, value in found.items() if key != "samples"}
         written.append(directory / f"results_{time}.json")
         files[written[-1]] = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
         for task, lines in found["samples"].items():
@@ -121,13 +122,15 @@ def _samples(unit: UnitResult, table: pa.Table, key: str, filtered: str) -> Iter
         }
 
 
-def _about_all(units: list[UnitResult], model: str, now: datetime, manifest: Manifest) -> dict[str, Any]:
+def _about_all(
+    units: list[UnitResult], model: str, now: datetime, manifest: Manifest, limit: int | None
+) -> dict[str, Any]:
     record = units[0].record
     evaluation, versions = record["config"]["evaluation"], record["versions"]
     backend, precision = evaluation.get("backend", "hf"), {"bf16": "bfloat16", "fp32": "float32"}
     arguments = f"pretrained={model},dtype={precision.get(evaluation.get('precision'), 'auto')}"
     return {
-        "config": {"model": backend, "model_args": arguments, "limit": None, "gen_kwargs": None},
+        "config": {"model": backend, "model_args": arguments, "limit": limit, "gen_kwargs": None},
         "git_hash": (record.get("git") or {}).get("commit"),
         "date": now.timestamp(),
         "transformers_version": versions.get("transformers"),

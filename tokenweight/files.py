@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tokenweight.errors import UserError
@@ -18,9 +19,14 @@ LISTING_SUFFIX = ".sha256"  # of a list of digests, which takes the place of a d
 
 def check_writable(option: str, directory: Path) -> None:
     """UserError, before anything is computed, unless files can be written into `directory` (made where it is not)."""
-    place = next(parent for parent in (directory.absolute(), *directory.absolute().parents) if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise UserError(f"{option} {directory}: {place} is not a directory that can be written; choose another")
+    place = directory.absolute()
+    try:
+        place = next(parent for parent in (place, *place.parents) if parent.exists())
+        TemporaryDirectory(prefix=".tokenweight-", dir=place).cleanup()  # /proc says that it can be written
+    except OSError:
+        raise UserError(
+            f"{option} {directory}: {place} is not a directory that can be written; choose another"
+        ) from None
 
 
 def check_limits() -> None:

@@ -178,6 +178,7 @@ def test_every_benchmark_is_in_lm_evals_results(whole: dict[str, Any], run: Run,
     (file,) = (place / "lm-eval").glob("*/results_*.json")
     assert out.splitlines()[-1] == str(file.relative_to(place))
     found = json.loads(file.read_text())
+    assert found["config"]["limit"] == 1
     wanted = {"niah_single_1": "1024,none", "mmlu_anatomy": "acc,none", "longbench_qasper": "qa_f1,none"}
     wanted |= {"bbh_cot_fewshot_navigate": "exact_match,get-answer", "perplexity_validation": "nll_1024,none"}
     for task, key in wanted.items():
@@ -287,7 +288,10 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
         (("--compare", SHIPPED), f"--compare {SHIPPED}: is also given as --model"),
         (("--apply-chat-template",), "--apply-chat-template: applies only to tasks of lm-eval"),
-        (("--tasks", "nowhere"), "lm_eval:nowhere: lm-eval"),
+        (("--tasks", "ruler,nowhere"), "lm_eval:nowhere: lm-eval"),
+        (("--tasks", ","), "--tasks: is empty; choose from"),
+        (("--tasks", "mmlu", "--benchmarks", "bbh"), "--tasks, --benchmarks: both choose what is run; give one"),
+        (("--out", "/proc/x"), "--out /proc/x: /proc is not a directory that can be written"),
         (("--lengths", "1024,4096"), "--lengths 4096: smoke-base reads 1024 tokens"),
         (("--context", "512"), "reads 512 tokens, fewer than ruler's 1024"),
         (("--benchmarks", "pmi"), "which leaves pmi no far context beside a short one of 1024; give less with --set"),

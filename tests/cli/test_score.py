@@ -210,6 +210,7 @@ def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: 
     [
         ({"out": "texts"}, "--out texts: is not empty; choose another"),
         ({"short_tokens": "4096"}, "each must be smaller than the one before and fit the models"),
+        ({"score": "exact"}, "--score exact: is not offered here; choose one of abs_pmi, "),
         ({"score": "own.py:lost"}, "has no function 'lost'"),
         (
             {"corpus": "uneven", "as_is": True, "long_tokens": "64"},

@@ -59,11 +59,22 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        odd = {"/v1/html/models": b"<html>", "/v1/other/models": b'{"models": []}'}
+        if self.path in odd:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(odd[self.path])
+            return None
+        if self.path == "/v1/words/models":
+            self.wfile.write(b"SSH-2.0\r\n")
+            return None
         found = self.path == "/v1/models"
-        self._send({"data": [{"id": "tiny"}]} if found else {}, 200 if found else 404)
+        return self._send({"data": [{"id": "tiny"}]} if found else {}, 200 if found else 404)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path != "/v1/completions":
+            return self._send({}, 404)
         with self.server.one_at_a_time:
             if self.server.failures:
                 self.server.failures -= 1
@@ -135,6 +146,15 @@ def test_a_server_that_fails_is_one_line(
         ("bbh --endpoint {url}#other", "has no model other (it has tiny); write http://127.0.0.1"),
         ("bbh --endpoint {url} --compare x", "is of one model; give one --model, without --compare"),
         ("bbh --endpoint http://127.0.0.1:9/v1", "--endpoint http://127.0.0.1:9/v1: does not answer"),
+        ("bbh --endpoint 127.0.0.1:9/v1", "--endpoint 127.0.0.1:9/v1: is no address of a server; write for example"),
+        (
+            "bbh --endpoint {url}/html",
+            "/html: does not speak OpenAI's protocol (/models is not its JSON); correct the address",
+        ),
+        ("bbh --endpoint {url}/other", "/other: does not speak OpenAI's protocol (/models is not its JSON); correct"),
+        ("bbh --endpoint {url}/none", "/none: has no /models; correct the address, which mostly ends in /v1, or write"),
+        ("bbh --endpoint {url}/none#tiny", "/none: has no /completions, or no model tiny; correct the address"),
+        ("bbh --endpoint {url}/words", "/words: does not speak HTTP; correct the address"),
         ("bbh --backend endpoint", "--endpoint: is missing, and backend endpoint needs it"),
     ],
 )

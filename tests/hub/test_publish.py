@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,17 @@ from tokenweight.assets import smoke_base_dir
 from tokenweight.evaluation.rows import Row, write_unit
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline.experiment import Lengths
-from tokenweight.pipeline.manifest import Manifest, RowEntry, StageEntry, UnitEntry, keep_manifest
+from tokenweight.pipeline.manifest import (
+    Manifest,
+    RowEntry,
+    StageEntry,
+    UnitEntry,
+    keep_manifest,
+    manifest_path,
+    read_manifest,
+)
 from tokenweight.pipeline.stage import Identity
-from tokenweight.pipeline.store import WEIGHTS_REMOVED, Store
+from tokenweight.pipeline.store import WEIGHTS_REMOVED, Store, read_record
 from tokenweight.recipes.recipe import build, read_yaml, scaled
 from tokenweight.reports import cards
 from tokenweight.reports.targets import get_target
@@ -30,15 +39,18 @@ HUB_DATA: Any = BENCHMARKS["mmlu"].hub_data
 Run = Callable[..., tuple[int, str, str]]
 
 
-def made(store: Store, identity: Identity, write: Callable[[Path], object]) -> StageEntry:
+def made(store: Store, identity: Identity, write: Callable[[Path], object], hours: int = 0) -> StageEntry:
     with store.building(identity) as work:
         assert work is not None
+        work.started += timedelta(hours=hours)
         write(work.directory)
     return StageEntry(address=identity.address, fingerprint=identity.fingerprint)
 
 
-def evaluated(store: Store, row: str, unit: str, checkpoint: str, hub: dict[str, str] | None, right: int) -> UnitEntry:
-    """Eight samples of a unit, `right` of them right, of the hub's data or of others."""
+def evaluated(
+    store: Store, row: str, unit: str, checkpoint: str, hub: dict[str, str] | None, right: int, hours: int = 0
+) -> UnitEntry:
+    """Eight samples of a unit, `right` of them right, of the hub's data or of others; `hours` from now."""
     benchmark, task = unit.split("/")
     own = {"data": "hub" if hub else "sha256:1", "samples": None}
     config = {"unit": {"benchmark": benchmark}, "evaluation": {benchmark: own}, "protocol": {"hub": hub}}
@@ -46,7 +58,9 @@ def evaluated(store: Store, row: str, unit: str, checkpoint: str, hub: dict[str,
     rows = [
         Row(doc_id=i, prompt_sha256=str(i), n_prompt_tokens=9, metric="acc", score=float(i < right)) for i in range(8)
     ]
-    entry = made(store, identity, lambda directory: write_unit(rows, {"n": 8, "n_expected": 8, "flags": []}, directory))
+    entry = made(
+        store, identity, lambda directory: write_unit(rows, {"n": 8, "n_expected": 8, "flags": []}, directory), hours
+    )
     return UnitEntry(unit=unit, benchmark=benchmark, task=task, n_expected=8, **entry.model_dump())
 
 
@@ -133,6 +147,33 @@ def test_a_checkpoint_has_every_table_that_measured_it(place: Path, run_command:
     assert text.index("### Table 10") < text.index("### Table 3")
 
 
+def test_another_evaluation_hides_no_earlier_value_and_a_failed_one_nothing(
+    place: Path, run_command: Run, tmp_path: Path
+) -> None:
+    shutil.copytree(place / "store", tmp_path / "store")
+    store = Store(tmp_path / "store")
+    (train,) = store.root.glob("train/uniform-*")
+    fingerprint = str((read_record(train) or {})["fingerprint"])
+    kept = read_manifest(manifest_path(store.root, "table-10", "paper"))
+    first = kept.rows[0]
+    lost = [unit.model_copy(update={"address": f"evaluate/lost-{i}"}) for i, unit in enumerate(first.units)]
+    bbh = evaluated(store, "again", "bbh/navigate", fingerprint, None, 5, hours=1)
+    hub = dict(HUB_DATA.identity)
+    mmlu = [evaluated(store, "again", f"mmlu/{one}", fingerprint, hub, 6, hours=1) for one in ("anatomy", "virology")]
+    for units in ((*lost[:2], bbh), (*mmlu, lost[2]), lost):  # MMLU failed, then BBH, then all
+        rows = (first.model_copy(update={"units": tuple(units)}), *kept.rows[1:])
+        keep_manifest(kept.model_copy(update={"rows": rows}), store.root)
+    for what in (str(train), "table-3/uniform"):
+        code, _, err = run_command(
+            tmp_path, "publish", what, "--scale", "paper", "--license", "mit", "--out", train.name
+        )
+        assert (code, err) == (0, "")
+        text = (tmp_path / train.name / "README.md").read_text()
+        lines = [line.split(" | ")[:2] for line in text.splitlines() if " | [" in line]
+        assert [(name[2:6].strip(), value) for name, value in lines] == [("BBH", "62.50"), ("MMLU", "75.00")]
+        shutil.rmtree(tmp_path / train.name)
+
+
 def test_only_a_named_repository_is_uploaded_to(place: Path, run_command: Run, hub: Hub) -> None:
     row = ("publish", "table-3/uniform", "--scale", "paper", "--out")
     assert run_command(place, *row, "here")[0] == 0
@@ -179,6 +220,7 @@ def test_results_are_of_a_whole_data_set_of_the_hub(
         (("table-3/frozen-sprase", "--out", "x"), "has no such row; did you mean frozen-sparse?"),
         (("table-5/uniform", "--out", "x"), "the store has no table-5 at scale paper"),
         (("table-3/no-train-32k", "--out", "x"), "is a base that was not trained here; publish a row that was"),
+        (("page", "--out", "x", "--scale", "nope"), "scale 'nope': unknown; choose one of smoke, mini"),
         (("table-3/uniform", "--out", "store"), "--out store: is not empty"),
         (("table-3/uniform", "--out", "x", "--to", "me/weighted"), "--to me/weighted: needs a login"),
         (("table-3/uniform", "--out", "x", "--to", "weighted"), "--to weighted: names no owner; write OWNER/NAME"),
@@ -188,7 +230,8 @@ def test_mistakes_are_one_line(
     place: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
-    code, _, err = run_command(place, "publish", *arguments, "--scale", "paper")
+    scale = () if "--scale" in arguments else ("--scale", "paper")
+    code, _, err = run_command(place, "publish", *arguments, *scale)
     assert (code, err.count("\n")) == (2, 1), err
     assert message in err
     assert not (place / "x").exists()

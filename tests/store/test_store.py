@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from tokenweight.errors import StageError, UserError
+from tokenweight.files import check_writable
 from tokenweight.pipeline import store as store_module
 from tokenweight.pipeline.stage import Artifact, HubModel, Identity
-from tokenweight.pipeline.store import SMALL_FILES, Build, Store, locate, read_record
+from tokenweight.pipeline.store import SMALL_FILES, Build, Store, locate, open_store, read_record
 
 IDENTITY = Identity("chunk", 1, "novel", {"seed": 1})
 
@@ -231,3 +232,12 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     get_or_build(store, IDENTITY, rest)
     assert time.monotonic() - started < 30
     assert store.state(IDENTITY).kind == "complete"
+
+
+@pytest.mark.parametrize("place", ["/proc/x", "/sys/x", "/dev/null/x", "file", "file/x", "loop"])
+def test_a_store_that_cannot_be_made_is_one_line(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UserError, match=f"^--store .*{place}: .*; choose another$"):
+        check_writable("--store", open_store(tmp_path / place).root)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "loop"]

@@ -49,10 +49,13 @@ def evaluate(
         if output_path.suffix == ".json":
             raise UserError(f"--output-path {output_path}: is a file; give a directory")
         check_writable("--output-path", output_path)
-    if tasks:
+    if tasks is not None:
+        if benchmarks is not None:
+            raise UserError("--tasks, --benchmarks: both choose what is run; give one of them")
         own, names = offered("evaluate"), [task.strip() for task in tasks.split(",")]
-        of_tasks = (name if name in own else f"lm_eval:{name}" for name in names)
-        benchmarks = ",".join(filter(None, (benchmarks, *of_tasks)))
+        benchmarks = ",".join(
+            name if name in own or name.startswith("lm_eval:") else f"lm_eval:{name}" for name in names if name
+        )
     if apply_chat_template:
         if "lm_eval:" not in (benchmarks or ""):
             raise UserError(
@@ -63,7 +66,8 @@ def evaluate(
         if compare in models:
             raise UserError(f"--compare {compare}: is also given as --model; leave one out")
         models = [compare, *models]
-    chosen = () if benchmarks is None else chosen_names("--benchmarks", benchmarks, offered("evaluate", benchmarks))
+    option = "--benchmarks" if tasks is None else "--tasks"
+    chosen = () if benchmarks is None else chosen_names(option, benchmarks, offered("evaluate", benchmarks))
     pieces = [] if lengths is None else lengths.replace(" ", "").split(",")
     is_auto = pieces == ["auto"]
     if not (is_auto or all(piece.isdecimal() and int(piece) > 1 for piece in pieces)):
@@ -86,7 +90,7 @@ def evaluate(
     if output_path is not None:
         from tokenweight.reports.harness import write_harness_results
 
-        written = write_harness_results(planned.manifest, place.root, output_path, "--output-path")
+        written = write_harness_results(planned.manifest, place.root, output_path, "--output-path", how.limit)
         (note if as_json else print)(*map(str, written))
 
 

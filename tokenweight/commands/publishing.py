@@ -14,6 +14,7 @@ from tokenweight.pipeline.store import Store, existing_store, files_fault, read_
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes.options import STORE
 from tokenweight.recipes.recipe import seeded
+from tokenweight.recipes.schema import SCALES
 
 _ALSO = ("config.json", "generation_config.json", "*.jinja", "LICENSE*", "USE_POLICY*", "NOTICE*")
 Shown = list[tuple[Manifest, RowEntry]]
@@ -44,10 +45,13 @@ def publish(
     if out is None:
         raise UserError("--out: is missing; give the directory that the model and its card are written to")
     target, place = check_new("--out", out), existing_store(store)
+    scales = dict.fromkeys((*SCALES, *(manifest.scale for manifest in _manifests(place.root))))  # an experiment's own
+    if scale not in scales:
+        raise UserError(f"scale {scale!r}: unknown{choose(scale, scales)}")
     model_dir, record, shown = _checkpoint(given, place) if given.is_dir() else _row(what, scale, place)
-    from tokenweight.reports.cards import RESULTS_FOLDER, card, hub_results, model_table
+    from tokenweight.reports.cards import RESULTS_FOLDER, card, hub_results, model_tables
 
-    tables = [table for one in shown if (table := model_table(*one, place.root)) and table.values]
+    tables = model_tables(shown, place.root)
     if not tables:
         raise UserError(f"{what}: the store has no result of it; run its experiment, or `tokenweight evaluate`")
     results = hub_results(tables, place.root, _url(to) if to else None)
@@ -70,7 +74,7 @@ def publish(
 # --- what is published
 
 
-def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any], Shown]:
+def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any] | None, Shown]:
     """The model that a row of a table trained: EXPERIMENT/ROW, or EXPERIMENT/ROW/seed-N."""
     experiment, _, row = text.partition("/")
     path = manifest_path(place.root, experiment, scale)
@@ -85,20 +89,22 @@ def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any], Sho
     entry = entries[row]
     if entry.train is None:
         raise UserError(f"{text}: is a base that was not trained here; publish a row that was")
-    return *_sound(place.root / entry.train.address, text), [(manifest, entry)]
+    model_dir, record, measured = _checkpoint(place.root / entry.train.address, place, text)
+    own = manifest, entry
+    return model_dir, record, [own, *(one for one in measured if one != own)]
 
 
-def _checkpoint(directory: Path, place: Store) -> tuple[Path, dict[str, Any] | None, Shown]:
-    """A directory with a model, one of the store's or another, and the rows of tables that measured it."""
+def _checkpoint(directory: Path, place: Store, text: str = "") -> tuple[Path, dict[str, Any] | None, Shown]:
+    """A directory with a model, one of the store's or another, and the rows of tables that measured it, its training first."""
     from tokenweight.evaluation.model_spec import find
 
     root, record, fingerprints = directory.resolve(), None, set[str]()
     if root.is_relative_to(place.root):
-        root, record = _sound(root if root.parent.parent == place.root else root.parent, str(directory))
+        root, record = _sound(root if root.parent.parent == place.root else root.parent, text or str(directory))
         fingerprints.add(record["fingerprint"])
         record = record if record["stage"] == "train" else None  # a base, extended
     fingerprints.add(Planner(place).model(find(str(root)).base).fingerprint)  # as `evaluate --model DIRECTORY` knows it
-    return root, record, [*_measured(fingerprints, place.root)]
+    return root, record, sorted(_measured(fingerprints, place.root), key=lambda one: one[1].train is None)
 
 
 def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
@@ -113,11 +119,16 @@ def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
 
 
 def _measured(fingerprints: set[str], store_root: Path) -> Iterator[tuple[Manifest, RowEntry]]:
-    for manifest in map(read_manifest, sorted((store_root / FOLDER).glob("*.json"))):
+    for manifest in _manifests(store_root):
         for entry in manifest.rows:
-            record = read_record(store_root / entry.units[0].address) if entry.units else None
+            records = (read_record(store_root / unit.address) for unit in entry.units)  # some may have failed
+            record = next(filter(None, records), None)
             if record and record["inputs"].get("checkpoint") in fingerprints:
                 yield manifest, entry
+
+
+def _manifests(store_root: Path) -> Iterator[Manifest]:
+    return map(read_manifest, sorted((store_root / FOLDER).glob("*.json")))
 
 
 # --- the Hub

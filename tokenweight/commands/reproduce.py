@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tokenweight import embedded
 from tokenweight.commands.command import command, note, results_directory, show
 from tokenweight.errors import UserError
+from tokenweight.files import check_writable
 from tokenweight.pipeline.store import open_store
 from tokenweight.progress import counted
 from tokenweight.recipes.execution import execution_for
@@ -133,6 +134,7 @@ def make_and_show(
         check_inputs(graph)
     chosen = execution()
     check_before_running(graphs, store, chosen)
+    check_writable("--out", out)
     written: dict[str, dict[str, Path]] = {}
     try:
         run_flow(wanted=wanted, store=store, execution=chosen, options=options, parameters=parameters, written=written)

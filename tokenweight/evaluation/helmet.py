@@ -1,4 +1,4 @@
-"""HELMET's tasks without a judge (Yen et al., 2025) on the user's copy of its data: recall, RAG, re-ranking (helmet.yaml).
+"""HELMET's tasks without a judge (Yen et al., 2025) on the user's copy of its data: recall, RAG, re-ranking, ICL (helmet.yaml).
 
 Which samples are asked, their demonstrations, prompts without a chat template, cuts and metrics are those of its own code.
 """
@@ -9,15 +9,20 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from math import log2, log10
+from itertools import islice
+from math import ceil, log2, log10
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
-from tokenweight.evaluation.data import Task, json_lines, table
+from tokenweight.evaluation.data import Task, is_text, json_lines, table
 from tokenweight.evaluation.longbench import normalised
 from tokenweight.evaluation.ruler.benchmark import string_match_all
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
@@ -27,6 +32,7 @@ from tokenweight.pipeline.measures import TaskMean
 from tokenweight.recipes.schema import Evaluation
 
 QUESTIONS, SEED, SHOTS = 100, 42, 2
+QUESTIONS_ICL = 500
 CUTOFF = 10  # of NDCG
 Json = dict[str, Any]
 
@@ -44,6 +50,26 @@ class HelmetTask(Task):
     is_shared: bool = False  # demonstrations are of the same questions as the test
     log10_views: float | None = None  # only questions about less popular subjects
     first_line: bool = False  # an answer ends at a line break
+
+    def files(self, root: Path, length_tokens: int) -> list[Path]:
+        """Of the test, and of demonstrations where these have their own."""
+        names = [self.file.format(size=self.sizes[LENGTHS.index(length_tokens)]), self.demos]
+        return [root / name for name in names if name]
+
+    def check(self, file: Path) -> None:
+        """UserError where a file is not as HELMET has it, as far as its first row shows."""
+        if next(json_lines(file, *self.fields), None) is None:
+            raise UserError(f"evaluation.helmet.data: {file} is empty; give {Helmet.layout}")
+
+    def questions(self, files: list[Path], length_tokens: int) -> Iterator[tuple[Json, list[str]]]:
+        """Of each sample in HELMET's order what fills the template, and what is expected."""
+        file, *of_demos = files
+        rows, demos = self.test_rows(file), [row for path in of_demos for row in self.rows(path)]
+        every = {self.key(row) for row in rows} if self.is_shared else set()
+        is_other = len(demos) > 2 * len(rows) and "qid" in self.fields  # demonstrations of no question of the test
+        for row in rows:
+            excluded = every if is_other or not every else {self.key(row)}
+            yield self.asked_of(row, self.demonstrations(row, demos, excluded) if self.demos else [])
 
     def rows(self, file: Path) -> Iterator[Json]:
         rows = (row for _, row in json_lines(file, *self.fields))
@@ -94,37 +120,117 @@ class HelmetTask(Task):
         return fields | {"demos": "".join(f"{a}{b}\n\n" for a, b in zip(documents, texts, strict=True))}, references
 
 
+@dataclass(frozen=True, kw_only=True)
+class IclTask(HelmetTask):
+    """In-context learning: texts with the numbers of their labels, which are shuffled anew for every question.
+
+    `file`, `demos`: without an end, of :data:`READERS`; `fields`: text and label; `sizes`: demonstrations at each length.
+    """
+
+    n_labels: int
+
+    def files(self, root: Path, length_tokens: int) -> list[Path]:
+        every = [[root / f"{name}.{end}" for end in READERS] for name in (self.file, self.demos) if name]
+        return [next((file for file in files if file.is_file()), files[0]) for files in every]
+
+    def check(self, file: Path) -> None:
+        self.labelled(file)
+
+    def labelled(self, file: Path) -> list[tuple[str, int]]:
+        """Texts and their labels. UserError: another layout."""
+        try:
+            columns = READERS[file.suffix[1:]](file)
+        except (OSError, ValueError):
+            raise UserError(f"{file}: cannot be read as {file.suffix[1:]}; give it anew") from None
+        if missing := [name for name in self.fields if name not in columns.column_names]:
+            raise UserError(f"{file}: has no column {missing[0]!r}; expected {', '.join(self.fields)}")
+        rows = [tuple(row.values()) for row in columns.select(self.fields).to_pylist()]
+        for number, (text, label) in enumerate(rows, start=1):
+            if not is_text(text) or not isinstance(label, int) or not 0 <= label < self.n_labels:
+                wanted = (
+                    f"a text in {self.fields[0]!r} and a number from 0 to {self.n_labels - 1} in {self.fields[1]!r}"
+                )
+                raise UserError(f"{file} row {number}: has {text!r:.40} and {label!r:.40}; expected {wanted}")
+        if len(rows) < 2:
+            raise UserError(f"{file}: has fewer than two rows; give the data set's own")
+        return rows
+
+    def questions(self, files: list[Path], length_tokens: int) -> Iterator[tuple[Json, list[str]]]:
+        test, train = self.labelled(files[0]), self.labelled(files[-1])
+        if not self.demos:  # one file: a tenth of it is the test
+            order = np.random.default_rng(SEED).permutation(len(train))
+            first = ceil(len(train) / 10)
+            test, train = [train[i] for i in order[:first]], [train[i] for i in order[first:]]
+        if len(test) > QUESTIONS_ICL:
+            test = [test[i] for i in np.random.default_rng(SEED).permutation(len(test))[:QUESTIONS_ICL]]
+        shown = balanced(train, self.sizes[LENGTHS.index(length_tokens)])
+        for text, label in test:
+            numbers = list(range(self.n_labels))
+            random.Random((int(sha256(text.encode()).hexdigest(), 16) + SEED) % 2**31).shuffle(numbers)
+            context = "\n\n".join(f"{one}\n{self.prefix} {numbers[of_one]}" for one, of_one in shown)
+            yield {"context": context, "question": text}, [str(numbers[label])]
+
+
+def balanced(rows: list[tuple[str, int]], n: int) -> list[tuple[str, int]]:
+    """`n` of them in rounds that have each label once, in random order; where a label has too few, some come again."""
+    draws, by_label = random.Random(SEED), dict[int, list[tuple[str, int]]]()
+    for row in rows:
+        by_label.setdefault(row[1], []).append(row)
+    rounds: list[list[tuple[str, int]]] = [[] for _ in range(ceil(n / len(by_label)))]
+    for of_label in by_label.values():
+        times, more = divmod(len(rounds), len(of_label))
+        drawn = [row for size in (more, *[len(of_label)] * times) for row in draws.sample(of_label, size)]
+        for one, row in zip(rounds, drawn, strict=True):
+            one.append(row)
+    for one in rounds:
+        draws.shuffle(one)
+    return [row for one in rounds for row in one][:n]
+
+
+def _json(file: Path) -> pa.Table:
+    return pyarrow.json.read_json(file, parse_options=pyarrow.json.ParseOptions(explicit_schema=_TEXT))
+
+
+def _csv(file: Path) -> pa.Table:
+    as_text, lines = pyarrow.csv.ConvertOptions(column_types=_TEXT), pyarrow.csv.ParseOptions(newlines_in_values=True)
+    return pyarrow.csv.read_csv(file, parse_options=lines, convert_options=as_text)
+
+
+_TEXT = pa.schema([("text", pa.string())])  # also where it looks like a number or a date
+READERS: dict[str, Callable[[Path], pa.Table]] = {"parquet": pq.read_table, "jsonl": _json, "csv": _csv}
 _TABLE = table("helmet")
 LENGTHS: list[int] = _TABLE["lengths"]
-TASKS = {name: HelmetTask(**values) for name, values in _TABLE["tasks"].items()}
+TASKS = {name: (IclTask if "n_labels" in values else HelmetTask)(**values) for name, values in _TABLE["tasks"].items()}
+ICL_FOLDER = "icl"
 
 
 class Helmet(PromptedBenchmark):
     name = "helmet"
     tasks = TASKS
-    layout = "HELMET's unpacked `data`"
+    layout = f"HELMET's unpacked `data` (a file of {ICL_FOLDER}/ may also end in .jsonl or .csv)"
     apart_by = "length_tokens"
 
+    def its_tasks(self, evaluation: Evaluation) -> dict[str, HelmetTask]:
+        """Those of in-context learning only where the user added their data, which HELMET's own have not."""
+        has_icl = (Path(evaluation.helmet.data or "") / ICL_FOLDER).is_dir()
+        return {name: task for name, task in TASKS.items() if has_icl or not isinstance(task, IclTask)}
+
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
-        return [Unit(self.name, task, n) for n in LENGTHS if n <= context_tokens for task in TASKS]
+        return [Unit(self.name, task, n) for n in LENGTHS if n <= context_tokens for task in self.its_tasks(evaluation)]
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         spec, root = TASKS[unit.task], self.users_dir(evaluation)
-        names = [spec.file.format(size=spec.sizes[LENGTHS.index(unit.length_tokens or 0)]), spec.demos]
-        return {"helmet.data": self.present(root / name for name in names if name)}
+        return {"helmet.data": self.present(spec.files(root, unit.length_tokens or 0))}
 
     def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
         for file in self.raw_files(unit, evaluation)["helmet.data"]:
-            if next(json_lines(file, *TASKS[unit.task].fields), None) is None:
-                raise UserError(f"evaluation.helmet.data: {file} is empty; give {self.layout}")
+            TASKS[unit.task].check(file)
 
     def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
         """Of each category a column at each length: the mean over its tasks."""
-        categories, lengths = (
-            dict.fromkeys(t.category for t in TASKS.values()),
-            [n for n in LENGTHS if n <= context_tokens],
-        )
-        members = {one: tuple(name for name, task in TASKS.items() if task.category == one) for one in categories}
+        tasks, lengths = self.its_tasks(evaluation), [n for n in LENGTHS if n <= context_tokens]
+        categories = dict.fromkeys(task.category for task in tasks.values())
+        members = {one: tuple(name for name, task in tasks.items() if task.category == one) for one in categories}
         measures = {
             (f"HELMET {one}", f"{n // 1024}k"): TaskMean(benchmark=self.name, length_tokens=n, tasks=members[one])
             for one in categories
@@ -141,24 +247,18 @@ class Helmet(PromptedBenchmark):
     ) -> dict[str, Any]:
         """Prompts of the unit's length; a context that is too long loses its end."""
         spec, counter, length = TASKS[unit.task], token_counter(tokenizer_dir), unit.length_tokens or 0
-        file, *of_demos = self.raw_files(unit, evaluation)["helmet.data"]
-        made: list[dict[str, Any]] = []
+        files, made = self.raw_files(unit, evaluation)["helmet.data"], list[dict[str, Any]]()
         try:
-            rows, demos = spec.test_rows(file), [row for path in of_demos for row in spec.rows(path)]
-            every = {spec.key(row) for row in rows} if spec.is_shared else set()
-            is_other = len(demos) > 2 * len(rows) and "qid" in spec.fields  # demonstrations of no question of the test
-            for doc_id, row in enumerate(rows[: evaluation.helmet.samples]):
-                excluded = every if is_other or not every else {spec.key(row)}
-                picked = spec.demonstrations(row, demos, excluded) if spec.demos else []
-                fields, references = spec.asked_of(row, picked)
+            asked = islice(spec.questions(files, length), evaluation.helmet.samples)
+            for doc_id, (fields, references) in enumerate(asked):
                 prompt, n_tokens, untruncated = _cut(spec, fields, length - spec.new_tokens, counter)
                 own = {"doc_id": doc_id, "prompt": prompt, "references": references, "max_new_tokens": spec.new_tokens}
                 own |= {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated}
                 made.append(own | {"truncated": untruncated > n_tokens})
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise UserError(f"{file}: does not have HELMET's layout ({error!r}); give HELMET's own file") from None
+            raise UserError(f"{files[0]}: does not have HELMET's layout ({error!r}); give HELMET's own file") from None
         if not made:
-            raise UserError(f"{file}: has no sample of {unit.task}; give HELMET's own file")
+            raise UserError(f"{files[0]}: has no sample of {unit.task}; give HELMET's own file")
         return write_prompts(made, out_dir)
 
 
@@ -191,9 +291,18 @@ def _cut(spec: HelmetTask, fields: Json, budget_tokens: int, counter: TokenCount
 
 def substring_exact_match(output: str, references: list[str], prefix: str) -> float:
     """1 if a reference is in the answer or in its first line, all by SQuAD's normalisation."""
-    line = re.sub(f"^{re.escape(prefix)}", "", output.partition("\n")[0].strip(), flags=re.IGNORECASE)
-    texts = [" ".join(normalised(text)) for text in (prefix + output, line)]
+    texts = [" ".join(normalised(text)) for text in (prefix + output, _first_line(output, prefix))]
     return float(any(" ".join(normalised(reference)) in text for reference in references for text in texts))
+
+
+def exact_match(output: str, references: list[str], prefix: str) -> float:
+    """1 if the answer's first line is a reference, both by SQuAD's normalisation."""
+    return float(any(normalised(_first_line(output, prefix)) == normalised(reference) for reference in references))
+
+
+def _first_line(output: str, prefix: str) -> str:
+    """Without the prefix, which some models say again."""
+    return re.sub(f"^{re.escape(prefix)}", "", output.partition("\n")[0].strip(), flags=re.IGNORECASE)
 
 
 def ruler_recall(output: str, references: list[str], prefix: str) -> float:
@@ -215,5 +324,5 @@ def ndcg_at_10(output: str, references: list[str], prefix: str) -> float:
 
 
 METRICS: dict[str, Callable[[str, list[str], str], float]] = {
-    metric.__name__: metric for metric in (substring_exact_match, ruler_recall, ndcg_at_10)
+    metric.__name__: metric for metric in (substring_exact_match, exact_match, ruler_recall, ndcg_at_10)
 }

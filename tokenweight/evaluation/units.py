@@ -55,7 +55,7 @@ def offered(where: str, text: str = "") -> list[str]:
     """Benchmarks that a command offers, of a family those that a comma-separated text names, or FAMILY:TASK."""
     found = list[str]()
     for name, benchmark in BENCHMARKS.items():
-        given = [piece.strip() for piece in text.split(",") if piece.strip().startswith(f"{name}:")]
+        given = [one for one in dict.fromkeys(map(str.strip, text.split(","))) if one.startswith(f"{name}:")]
         found += (given or [f"{name}:TASK"] if benchmark.is_family else [name]) if where in benchmark.offered else []
     return found
 

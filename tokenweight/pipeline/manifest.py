@@ -1,8 +1,10 @@
 """The manifest: an experiment at a scale, and which artifact is behind each row, seed and benchmark.
 
-With the records it is all that a report needs. It lies at `<store>/manifests/<experiment>-<scale>.json`.
+With the records it is all that a report needs. It lies at `<store>/manifests/<experiment>-<scale>.json`; earlier ones
+of other benchmarks or settings lie beside it, their digest in the name.
 """
 
+import hashlib
 import shlex
 from collections.abc import Mapping
 from contextlib import suppress
@@ -138,8 +140,18 @@ def write_manifest(manifest: Manifest, path: Path) -> Path:
 
 
 def keep_manifest(manifest: Manifest, store_root: Path) -> None:
-    with suppress(UserError):  # the store cannot be written
-        write_manifest(manifest, manifest_path(store_root, manifest.name, manifest.scale))
+    """Where one of its name is there that has what this one lacks, such as other benchmarks, that stays, under its digest."""
+    path = manifest_path(store_root, manifest.name, manifest.scale)
+    with suppress(UserError, OSError):  # the store cannot be written, or the other not be read
+        if path.is_file() and not _addresses(read_manifest(path)) <= _addresses(manifest):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            path.replace(path.with_suffix(f".{digest[:8]}.json"))
+    with suppress(UserError):
+        write_manifest(manifest, path)
+
+
+def _addresses(manifest: Manifest) -> set[str]:
+    return {unit.address for entry in manifest.rows for unit in entry.units}
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -162,14 +162,14 @@ def renamed_aside(path: Path, name: str) -> Path:
 
 
 def open_store(path: Path) -> Store:
-    """The store at a path, which need not exist yet. UserError where one of another version is there."""
-    root = path.expanduser().resolve()
+    """The store at a path, which need not exist yet. UserError where one of another version is there, or none can be."""
+    root = _resolved(path)
     return existing_store(path) if root.is_dir() else Store(root)
 
 
 def existing_store(path: Path) -> Store:
     """The store that is at a path. UserError where there is none, or one of an earlier version."""
-    root = path.expanduser().resolve()
+    root = _resolved(path)
     if not root.is_dir():
         raise UserError(f"--store {path}: no such directory; give the store of your runs")
     record = next(root.glob(f"*/*/{RECORD}"), None)  # one is as good as all: no version writes into another's store
@@ -178,6 +178,15 @@ def existing_store(path: Path) -> Store:
         which = "tokenweight 0.1" if made_by == 1 else "another version of tokenweight"
         raise UserError(f"--store {path}: was made by {which}; choose another --store")
     return Store(root)
+
+
+def _resolved(path: Path) -> Path:
+    """UserError where a file, or what may not be read, is in a directory's place."""
+    with suppress(OSError, RuntimeError):  # of a user's home that is not known
+        root = path.expanduser().resolve()
+        if next(parent for parent in (root, *root.parents) if parent.exists()).is_dir():
+            return root
+    raise UserError(f"--store {path}: is no directory that can be read, nor can it be made; choose another")
 
 
 def read_record(artifact: Path) -> dict[str, Any] | None:

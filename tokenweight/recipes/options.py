@@ -5,12 +5,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.flat import Part
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.recipe import one_line
 from tokenweight.recipes.schema import Backend, Execution, ScoreName, Seed, Weighting
+from tokenweight.weighting.scores import SCORES
 
 MOST_SEEDS = 100  # each is planned before the first runs
 AnyModelScale = Literal["paper", "smoke"]
@@ -25,6 +26,7 @@ EvaluationInputs = Annotated[Inputs, Part(Inputs, *_OF_EVALUATION)]
 STORE = Path("store")
 RESULTS = Path("results")
 KAPPA_UNFROZEN, KAPPA_FROZEN = 0.2, 0.4  # Section 4, Weighting variants
+_OWN = "FILE.py:FUNCTION"
 SHORT_SHARE = 4  # the window is a quarter of the sequence, 8192 of 32768 (Section 4, Models)
 
 
@@ -80,6 +82,11 @@ class WeightingOptions(Frozen):
     @property
     def weighting(self) -> Weighting:
         """UserError where the options contradict each other. Dense without --lambda takes 0, which is what Table 1 colours."""
+        offered = [
+            name for name, score in SCORES.items() if "threshold" not in score.inputs
+        ]  # which a recipe alone has
+        if ".py:" not in self.score and self.score not in offered:
+            raise UserError(f"--score {self.score}: is not offered here{choose(self.score, (*offered, _OWN))}")
         lambda_, kappa = self.lambda_, self.kappa
         if self.postprocessing == "dense" and lambda_ is None:
             lambda_ = 0.0

@@ -269,10 +269,10 @@ class LmEval(Frozen):
 
 
 class Helmet(Frozen):
-    """HELMET's recall, RAG and re-ranking."""
+    """HELMET's recall, RAG, re-ranking and, where `data` has icl/, in-context learning."""
 
     data: str | None = None  # HELMET's unpacked `data`
-    samples: PositiveInt | None = None  # per task and length; None: all of 100 questions
+    samples: PositiveInt | None = None  # per task and length; None: all of 100 questions, of in-context learning 500
 
 
 class Nolima(Frozen):

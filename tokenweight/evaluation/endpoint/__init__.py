@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import urllib.error
 import urllib.request
 from functools import cache
+from http.client import HTTPException, InvalidURL, responses
 from importlib.util import find_spec
+from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS, TOKEN_SECONDS = 10.0, 120.0  # of a list of models, and of a token where the model may still be loaded
 KEY = "OPENAI_API_KEY"  # where the server wants one: lm-eval's client reads it, too
+_NO_API = "does not speak OpenAI's protocol (/{path} is not its JSON); correct the address, which mostly ends in /v1"
 
 
 def check(execution: Execution | None = None) -> None:
@@ -28,26 +32,58 @@ def check(execution: Execution | None = None) -> None:
 
 @cache
 def place(endpoint: str) -> tuple[str, str]:
-    """Address of the API and the model's name there. UserError where the server does not answer, or lists models without it."""
+    """Address of the API and the model's name there. UserError where no such server answers, or it has no such model."""
     url, _, name = endpoint.rstrip("/").partition("#")
     url = url.rstrip("/")
-    headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{url}/models", headers=headers), timeout=ANSWER_SECONDS
-        ) as answer:
-            names = [str(one["id"]) for one in json.load(answer)["data"]]
-    except urllib.error.HTTPError as error:
-        if error.code != 404:  # not all have the list
-            raise UserError(f"--endpoint {url}: refuses access ({error.code} {error.reason}); set {KEY}") from None
-        names = [name] if name else []
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        reason = getattr(error, "reason", error)
-        raise UserError(
-            f"--endpoint {url}: does not answer ({reason}); start the server, or correct the address"
-        ) from None
+    listed = _asked(url, "models")
+    if listed is None:  # not all have the list
+        if not name or _asked(url, "completions", {"model": name, "prompt": "a", "max_tokens": 1}) is None:
+            what = f"/completions, or no model {name}" if name else "/models"
+            raise UserError(
+                f"--endpoint {url}: has no {what}; correct the address, which mostly ends in /v1, or write {url}#NAME"
+            )
+        names = [name]
+    else:
+        try:
+            names = [str(one["id"]) for one in listed["data"]]
+        except (LookupError, TypeError):
+            raise UserError(f"--endpoint {url}: {_NO_API.format(path='models')}") from None
     name = name or (names[0] if len(names) == 1 else "")
     if name not in names:
         which = f"has no model {name}" if name else "does not say which model"
-        raise UserError(f"--endpoint {url}: {which} (it has {', '.join(names) or 'no list'}); write {url}#NAME")
+        raise UserError(f"--endpoint {url}: {which} (it has {', '.join(names) or 'none'}); write {url}#NAME")
     return url, name
+
+
+def _asked(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """JSON that a server answers; None: it has no such page. UserError, in words, where it gives neither."""
+    headers = {"Content-Type": "application/json"}
+    headers |= {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
+    data = None if body is None else json.dumps(body).encode()
+    why = "is no address of a server; write for example http://127.0.0.1:8000/v1"
+    if not url.startswith(("http://", "https://")):
+        raise UserError(f"--endpoint {url}: {why}")
+    try:
+        asked = urllib.request.Request(f"{url}/{path}", data, headers)
+        with urllib.request.urlopen(asked, timeout=ANSWER_SECONDS if body is None else TOKEN_SECONDS) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        way = f"set {KEY}" if error.code in (401, 403) else "check the server, or correct the address"
+        why = f"refuses ({error.code} {responses.get(error.code, '')}); {way}"
+    except InvalidURL:
+        pass
+    except HTTPException:
+        why = "does not speak HTTP; correct the address"
+    except ValueError:  # no JSON
+        why = _NO_API.format(path=path)
+    except OSError as error:
+        why = f"does not answer ({_reason(getattr(error, 'reason', error))}); start the server, or correct the address"
+    raise UserError(f"--endpoint {url}: {why}")
+
+
+def _reason(error: str | Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "no TLS that is trusted"
+    return "not in time" if isinstance(error, TimeoutError) else str(getattr(error, "strerror", error)).lower()

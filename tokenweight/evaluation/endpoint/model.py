@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+from http.client import responses
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +75,21 @@ class EndpointLM(LocalCompletionsAPI):  # type: ignore[misc]
         try:
             answers: list[str] = super().generate_until(requests, disable_tqdm=disable_tqdm)
         except (TimeoutError, aiohttp.ClientError, http.RequestException, LookupError, TypeError, ValueError) as error:
-            reason = (str(error).splitlines() or [""])[0] or type(error).__name__
             raise StageError(
-                f"{self.base_url} gave no answer ({reason}); check the server and run again to resume"
+                f"{self.base_url} gave no answer ({_reason(error)}); check the server and run again to resume"
             ) from None
         if None in answers:
             raise StageError(f"{self.base_url} answered without text; check the server and run again to resume")
         return answers
+
+
+def _reason(error: Exception) -> str:
+    """What a server did in place of an answer, in words."""
+    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None) or 0
+    if status >= HTTPStatus.BAD_REQUEST:
+        return f"{status} {responses.get(status, '')}".strip()
+    if isinstance(error, TimeoutError | http.Timeout):
+        return f"none within {TIMEOUT_SECONDS} s"
+    if isinstance(error, aiohttp.ContentTypeError | LookupError | TypeError | ValueError):
+        return "what it sent is not JSON with choices and their texts"
+    return "the connection failed"
