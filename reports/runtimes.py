@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
 from tokenweight.errors import UserError
-from tokenweight.recipes.recipe import one_line
+from tokenweight.recipes.recipe import read_model
 from tokenweight.reports.display import words
 from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow, notes
 from tokenweight.reports.paper.numbers import paper_number
@@ -50,14 +50,7 @@ _GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with
 
 def read_runtimes(paths: Iterable[Path]) -> tuple[RuntimeFile, ...]:
     """Read measurements; UserError for a file that is none, or a model that was measured twice in one setup."""
-    found = []
-    for path in paths:
-        try:
-            found.append(RuntimeFile.model_validate_json(path.read_bytes()))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); {_GIVE}") from None
-        except ValidationError as error:
-            raise UserError(f"{path}: no measurement of run time ({one_line(error)}); {_GIVE}") from None
+    found = [read_model(RuntimeFile, path, "a measurement of run time", _GIVE) for path in paths]
     if not found:
         raise UserError(f"no files; {_GIVE}")
     (model, setup), times = Counter((file.model, file.setup) for file in found).most_common(1)[0]

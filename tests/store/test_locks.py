@@ -106,5 +106,5 @@ def test_where_there_are_no_locks_leases_alone_count(tmp_path: Path, monkeypatch
         with shared_lock(store, notes.append), exclusive_lock(store):
             pass
     assert notes == []
-    with lease(store, "train", "0" * 64), pytest.raises(UserError, match="a run is at work"), exclusive_lock(store):
+    with lease(store, "train", "0" * 64), pytest.raises(UserError, match="a run is using it"), exclusive_lock(store):
         pass

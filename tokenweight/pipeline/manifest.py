@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from tokenweight.errors import UserError
 from tokenweight.files import write_files
@@ -20,7 +20,7 @@ from tokenweight.pipeline.experiment import Experiment, Lengths
 from tokenweight.pipeline.stage import Graph
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.inputs import as_options
-from tokenweight.recipes.recipe import Recipe, one_line, seeded
+from tokenweight.recipes.recipe import Recipe, read_model, seeded
 from tokenweight.recipes.schema import Scale
 
 FOLDER = "manifests"
@@ -156,14 +156,7 @@ def _addresses(manifest: Manifest) -> set[str]:
 
 def read_manifest(path: Path) -> Manifest:
     """A manifest from its file; raises UserError where it is none."""
-    try:
-        return Manifest.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a manifest file") from None
-    except ValidationError as error:
-        raise UserError(
-            f"{path}: is not a manifest of this version ({one_line(error)}); run the experiment again, or give another"
-        ) from None
+    return read_model(Manifest, path, "a manifest of this version", "run the experiment again, or give another")
 
 
 def with_failures(manifest: Manifest, failed: Mapping[str, str]) -> Manifest:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from pydantic import Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, Field, PositiveInt, ValidationError, model_validator
 
 from tokenweight.errors import UserError, choose
 from tokenweight.flat import TEXTS
@@ -21,6 +21,7 @@ from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import Weighting
 
 GIVEN = "given by you"
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class Filter(Frozen):
@@ -168,6 +169,16 @@ def one_line(error: ValidationError) -> str:
     message = first["msg"].removeprefix("Value error, ")
     given = f" (got {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
     return f"{where}: {message}{given}" if where else message
+
+
+def read_model(kind: type[Model], path: Path, what: str, way: str) -> Model:
+    """A pydantic model from its JSON file. UserError, which says the `way` out, where the file is no such thing."""
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); {way}") from None
+    except ValidationError as error:
+        raise UserError(f"{path}: is not {what} ({one_line(error)}); {way}") from None
 
 
 def chosen_names(option: str, text: str, known: Iterable[str]) -> tuple[str, ...]:

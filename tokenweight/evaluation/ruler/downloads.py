@@ -18,7 +18,7 @@ from rich.progress import track
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import table
-from tokenweight.files import replace_file
+from tokenweight.files import replace_file, writing
 from tokenweight.pipeline.digests import file_sha256
 
 SourceName = Literal["squad", "hotpotqa", "essays"]
@@ -80,21 +80,17 @@ def fetch(name: SourceName, directory: Path, say: Callable[[str], None]) -> None
 def _make(known: Published, target: Path, expected: str | None) -> str:
     """Fetch a file into a directory on the same disk that is gone afterwards, then move it; returns where it is from."""
     existing = next(parent for parent in target.absolute().parents if parent.exists())
-    try:
-        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=existing) as place:
-            made = Path(place) / target.name
-            origin = download(known.urls, made, known.sha256)
-            if not known.sha256:
-                made.write_text(json.dumps({"text": collect_essays(made.read_text("utf-8"), Path(place))}))
-                if expected and file_sha256(made) != expected:
-                    accept = (
-                        f"copy the earlier {target.name} here, or remove {target.with_name(LOCK_FILE)} to accept this"
-                    )
-                    raise UserError(f"essays: the pages differ from those recorded; {accept}")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            made.replace(target)
-    except OSError as error:
-        raise UserError(f"--to {target.parent}: cannot be written ({error.strerror}); choose another") from None
+    where = f"--to {target.parent}"
+    with writing(where, "another"), tempfile.TemporaryDirectory(prefix=".fetching-", dir=existing) as place:
+        made = Path(place) / target.name
+        origin = download(known.urls, made, known.sha256)
+        if not known.sha256:
+            made.write_text(json.dumps({"text": collect_essays(made.read_text("utf-8"), Path(place))}))
+            if expected and file_sha256(made) != expected:
+                accept = f"copy the earlier {target.name} here, or remove {target.with_name(LOCK_FILE)} to accept this"
+                raise UserError(f"essays: the pages differ from those recorded; {accept}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made.replace(target)
     return origin
 
 
