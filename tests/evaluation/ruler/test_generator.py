@@ -155,7 +155,7 @@ def test_bad_arguments_are_named(smoke_tokenizer: Path, sources: Sources, tmp_pa
         generate("niah", 1024, 1, 42, smoke_tokenizer, sources)
     with pytest.raises(UserError, match=r"ruler.lengths_tokens: 100 is too short"):
         generate("cwe", 100, 1, 42, smoke_tokenizer, sources)
-    with pytest.raises(UserError, match=r"ruler.samples: 31 asked for"):
+    with pytest.raises(UserError, match=r"ruler.samples: 31 are asked for"):
         generate("qa_1", 1024, 31, 42, smoke_tokenizer, sources)
     with pytest.raises(UserError, match=r"holds no tokenizer.json"):
         generate("cwe", 1024, 1, 42, tmp_path, sources)
