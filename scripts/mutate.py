@@ -137,13 +137,18 @@ def _difference(before: list[str], after: list[str]) -> tuple[str, str]:
 
 
 def _mutable(tree: ast.AST) -> list[ast.AST]:
-    """Nodes in a fixed order, without docstrings, annotations, messages of errors, and names of other modules."""
+    """Nodes in a fixed order, without docstrings, annotations, messages of errors, and names of other modules.
+
+    Nor zip's `strict`, an assertion of our own, and how far JSON is indented.
+    """
     nodes: list[ast.AST] = []
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, (ast.Raise, ast.Import, ast.ImportFrom, ast.JoinedStr)):
             return
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            return
+        if isinstance(node, ast.keyword) and node.arg in ("strict", "indent"):
             return
         if isinstance(node, ast.AnnAssign) and node.value is None:
             return

@@ -163,6 +163,38 @@ def test_a_node_of_srun_that_sees_no_first_one_says_so(tmp_path, monkeypatch):
         meet(tmp_path, "1")
 
 
+@pytest.mark.parametrize(("job", "name"), [("7", "7.0"), ("8", "7"), (None, "7")])
+def test_what_is_left_of_a_launch_is_cancelled_its_step_or_its_job(job, name, tmp_path, monkeypatch):
+    (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\necho to nobody\n')
+    (tmp_path / "scancel").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", job) if job else monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    launching.cancel_left_over(tmp_path)
+    assert not (tmp_path / "said").exists(), "nothing had begun"
+    (tmp_path / "meeting.json").write_text(json.dumps({"slurm": {"job": "7", "step": "0"}}))
+    launching.cancel_left_over(tmp_path)
+    assert (tmp_path / "said").read_text() == f"--quiet {name}\n"
+    (tmp_path / "scancel").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    launching.cancel_left_over(tmp_path)  # no Slurm here
+
+
+def test_a_node_becomes_torchrun_of_its_rank(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr("torch.distributed.run.main", given.append)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    (tmp_path / "meeting.json").write_text(json.dumps({"host": "first", "port": 29500}))
+    launching.become_torchrun(tmp_path, "srun", "2", "4")
+    monkeypatch.setattr(launching, "bind_rendezvous", lambda: ("127.0.0.1", 7))
+    launching.become_torchrun(tmp_path, "torchrun", "1", "8")
+    common = ["-m", "tokenweight.training.launch", str(tmp_path)]
+    assert [" ".join(one[:-3]) for one in given] == [
+        "--nnodes 2 --node_rank 1 --nproc_per_node 4 --master_addr first --master_port 29500",
+        "--nnodes 1 --node_rank 0 --nproc_per_node 8 --master_addr 127.0.0.1 --master_port 7",
+    ]
+    assert all(one[-3:] == common for one in given)
+
+
 def test_an_inline_run_knows_no_processes_of_its_shell(monkeypatch, tmp_path):
     given = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     for name, value in given.items():

@@ -68,7 +68,7 @@ def test_eta_is_the_median_of_the_steps_after_the_first():
     assert eta_seconds([100.0], 9) is None
     assert eta_seconds([100.0, 2.0], 8) == 16.0
     assert eta_seconds([100.0, 2.0, 4.0, 50.0], 6) == 24.0
-    assert eta_seconds([100.0, *[90.0] * 11, *[4.0] * 11, *[2.0] * 9], 1) == 4.0, "of the last twenty"
+    assert eta_seconds([100.0, *[90.0] * 11, *[4.0] * 10, *[2.0] * 10], 1) == 3.0, "of the last twenty"
 
 
 def test_a_step_in_one_line():

@@ -252,9 +252,15 @@ def test_a_damaged_checkpoint_does_not_pass_validation(model_dir, tmp_path):
     probe = torch.arange(3, 20)[None]
     model = AutoModelForCausalLM.from_pretrained(model_dir)
     logits = model(input_ids=probe).logits[0].detach()
-    validate_checkpoint(model_dir, torch.float32, probe, logits)
-    with pytest.raises(StageError, match="logits that differ"):
-        validate_checkpoint(model_dir, torch.float32, probe, logits * 1.01)
+    for dtype, right, wrong, way in (
+        (torch.float32, 1.00009, 1.00011, False),
+        (torch.bfloat16, 1.045, 1.065, True),
+    ):
+        exact = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype)(input_ids=probe).logits[0].detach().float()
+        validate_checkpoint(model_dir, dtype, probe, exact * right)
+        with pytest.raises(StageError, match="logits that differ") as refused:
+            validate_checkpoint(model_dir, dtype, probe, exact * wrong)
+        assert ("train with --set training.precision=fp32" in str(refused.value)) is way
     state = load_file(model_dir / "model.safetensors")
     for name, tensor, message in (
         ("model.norm.weight", torch.full((32,), torch.nan), "model.norm.weight is not finite"),
