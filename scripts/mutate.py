@@ -23,20 +23,20 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mutated_module import ROOT, mutate_module
 
-# Rooms, and the tests of each, the nearest first.
+# Rooms, and the tests of each; those that are about the mutated file go first.
 ROOMS: dict[str, tuple[str, ...]] = {
     "weighting": ("weighting",),
     "training": (
-        "training/test_float64_reference.py", "training/test_trainer.py", "training/test_scoring.py",
-        "training/test_metrics.py", "training/test_resume.py", "faults/test_false_checkpoints.py", "training",
-        "cli/test_score.py",
+        "training/test_float64_reference.py", "training/test_trainer.py", "faults/test_false_checkpoints.py",
+        "training/test_scoring.py", "training/test_stopping.py", "training/test_parity.py", "training/test_saving.py",
+        "training/test_weak_to_strong.py", "training/test_documents.py", "training/test_launch_check.py",
     ),
     "context": ("context", "faults/test_false_checkpoints.py", "training/test_trainer.py"),
     "corpus": ("corpus", "inspection/test_tokens.py"),
@@ -45,6 +45,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "experiments/test_user_file.py", "reports/test_manifest_commands.py",
     ),
 }  # fmt: skip
+# Slow ones, for the files alone that they are about.
+SLOWER = {"training": ("training", "cli/test_score.py")}
 EQUIVALENT = ROOT / "scripts" / "equivalent_mutations.txt"
 SKIPPED_FILES = ("__init__.py",)  # names only
 
@@ -242,17 +244,21 @@ def run_tests(mutation: Mutation | None, room: str) -> int:
         mutate_module(room, mutation.file, ast.unparse(ast.fix_missing_locations(mutation.tree)))
     settings.register_profile("mutate", derandomize=True, database=None)
     settings.load_profile("mutate")
-    places = [ROOT / "tests" / name for name in ROOMS[room]]
-    found = [file for place in places for file in (sorted(place.glob("test_*.py")) if place.is_dir() else [place])]
-    files = list(dict.fromkeys(found))
+    files, slower = _files(ROOMS[room]), _files(SLOWER.get(room, ()))
     files.sort(key=lambda file: room == "weighting" and "trainer" in file.name)
-    nearest = [file for file in files if mutation is not None and _is_near(file, mutation, room)]
+    either = dict.fromkeys([*files, *slower])
+    nearest = [file for file in either if mutation is not None and _is_near(file, mutation, room)]
     for group in filter(None, (nearest, [file for file in files if file not in nearest])):
         plugins = ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
         status = pytest.main(["-x", "-q", "-m", "not slow", *plugins, *map(str, group)])
         if status != 0:
             return int(status)
     return 0
+
+
+def _files(names: Iterable[str]) -> list[Path]:
+    places = [ROOT / "tests" / name for name in names]
+    return [file for place in places for file in (sorted(place.glob("test_*.py")) if place.is_dir() else [place])]
 
 
 def _is_near(tests: Path, mutation: Mutation, room: str) -> bool:

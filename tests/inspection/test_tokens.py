@@ -1,9 +1,12 @@
 """Token texts are the text again, whatever it holds."""
 
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers.processors import TemplateProcessing
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.token_texts import (
@@ -60,6 +63,14 @@ def test_a_text_is_whole_where_its_last_token_is_there() -> None:
     tokens = len(TOKENIZER(text).input_ids)
     assert [first_tokens_with_text(TOKENIZER, text, n).whole_text for n in (tokens - 1, tokens)] == [False, True]
     assert MOST_TOKENS == 8 * SPAN_TOKENS
+
+
+def test_what_a_tokenizer_adds_at_the_end_is_named_where_it_is_shown() -> None:
+    tokenizer, eos = copy.deepcopy(TOKENIZER), (TOKENIZER.eos_token, TOKENIZER.eos_token_id)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=f"$A {eos[0]}", special_tokens=[eos])
+    tokens = len(tokenizer("one two three").input_ids)
+    assert first_tokens_with_text(tokenizer, "one two three", tokens).added == {tokens - 1: eos[0]}
+    assert first_tokens_with_text(tokenizer, "one two three", 2).added == {}
 
 
 @pytest.mark.parametrize(
