@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokenweight.assets import smoke_base_dir
+from tokenweight.corpus import packing
 from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.packing import lcde
 from tokenweight.corpus.sources import documents
@@ -75,6 +76,14 @@ def test_the_domains_quotas_add_up_to_what_is_wanted() -> None:
         document, tokens = drawn(lengths, domains, sequences=sequences)
         assert len(document) == sequences
         assert {int(tokens[n::3].sum()) for n in range(3)} <= {33, 34}
+
+
+def test_halves_are_rounded_up_and_of_nothing_the_share_is_none() -> None:
+    assert packing._in_proportion(np.array([0.5, 0.5]), 3).tolist() == [2, 1]
+    assert packing._in_proportion(np.array([0.4, 0.6]), 1).tolist() == [0, 1]
+    nothing = np.zeros(1, np.int64)
+    assert (packing._ratio(nothing, nothing), packing._ratio(nothing, nothing + 2)) == (0, 0)
+    assert packing._ratio(nothing + 2, nothing + 3) == 0.6667
 
 
 def test_documents_of_all_domains_come_in_one_random_order() -> None:

@@ -49,6 +49,7 @@ def test_a_split_character_belongs_to_its_first_token() -> None:
 
 def test_spaces_left_out_of_the_offsets_belong_to_the_later_token() -> None:
     assert cut_at_offsets("a  bc", [(0, 0), (0, 1), (3, 4), (4, 5)]) == ["", "a", "  b", "c"]
+    assert cut_at_offsets("ab", [(0, 1), (1, 2)]) == ["a", "b"]
 
 
 def test_a_long_text_is_cut_and_says_so() -> None:
