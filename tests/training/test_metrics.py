@@ -19,7 +19,7 @@ from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training.flops import peak_flops, train_flops
-from tokenweight.training.metrics import StepMetrics, describe, eta_seconds
+from tokenweight.training.metrics import StepMetrics, StepReports, describe, eta_seconds, read_metrics
 from tokenweight.training.quiet import quiet_transformers
 
 CPU = torch.device("cpu")
@@ -69,6 +69,25 @@ def test_eta_is_the_median_of_the_steps_after_the_first():
     assert eta_seconds([100.0, 2.0], 8) == 16.0
     assert eta_seconds([100.0, 2.0, 4.0, 50.0], 6) == 24.0
     assert eta_seconds([100.0, *[90.0] * 11, *[4.0] * 10, *[2.0] * 10], 1) == 3.0, "of the last twenty"
+
+
+def test_steps_are_read_up_to_the_first_that_was_not_written_to_its_end(tmp_path):
+    file = tmp_path / "metrics.jsonl"
+    assert read_metrics(file) == []
+    file.write_text('{"step": 1}\n{"step": 2}\n{"st\n{"step": 4}\n')
+    assert read_metrics(file) == [{"step": 1}, {"step": 2}]
+    said = []
+    reports = StepReports(tmp_path, (), 9, lambda *given: said.append(given[:2]), done_steps=1)
+    assert read_metrics(file) == [{"step": 1}]
+    numbers = dict.fromkeys(
+        ("nll", "weighted_nll", "weight_std", "zero_weight_share", "grad_norm", "learning_rate"), 1.0
+    )
+    for step in (2, 3):
+        reports.add(
+            {"step": step, "seconds": 2.0, "tokens_per_second": 1.0, "mfu": None, "peak_memory_bytes": 1, **numbers}
+        )
+    assert [(row["step"], row.get("eta_seconds")) for row in read_metrics(file)] == [(1, None), (2, None), (3, 12.0)]
+    assert said == [(2, 9), (3, 9)]
 
 
 def test_a_step_in_one_line():

@@ -47,3 +47,16 @@ def test_the_share_that_gains_most_is_a_chunk_artifact_of_its_own(tmp_path):
     assert facts == json.loads((out / "accounting.json").read_text())
     assert facts["sequences"] == 3
     np.testing.assert_allclose(facts["filter"]["mean_gain_kept"], np.mean([gains[row] for row in best]), rtol=1e-6)
+
+    np.testing.assert_allclose(facts["filter"]["mean_gain"], np.mean(gains), rtol=1e-6)
+    assert facts["filter"]["candidates"] == 7
+    assert facts["documents_kept"] == len({name for row, name in pieces if row in best})
+    few = tmp_path / "few"
+    few.mkdir()
+    steps = []
+    assert Select(share=0.01).run(folders, few, Execution(), lambda *args: steps.append(args))["sequences"] == 1
+    assert steps == [(row, 7, "sequences") for row in range(1, 8)]
+    write_shard(shard_path(folders["short"], 0), nll=nll["long"][:4])  # all alike: the first stay
+    write_shard(shard_path(folders["short"], 1), nll=nll["long"][4:])
+    Select(share=0.4).run(folders, few, Execution(), no_progress)
+    assert np.array_equal(np.load(few / "tokens.npy"), written["tokens"][:3])

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tokenweight.context.rope import assert_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Scorer, Training, Weighting
-from tokenweight.training.models import load_model, validate_checkpoint
+from tokenweight.training.models import bos_token_id, load_model, resolve_device, validate_checkpoint
 from tokenweight.training.stages import weighting_label
 from tokenweight.training.trainer import learning_rate_share
 from tokenweight.weighting import model_nll, plan_windows, score_windows, token_weights, weighted_nll
@@ -159,6 +160,31 @@ def test_schedule_and_learning_rates(make_request, tmp_path):
     assert shares[0] == 1
     assert shares[10] == pytest.approx(0.1)
     assert shares[5] == pytest.approx(0.55)
+
+
+def test_the_rate_ends_where_it_shall_and_stays_there():
+    def shares(**given):
+        training = Training(sequences_per_step=1, learning_rate=1.0, **given)
+        return [learning_rate_share(step, training) for step in range(6)]
+
+    decay = {"final_learning_rate_share": 0.5}
+    assert shares(steps=4, warmup_steps=2, **decay) == [0.0, 0.5, 1.0, 0.75, 0.5, 0.5]
+    assert shares(steps=3, warmup_steps=2, **decay) == [0.0, 0.5, 1.0, 0.5, 0.5, 0.5]
+    assert shares(steps=2, warmup_steps=2, **decay)[:3] == [0.0, 0.5, 1.0]
+
+
+def test_a_bos_is_the_tokenizer_s_or_the_configuration_s():
+    of_config = SimpleNamespace(bos_token_id=5)
+    found = [bos_token_id(SimpleNamespace(bos_token_id=id), of_config) for id in (0, None)]
+    assert found == [0, 5]
+    assert bos_token_id(SimpleNamespace(bos_token_id=None), SimpleNamespace()) is None
+
+
+def test_auto_takes_a_gpu_where_there_is_one(monkeypatch):
+    for there, expected in ((False, ["cpu", "cpu", "cuda:1"]), (True, ["cuda:1", "cpu", "cuda:1"])):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert [str(resolve_device(device, 1)) for device in ("auto", "cpu", "cuda")] == expected
+    assert str(resolve_device("cuda")) == "cuda:0"
 
 
 def test_weight_decay_acts_on_norms_too(make_request, tmp_path):
