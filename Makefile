@@ -14,7 +14,7 @@ STAMP = $(VENV)/.installed
 export DO_NOT_TRACK = 1
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help install reproduce mini rehearse books-given test test-all test-faults slurm mutate check types format clean
+.PHONY: help install reproduce mini rehearse books-given test test-all test-faults slurm mutate benchmarks check types format clean
 
 help:
 	@echo "make reproduce  Table 3 at smoke scale (CPU, offline after installation) into $(OUT)/"
@@ -24,6 +24,7 @@ help:
 	@echo "make test       tests as CI runs them"
 	@echo "make test-all   the longer ones too, with a Slurm of two nodes on this machine"
 	@echo "make test-faults  the fault laboratory: kills, damage, races, want, garbage, poison, safety, determinism; its table"
+	@echo "make benchmarks the published figures on one GPU, in pieces of ten minutes, BOOKS=DIR MMLU=DIR, and their table"
 	@echo "make mutate     changes the weighting room one place at a time; tests must notice (some eight minutes)"
 	@echo "make check      ruff and mypy"
 	@echo "make clean      remove the virtual environment and caches (never $(STORE) or $(OUT))"
@@ -93,6 +94,11 @@ slurm:
 			|| echo "NOT INSTALLED: slurmctld, slurmd, slurm-client, munge; tests of the cluster are skipped"; \
 	else echo "NOT INSTALLED: slurmctld, slurmd, slurm-client, munge (needs root and apt-get); tests of the cluster are skipped"; \
 	fi
+
+# Again until nothing is left: each piece begins only what ends within SECONDS_A_PIECE.
+SECONDS_A_PIECE ?= 600
+benchmarks: books-given $(STAMP)
+	$(BIN)/python benchmarks/everything.py --books "$(BOOKS)" $(if $(MMLU),--mmlu "$(MMLU)") --seconds $(SECONDS_A_PIECE)
 
 mutate: $(STAMP)
 	$(BIN)/python scripts/mutate.py

@@ -153,7 +153,9 @@ def measure(head: Head, inputs: tuple[Tensor, ...], reference: tuple[Tensor, ...
 
 def main(rows: int = 32_768, repeats: int = 5, *, tiny: bool = False, out: Path | None = None) -> None:
     """Measure all heads, print one table, write JSON."""
-    device = "cuda" if torch.cuda.is_available() and not tiny else "cpu"
+    if not torch.cuda.is_available() and not tiny:
+        raise SystemExit("heads.py needs a GPU; --tiny tries its logic on a CPU")
+    device = "cpu" if tiny else "cuda"
     inputs = tensors(64 if tiny else rows, 64 if tiny else 4096, 512 if tiny else 128_256, device)
     reference = exact(*inputs)
     print(f"{len(inputs[0])} rows, mean NLL {float(reference[0].mean()):.2f} nats, torch {torch.__version__}")
