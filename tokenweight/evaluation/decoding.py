@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+GRAPH_BYTES = 2**30  # of a GPU that should be free for a graph's own memory
+
 
 @torch.no_grad()
 def decode_greedily(
@@ -50,7 +52,10 @@ def decode_greedily(
 
 
 class _Step:
-    """The model's logits [batch, V] of the tokens that its tensors hold: the first time kernel by kernel, then as a graph."""
+    """The model's logits [batch, V] of the tokens that its tensors hold: the first time kernel by kernel, then as a graph.
+
+    A graph needs memory that nobody has, also not the process itself for later use. Without it, every step is the first.
+    """
 
     mask: Tensor  # added to attention's scores, [batch, 1, 1, max_length]
 
@@ -58,18 +63,28 @@ class _Step:
         self.model, self.cache, self.tokens, self.positions = model, cache, tokens, positions
         self.graph: torch.cuda.CUDAGraph | None = None
         self.logits: Tensor | None = None
+        self.can_be_graph = tokens.is_cuda
 
     def __call__(self) -> Tensor:
-        if self.logits is None or not self.tokens.is_cuda:  # also plans what must be planned before a graph
+        if self.logits is not None and self.can_be_graph and self.graph is None:
+            self._capture()
+        if self.graph is None or self.logits is None:
             self.logits = self._logits()
-        elif self.graph is None:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.logits = self._logits()
-            self.graph.replay()
         else:
             self.graph.replay()
         return self.logits
+
+    def _capture(self) -> None:
+        if torch.cuda.mem_get_info()[0] < GRAPH_BYTES:
+            torch.cuda.empty_cache()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                logits = self._logits()
+        except RuntimeError:  # out of memory, or a model with operations that a graph cannot hold
+            self.can_be_graph = False
+        else:
+            self.graph, self.logits = graph, logits
 
     def _logits(self) -> Tensor:
         given = {"attention_mask": self.mask, "position_ids": self.positions, "use_cache": True, **self.cache}

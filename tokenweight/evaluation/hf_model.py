@@ -42,6 +42,8 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
     Each prompt is encoded when it is checked, when lm-eval sorts a batch, when it pads it, and for the next model.
     """
 
+    has_gpu_alone = False  # graphs keep memory that eight processes on one GPU did not have left
+
     def __init__(self, *, tokenizer: Any, **arguments: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._encoded = _encoded_by(sha256_text(backend.to_str() if backend else tokenizer.name_or_path))
@@ -65,7 +67,7 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
     def _model_generate(self, context: Any, max_length: int, stop: list[str], **arguments: Any) -> Any:
         mask = arguments["attention_mask"]
         cache = self._read_prompts(context, mask, max_length) if int(mask.sum(1).min()) > 1 else None
-        if cache is not None and context.is_cuda and _is_greedy(arguments):
+        if cache is not None and self.has_gpu_alone and _is_greedy(arguments):
             of_cache, padding = {self._cache_argument: cache}, self.tokenizer.pad_token_id
             is_over = self._is_over(
                 [text for text in stop if text != self.tok_decode(self.eot_token_id, skip_special_tokens=False)],
@@ -176,6 +178,7 @@ class HFModel(LoadedModel):
                 batch_size=1,  # set for each batch
                 softmax_dtype="float32",
             )
+        lm.has_gpu_alone = device == "cuda" and execution.slots_per_gpu == 1
         super().__init__(lm, checkpoint_dir, context_tokens)
 
 
