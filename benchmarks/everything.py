@@ -38,6 +38,7 @@ class Benchmark(NamedTuple):
 
 BENCHMARKS = {
     "heads": Benchmark((*PYTHON, "heads.py"), 70),
+    "attention": Benchmark((*PYTHON, "attention.py"), 60),
     "llama3-8b": Benchmark((*PYTHON, *COST, "--weak-scorer", "llama3.2-1b"), 150),
     "phi-2": Benchmark((*PYTHON, "training_cost.py", "--model", "phi-2"), 120),
     "profile": Benchmark((*PYTHON, "profile_step.py", "--fused"), 60),
