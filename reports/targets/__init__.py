@@ -7,10 +7,13 @@ from tokenweight.errors import UserError, choose
 from tokenweight.reports.targets.schema import ExperimentSpec, read_experiment
 
 ALL = "paper"  # the name of all targets together of the paper
-TARGETS = (
-    "table-1", "table-3", "table-4", "table-5", "table-7", "table-8", "table-9", "table-10", "table-11",
-    "figure-1", "figure-2", "figure-3", "figure-4", "figure-5", "planted", "ruler-tasks", "methods",
-)  # fmt: skip
+# A file here is a target by its name: tables and figures in the paper's order, then the others.
+TARGETS = tuple(
+    sorted(
+        {file.stem for file in Path(__file__).parent.glob("*.yaml")} - {"columns"},
+        key=lambda name: (not name.startswith("table-"), not name.startswith("figure-"), len(name), name),
+    )
+)
 
 
 @cache
