@@ -52,6 +52,21 @@ def test_nll_and_gradients_equal_float64_autograd(bias, sign, chunk_rows):
             assert relative(leaf.grad, expected) < 1e-5
 
 
+@pytest.mark.skipif(not hasattr(nn.functional, "linear_cross_entropy"), reason="torch before 2.13")
+@pytest.mark.parametrize("fused", [False, True])
+def test_nll_and_gradients_equal_torch_s_linear_cross_entropy(fused):
+    hidden, weight, _, labels, gradient = problem(bias=False, sign=-1)
+    found = []
+    for head in (nn.functional.linear_cross_entropy, per_token_nll):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        given = {"fused": fused} if head is per_token_nll else {"reduction": "none"}
+        nll = head(*leaves, labels, **given)
+        (nll * gradient).sum().backward()
+        found.append([nll.detach(), *(leaf.grad for leaf in leaves)])
+    for theirs, ours in zip(*found, strict=True):
+        assert relative(ours, theirs.double()) < 1e-5
+
+
 @pytest.mark.parametrize("logits", ["fp32", "bf16"])
 def test_bf16_is_no_worse_than_materialised_logits(logits):
     """bf16 operands: against all logits in fp32 at once, and against bf16 logits with fp32 cross entropy."""
