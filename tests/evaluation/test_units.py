@@ -42,3 +42,9 @@ def test_every_unit_says_how_it_is_asked_and_scored(evaluation: Evaluation) -> N
             version = benchmark.tasks[unit.task].template_version
             assert benchmark.protocol(unit, evaluation)["template_version"] == version
             assert benchmark.scoring(unit, evaluation)["metric"]
+
+
+def test_benchmarks_are_known_without_pyarrow_and_torch() -> None:
+    """Workers are forked from a process that knows them: pyarrow's threads would not be in its children."""
+    look = "import sys, tokenweight.evaluation.units; print({'pyarrow', 'torch'} & sys.modules.keys())"
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -3,6 +3,8 @@
 Which samples are asked, their demonstrations, prompts without a chat template, cuts and metrics are those of its own code.
 """
 
+from __future__ import annotations
+
 import random
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -12,13 +14,9 @@ from hashlib import sha256
 from itertools import islice
 from math import ceil, log2, log10
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.json
-import pyarrow.parquet as pq
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
@@ -30,6 +28,9 @@ from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import TaskMean
 from tokenweight.recipes.schema import Evaluation
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 QUESTIONS, SEED, SHOTS = 100, 42, 2
 QUESTIONS_ICL = 500
@@ -187,17 +188,32 @@ def balanced(rows: list[tuple[str, int]], n: int) -> list[tuple[str, int]]:
     return [row for one in rounds for row in one][:n]
 
 
+# What looks like a number or a date is a text, too. Pyarrow starts a thread: not where this module is imported, before a fork.
+
+
+def _parquet(file: Path) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(file)
+
+
 def _json(file: Path) -> pa.Table:
-    return pyarrow.json.read_json(file, parse_options=pyarrow.json.ParseOptions(explicit_schema=_TEXT))
+    import pyarrow as pa
+    from pyarrow import json
+
+    as_text = json.ParseOptions(explicit_schema=pa.schema([("text", pa.string())]))
+    return json.read_json(file, parse_options=as_text)
 
 
 def _csv(file: Path) -> pa.Table:
-    as_text, lines = pyarrow.csv.ConvertOptions(column_types=_TEXT), pyarrow.csv.ParseOptions(newlines_in_values=True)
-    return pyarrow.csv.read_csv(file, parse_options=lines, convert_options=as_text)
+    import pyarrow as pa
+    from pyarrow import csv
+
+    lines, as_text = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types={"text": pa.string()})
+    return csv.read_csv(file, parse_options=lines, convert_options=as_text)
 
 
-_TEXT = pa.schema([("text", pa.string())])  # also where it looks like a number or a date
-READERS: dict[str, Callable[[Path], pa.Table]] = {"parquet": pq.read_table, "jsonl": _json, "csv": _csv}
+READERS: dict[str, Callable[[Path], pa.Table]] = {"parquet": _parquet, "jsonl": _json, "csv": _csv}
 _TABLE = table("helmet")
 LENGTHS: list[int] = _TABLE["lengths"]
 TASKS = {name: (IclTask if "n_labels" in values else HelmetTask)(**values) for name, values in _TABLE["tasks"].items()}
