@@ -3,173 +3,19 @@
 import json
 import os
 import shutil
-import sys
-import tarfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_stores import CHUNKS, MODEL, OTHER, UNIT, kinds, make, one, run, write
 
-from tokenweight import cli
 from tokenweight.errors import StageError
-from tokenweight.pipeline import archive
-from tokenweight.pipeline.inventory import Entry, Removal, garbage, inventory, remove, unneeded, weights
+from tokenweight.pipeline.inventory import Removal, garbage, inventory, remove, unneeded, weights
 from tokenweight.pipeline.locks import is_held, shared_lock
 from tokenweight.pipeline.stage import Identity
-from tokenweight.pipeline.store import Build, Store, read_record
-
-CHUNKS = Identity("chunk", 1, "novel", {"seed": 1})
-MODEL = Identity("train", 1, "uniform", {"steps": 3}, {"chunks": CHUNKS.fingerprint})
-UNIT = Identity("evaluate", 1, "uniform--mmlu", {"unit": "mmlu/anatomy"}, {"checkpoint": MODEL.fingerprint})
-OTHER = Identity("train", 1, "sparse", {"steps": 3, "kappa": 0.2}, {"chunks": CHUNKS.fingerprint})
-
-
-def write(work: Build) -> None:
-    names = ["rows.parquet"]
-    if work.identity.stage == "train":
-        (work.directory / "model").mkdir(exist_ok=True)
-        names += ["model/config.json", "model/model.safetensors"]
-    for name in names:
-        (work.directory / name).write_text(f"{work.identity.address} {name}")
-
-
-def cut(store: Store) -> None:
-    with store.building(Identity("train", 1, "cut", {"steps": 4})) as work:
-        assert work is not None
-        write(work)
-        raise StageError("power cut")
-
-
-def make(store: Store, *identities: Identity) -> None:
-    for identity in identities:
-        with store.building(identity) as work:
-            if work is not None:
-                write(work)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """Chunks, a model made from them and a unit that evaluated it, another model, and a cut and a damaged artifact."""
-    store = Store(tmp_path)
-    make(store, CHUNKS, MODEL, UNIT, OTHER)
-    with pytest.raises(StageError):
-        cut(store)
-    damaged = Identity("chunk", 1, "torn", {"seed": 2})
-    make(store, damaged)
-    (store.path(damaged) / "rows.parquet").write_text("")
-    make(store, damaged)  # sets the torn one aside
-    return store
-
-
-def kinds(store: Store, **options: Any) -> dict[str, str]:
-    return {entry.path.name: entry.kind for entry in inventory(store.root, **options) if entry.kind != "complete"}
-
-
-def one(store: Store, identity: Identity) -> Entry:
-    return next(entry for entry in inventory(store.root) if entry.path == store.path(identity))
-
-
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
-    monkeypatch.setattr(sys, "argv", ["tokenweight", *map(str, arguments)])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as error:
-        code = int(error.code or 0)
-    told = capsys.readouterr()
-    return code, told.out + told.err
-
-
-def test_packed_records_are_all_that_finished_and_hold_no_weights(
-    store: Store,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    outside = tmp_path_factory.mktemp("outside")
-    code, told = run(capsys, monkeypatch, "store", "pack", outside / "records.tar.xz", "--store", store.root)
-    assert (code, "records of 5 artifacts" in told) == (0, True), told
-    with tarfile.open(outside / "records.tar.xz") as archive:
-        archive.extractall(outside / "elsewhere", filter="data")
-    elsewhere = Store(outside / "elsewhere")
-    assert elsewhere.state(UNIT).kind == "complete"
-    assert not list(elsewhere.root.rglob("*.safetensors"))
-    assert elsewhere.state(MODEL).kind == "weights removed"
-    assert run(capsys, monkeypatch, "store", "verify", "--store", elsewhere.root)[0] == 0
-    again = outside / "again.tar.xz"
-    assert run(capsys, monkeypatch, "store", "pack", again, "--store", elsewhere.root)[0] == 0
-    with tarfile.open(outside / "records.tar.xz") as first, tarfile.open(again) as second:
-        assert sorted(first.getnames()) == sorted(second.getnames())
-        members = first.getmembers()
-        assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
-
-
-def test_files_of_one_task_by_all_models_are_packed_side_by_side() -> None:
-    """Their contents are alike, which makes half of the archive."""
-    units = ["a--mmlu-00000000", "a--ruler-00000000", "b--mmlu-00000000"]
-    paths = [Path("evaluate", unit, name) for unit in units for name in ("record.json", "samples.parquet")]
-    packed = [f"{path.parent.name[:8]} {path.name}" for path in sorted(paths, key=archive._alike)]
-    order = ["a--mmlu-", "b--mmlu-", "a--ruler"]
-    assert packed == [f"{unit} {name}" for name in ("record.json", "samples.parquet") for unit in order]
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        ("none/records.tar.xz", "none is not a directory that can be written to"),
-        ("records.zip", "the archive needs the suffix .tar.xz"),
-        ("folder.tar.xz", "exists and is not a file"),
-        ("chunk/records.tar.xz", "lies in the store"),
-    ],
-)
-def test_a_place_where_records_cannot_be_packed_is_one_line(
-    place: str, said: str, store: Store, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (store.root / "folder.tar.xz").mkdir()
-    code, told = run(capsys, monkeypatch, "store", "pack", store.root / place, "--store", store.root)
-    assert (code, said in told) == (2, True), told
-
-
-def test_a_pack_that_fails_leaves_nothing_and_an_empty_store_has_no_records(
-    store: Store,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    place, empty = tmp_path_factory.mktemp("place"), tmp_path_factory.mktemp("empty")
-    code, told = run(capsys, monkeypatch, "store", "pack", place / "b.tar.xz", "--store", empty)
-    assert (code, "no finished artifact" in told) == (2, True), told
-    assert run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)[0] == 0
-    good = (place / "a.tar.xz").read_bytes()
-    code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", empty)
-    assert (code, "has 5 artifacts that the store lacks" in told) == (2, True), told
-
-    def gone(*_: object, **__: object) -> None:
-        raise FileNotFoundError("rows.parquet")
-
-    monkeypatch.setattr(tarfile.TarFile, "add", gone)
-    code, told = run(capsys, monkeypatch, "store", "pack", place / "a.tar.xz", "--store", store.root)
-    assert (code, "cannot be written" in told) == (2, True), told
-    assert [(path.name, path.read_bytes()) for path in place.iterdir()] == [("a.tar.xz", good)]
-
-
-def test_damaged_records_are_not_packed_and_no_other_file_is_overwritten(
-    store: Store,
-    tmp_path_factory: pytest.TempPathFactory,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    place = tmp_path_factory.mktemp("place") / "records.tar.xz"
-    (store.path(UNIT) / "rows.parquet").write_text("")
-    (store.path(OTHER) / "record.json").write_text("{")
-    code, told = run(capsys, monkeypatch, "store", "pack", place, "--store", store.root)
-    assert (code, "records of 3 artifacts" in told) == (0, True), told
-    place.write_text("a letter")
-    code, told = run(capsys, monkeypatch, "store", "pack", place, "--store", store.root)
-    assert (code, "not an archive of records" in told) == (2, True), told
-    assert place.read_text() == "a letter"
+from tokenweight.pipeline.store import Store, read_record
 
 
 def test_leftovers_go_and_every_artifact_stays(store: Store) -> None:
