@@ -1,11 +1,14 @@
 """Compiled parts of a model, or its whole layers: the same numbers, and nothing left behind."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
+from torch.nn.attention import SDPBackend
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama import modeling_llama
 
+from tokenweight.training import kernels
 from tokenweight.training.kernels import compiled_layers, fused_elementwise
 from tokenweight.weighting import install_head, model_nll
 
@@ -61,3 +64,15 @@ def test_fused_parts_give_the_same_nll_and_gradients():
     assert mlp.forward.__func__ is mlp_forward
     torch.testing.assert_close(step()[0], nll, rtol=0, atol=0)
     assert not model.lm_head.fused
+
+
+def test_cudnn_attends_first_on_hopper_and_torch_chooses_elsewhere(monkeypatch):
+    asked = []
+    monkeypatch.setattr(kernels, "sdpa_kernel", lambda order, set_priority: asked.append((order[0], set_priority)) or 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for capability, is_hopper in (((9, 0), True), ((10, 0), True), ((8, 9), False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        assert (kernels.attention_kernels() == 1) is is_hopper
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert isinstance(kernels.attention_kernels(), nullcontext)
+    assert asked == [(SDPBackend.CUDNN_ATTENTION, True)] * 2
