@@ -54,11 +54,9 @@ class Digests:
         """Keep what was read, where the store can be written; safe beside other processes."""
         if not self._new:
             return
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self._path}.lock"):
-                self._known = (read_json(self._path) or {}) | self._new
-                replace_file(self._path, json.dumps(self._known))
+        with suppress(OSError), FileLock(f"{self._path}.lock"):  # which makes the store's directory
+            self._known = (read_json(self._path) or {}) | self._new
+            replace_file(self._path, json.dumps(self._known))
         self._new = {}
 
 
