@@ -133,6 +133,7 @@ def role(process: psutil.Process, main: psutil.Process) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300 * KILLS)
 def test_runs_that_are_killed(tmp_path: Path, tally: Tally) -> None:
     """KILLS times one process of a run's tree, whichever, gets one of three signals at some moment."""
     undisturbed, random = Home(tmp_path / "undisturbed"), Random(0)
