@@ -30,7 +30,7 @@ _ANSWER_SECONDS = 3.0
 
 
 def quiet(group: str = "every_run") -> None:
-    """Make settings of embedded.toml before torch and Prefect are imported; what the user has set stays."""
+    """Make settings of embedded.toml before torch, Prefect or vllm is imported; what the user has set stays."""
     for name, value in _SETTINGS[group].items():
         os.environ.setdefault(name, value)
     direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""

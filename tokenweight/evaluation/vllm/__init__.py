@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
 from packaging.version import InvalidVersion, Version
 
+from tokenweight.embedded import quiet
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
 
 MINIMUM = "0.32"  # the oldest that was run with this project; older ones want a transformers that we do not support
-
-# In this process, so that it ends with us; no telemetry.
-_SETTINGS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "ERROR",
-}
 _HOW = "run the same command, with the same --store, in an environment made for it (docs/vllm.md)"
 
 
@@ -28,8 +20,7 @@ def check(_: Execution | None = None) -> None:
     """UserError where vllm is not installed, cannot be imported, or is older than what was tried."""
     if find_spec("vllm") is None:
         raise UserError(f"backend vllm: vllm is not installed in this environment; {_HOW}")
-    for name, value in _SETTINGS.items():
-        os.environ.setdefault(name, value)
+    quiet("vllm")
     with importing():
         import vllm
 
