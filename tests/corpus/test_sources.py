@@ -185,6 +185,13 @@ def test_missing_empty_and_wrong_directories(tmp_path: Path) -> None:
         list_files(files(tmp_path / "book.pdf"))
 
 
+def test_a_list_of_digests_is_no_corpus_to_read(tmp_path: Path) -> None:
+    (tmp_path / "books.sha256").write_text(f"{'0' * 64}  a.txt\n")
+    for read in (check, lambda corpus: list(documents(corpus, "train"))):
+        with pytest.raises(UserError, match="has only digests"):
+            read(files(tmp_path / "books.sha256"))
+
+
 def test_too_few_documents(library: Path) -> None:
     with pytest.raises(UserError, match="has 7 documents, which leaves none to train on beside 7 for validation"):
         list(documents(files(library, 7), "train"))
