@@ -66,6 +66,16 @@ def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
     assert str(tmp_path) not in identity_part
 
 
+@pytest.mark.parametrize(("version", "by"), [(1, "tokenweight 0.1"), (3, "another version of tokenweight")])
+def test_a_store_of_another_version_is_refused_by_name(version: int, by: str, tmp_path: Path) -> None:
+    path, _ = get_or_build(Store(tmp_path), IDENTITY, write("hello"))
+    assert open_store(tmp_path).root == tmp_path
+    record = {**read_record(path), "record_version": version}
+    (path / "record.json").write_text(json.dumps(record))
+    with pytest.raises(UserError, match=rf"was made by {by}; choose another"):
+        open_store(tmp_path)
+
+
 def test_who_lost_the_lease_publishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "lease", lambda *_: nullcontext(SimpleNamespace(compromise="taken over")))
     with pytest.raises(StageError, match="another run took its lease; run again"):

@@ -79,6 +79,9 @@ def test_steps_are_read_up_to_the_first_that_was_not_written_to_its_end(tmp_path
     said = []
     reports = StepReports(tmp_path, (), 9, lambda *given: said.append(given[:2]), done_steps=1)
     assert read_metrics(file) == [{"step": 1}]
+    tracked = []
+    tracker = SimpleNamespace(log=lambda row, step: tracked.append((step, row.keys() & {"step", "mfu", "nll"})))
+    reports.trackers = [tracker]
     numbers = dict.fromkeys(
         ("nll", "weighted_nll", "weight_std", "zero_weight_share", "grad_norm", "learning_rate"), 1.0
     )
@@ -88,6 +91,7 @@ def test_steps_are_read_up_to_the_first_that_was_not_written_to_its_end(tmp_path
         )
     assert [(row["step"], row.get("eta_seconds")) for row in read_metrics(file)] == [(1, None), (2, None), (3, 12.0)]
     assert said == [(2, 9), (3, 9)]
+    assert tracked == [(2, {"nll"}), (3, {"nll"})], "numbers alone"
 
 
 def test_a_step_in_one_line():
