@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,7 +18,7 @@ from tokenweight.corpus.sources import documents
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus, NovelCorpus
+from tokenweight.recipes.schema import Chunking, Execution, FilesCorpus, HubCorpus, NovelCorpus
 
 CHUNKING = Chunking(long_tokens=101, mixture="lcde", long_document_tokens=50, long_document_factor=5)
 
@@ -36,6 +38,27 @@ def test_long_documents_grow_and_domains_keep_their_shares() -> None:
         odds_in_sequences = shares["long_share_in_sequences"] / (1 - shares["long_share_in_sequences"])
         assert odds_in_sequences / odds == pytest.approx(5, rel=0.1)
     assert set(domains) == {"web", "book"}
+
+
+def test_of_enough_tokens_no_document_is_drawn_twice_and_long_ones_five_times_as_often() -> None:
+    rng = np.random.default_rng(1)
+    names = np.where(rng.random(20_000) < 0.7, "web", "book")
+    is_long = rng.random(20_000) < np.where(names == "book", 0.4, 0.05)
+    lengths = np.where(is_long, rng.integers(51, 400, 20_000), rng.integers(5, 50, 20_000))
+    wanted = CHUNKING.model_copy(update={"sequences": int(lengths.sum()) // 500})
+    twice = {}
+    for read in ("all", "enough"):
+        chunking = wanted.model_copy(update={"read": read})
+        segments, domains = lcde(lengths, names.tolist(), chunking, bos=True, separator=0)
+        assert segments.sequences == wanted.sequences
+        twice[read] = int(segments.length.sum()) - segments.distinct_tokens(lengths)
+        for shares in domains.values():
+            assert shares["share_in_sequences"] == pytest.approx(shares["share"], abs=0.001)
+            odds = shares["long_share"] / (1 - shares["long_share"])
+            odds_in_sequences = shares["long_share_in_sequences"] / (1 - shares["long_share_in_sequences"])
+            assert odds_in_sequences / odds == pytest.approx(5, rel=0.1)
+    assert twice["all"] > 0.05 * lengths.sum() / 5
+    assert twice["enough"] == 0
 
 
 def test_one_domain_without_long_documents_is_packed_once_each() -> None:
@@ -127,6 +150,34 @@ def test_the_novel_as_a_mixture(tmp_path: Path, shipped: Encoder, sequences: int
     assert accounting["repeated"] == covered.sum() - accounting["kept"]
     assert accounting["crosses_documents"]
     assert len(tokens) == (sequences or accounting["sequences"])
+
+
+def test_reading_stops_where_there_is_enough_and_what_comes_later_changes_nothing(
+    tmp_path: Path, no_bos_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """7 sequences of 10 tokens: 350 to read, which the 30th document of 12 tokens reaches."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    chunking = Chunking(long_tokens=10, mixture="lcde", sequences=7, long_document_tokens=11, read="enough")
+    kept = []
+    for documents_there, progress in ((1000, list[tuple[object, ...]]()), (30, []), (29, [])):
+        place = tmp_path / str(documents_there)
+        place.mkdir()
+        texts = [" ".join(f"w{(i * 12 + k) % 1000}" for k in range(12)) for i in range(documents_there)]
+        pq.write_table(pa.table({"text": texts}), place / "train.parquet")
+        corpus = HubCorpus(repo_id=str(place), revision="0" * 40)
+        stage = Chunk(corpus=corpus, chunking=chunking)
+        out = place / "out"
+        facts = stage.run({"tokenizer": no_bos_dir}, out, Execution(), lambda *now, seen=progress: seen.append(now))
+        assert json.loads((out / "accounting.json").read_text())["tokens"] == facts["tokens"]
+        kept.append((facts["documents"], facts["stopped_reading"], np.load(out / "tokens.npy").tolist()))
+        if documents_there == 1000:
+            assert facts["remarks"] == ["the first 30 documents are read, 360 tokens: enough to draw from"]
+            assert progress[28:31] == [(348, 350, "tokens"), (350, 350, "tokens"), (1, 7, "sequences")]
+    first, exact, fewer = kept
+    assert first == exact
+    assert (first[:2], fewer[:2]) == ((30, True), (29, False))
 
 
 def test_a_directory_with_one_domain(tmp_path: Path) -> None:

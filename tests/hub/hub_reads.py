@@ -6,15 +6,21 @@ The hub's clients read HF_ENDPOINT and HF_HOME when they are imported.
 import json
 import sys
 from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from tokenweight.assets import smoke_base_dir
 from tokenweight.corpus.sources import documents
+from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.units import BENCHMARKS, unreachable
 from tokenweight.pipeline.stage import Artifact, HubModel
 from tokenweight.pipeline.store import locate
+from tokenweight.progress import no_progress
 from tokenweight.recipes.recipe import build, scaled
+from tokenweight.recipes.schema import Chunking, Execution
 
 CORPORA = {"pg19": "table-3/uniform", "slimpajama": "table-3/lcde", "fineweb": "table-11/uniform"}
 MODELS = {"llama-3": "table-3/uniform", "phi-2": "table-7/uniform"}
@@ -30,6 +36,11 @@ def read(name: str) -> Any:
     if name in CORPORA:
         rows = islice(documents(recipe(CORPORA[name]).corpus, "train"), 3)
         return [[document.text, document.domain] for document in rows]
+    if name == "enough":
+        chunking = Chunking(long_tokens=128, mixture="lcde", sequences=2, read="enough")
+        stage = Chunk(corpus=recipe("table-3/lcde").corpus, chunking=chunking)
+        with TemporaryDirectory() as out:
+            return stage.run({"tokenizer": smoke_base_dir()}, Path(out), Execution(), no_progress)
     if name in MODELS:
         base = recipe(MODELS[name]).base
         model = Artifact(HubModel(repo_id=base.repo_id, revision=base.revision), {}, {})

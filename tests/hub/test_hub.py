@@ -22,6 +22,7 @@ from tokenweight.evaluation.units import BENCHMARKS
 
 READS = Path(__file__).with_name("hub_reads.py")
 PG19 = ("datasets", "emozilla/pg19")
+SLIMPAJAMA = ("datasets", "cerebras/SlimPajama-627B")
 LLAMA = ("models", "meta-llama/Meta-Llama-3-8B")
 Reads = Callable[..., dict[str, Any]]
 
@@ -30,6 +31,11 @@ def parquet(**columns: list[Any]) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer)
     return buffer.getvalue()
+
+
+def shard(rows: list[dict[str, Any]]) -> bytes:
+    """A file of SlimPajama."""
+    return bytes(pa.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), "zstd", asbytes=True))
 
 
 def configured(*subsets: tuple[str, dict[str, str]]) -> bytes:
@@ -65,7 +71,7 @@ def repositories() -> dict[tuple[str, str], Repository]:
         {"text": f"Text {i}.", "meta": {"redpajama_set_name": name}}
         for i, name in enumerate(("RedPajamaBook", "RedPajamaC4"))
     ]
-    lines = pa.compress("".join(json.dumps(row) + "\n" for row in web).encode(), "zstd", asbytes=True)
+    lines = shard(web)
     question = {
         "question": ["Which is a bone?"] * 5,
         "subject": ["anatomy"] * 5,
@@ -84,7 +90,7 @@ def repositories() -> dict[tuple[str, str], Repository]:
             "data/train-00000-of-00001.parquet": book, "data/validation-00000-of-00001.parquet": book,
             "data/test-00000-of-00001.parquet": book,
         }),
-        ("datasets", "cerebras/SlimPajama-627B"): Repository(pinned("table-3/lcde", "corpus"), {
+        SLIMPAJAMA: Repository(pinned("table-3/lcde", "corpus"), {
             "train/chunk1/example_train_0.jsonl.zst": lines, "validation/chunk1/example_holdout_0.jsonl.zst": lines,
             "test/chunk1/example_holdout_0.jsonl.zst": lines,
         }),
@@ -153,6 +159,22 @@ def test_what_scale_paper_reads_of_the_hub_is_read(reads: Reads, hub: Hub) -> No
     assert {"config.json", "tokenizer.json", "model.safetensors"} <= set(got["llama-3"])
     assert "original" not in got["llama-3"]
     assert not any("/main" in path for path in hub.asked), "a branch was asked for, which moves"
+
+
+def test_no_more_files_are_fetched_than_hold_enough(reads: Reads, hub: Hub) -> None:
+    """1,270 tokens of a repository whose every file has about 2,000."""
+    names, row = [f"train/chunk1/example_train_{n}.jsonl.zst" for n in range(5)], "The quiet river ran past the mill. "
+    meta = {"redpajama_set_name": "RedPajamaC4"}
+    files = {
+        name: shard([{"text": f"{n} {i} {row * 2}", "meta": meta} for i in range(100)]) for n, name in enumerate(names)
+    }
+    hub.repositories[SLIMPAJAMA].files = {**hub.repositories[SLIMPAJAMA].files, **files}
+    account = reads("enough")["enough"]["read"]
+    assert account["stopped_reading"]
+    assert 1270 <= account["tokens"] < 1300
+    assert account["sequences"] == 2
+    fetched = {path.partition("/resolve/")[2].partition("/")[2] for path in hub.asked if "/resolve/" in path}
+    assert {name for name in fetched if name.endswith(".zst")} == {names[0]}
 
 
 def test_what_is_wrong_with_the_hub_is_one_line_each(reads: Reads, hub: Hub) -> None:

@@ -13,12 +13,12 @@ import pytest
 
 from tokenweight.commands.plan import needs, plan_rows, print_plan
 from tokenweight.evaluation.units import Evaluate
-from tokenweight.pipeline.stage import Artifact
+from tokenweight.pipeline.stage import Artifact, replaced
 from tokenweight.pipeline.store import Store
-from tokenweight.planning.costs import config_of, parameters, published_config
+from tokenweight.planning.costs import config_of, parameters, published_config, stage_cost
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.execution import default_execution, execution_for
-from tokenweight.recipes.schema import Scale
+from tokenweight.recipes.schema import Execution, Scale
 from tokenweight.tasks.experiments import plan_texts
 
 LLAMA3_8B_ID = "meta-llama/Meta-Llama-3-8B"
@@ -82,6 +82,11 @@ def test_costs_have_a_basis_or_are_absent(tmp_path: Path) -> None:
     by_stage = {row["stage"]: row["cost"] for row in paper.rows["artifacts"]}
     assert by_stage["score"]["disk_bytes"] == 30_720 * 32_767 * 4
     assert by_stage["evaluate"]["unknown"] == {UNCOUNTED: 1}
+    lcde = paper.graph.trained["table-3/lcde"].inputs["chunks"]
+    kept = 30_720 * 32_768 * 4
+    assert (paper.cost(lcde)["disk_bytes"], paper.cost(lcde)["passing_bytes"]) == (kept, 5 * kept)
+    whole = Artifact(replaced(lcde.stage, {"chunking.read": "all"}), lcde.inputs)
+    assert stage_cost(whole, Execution()).unknown == {"disk while a corpus of the hub is read whole": 1}
     smoke = View(tmp_path, "table-9", scale="smoke")
     small = smoke.trained("table-3/uniform")
     assert (small["gpu_hours"], small["memory_bytes"]) == (None, None)

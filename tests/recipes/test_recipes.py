@@ -140,6 +140,21 @@ def test_bad_settings_are_named_in_one_line(setting: str, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_enough_is_read_only_where_a_number_of_sequences_is_drawn_and_all_is_no_part_of_an_identity() -> None:
+    paper, mini, asked = (
+        load("table-3/lcde", scale, Inputs(settings=given)).chunking
+        for scale, given in (("paper", ()), ("mini", ()), ("mini", ("chunking.read=enough",)))
+    )
+    assert paper
+    assert mini
+    assert asked
+    assert (paper.read, paper.sequences, asked.read) == ("enough", 30_720, "enough")
+    assert "read" not in mini.model_dump()
+    for setting in ("chunking.sequences=null", "chunking.mixture=per_document"):
+        with pytest.raises(UserError, match=r"^recipe .*: chunking: read 'enough' needs .* to 'all'$"):
+            load("table-3/lcde", "paper", Inputs(settings=(setting,)))
+
+
 def test_unknown_names_list_the_known_ones() -> None:
     with pytest.raises(UserError, match="choose one of table-3/no-train-8k"):
         load("my-own", "smoke")

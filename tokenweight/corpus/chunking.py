@@ -26,14 +26,17 @@ from tokenweight.errors import UserError
 from tokenweight.optional import by_parity
 from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
-from tokenweight.recipes.schema import Chunking, Execution, MixtureCorpus, NovelCorpus
+from tokenweight.recipes.schema import Chunking, Execution, HubCorpus, MixtureCorpus, NovelCorpus
 
 # Arrays of the novel; others have tokens alone.
 LABELLED = {"tokens": np.uint32, "kinds": np.uint8, "distances": np.uint32}
 
 
 class _Read(NamedTuple):
-    """A document that was tokenised, and whether the streams have it."""
+    """A document that was tokenised, and whether the streams have it.
+
+    All are kept in memory, about 270 bytes each, for the account, the index and the mixture.
+    """
 
     id: str
     domain: str
@@ -83,22 +86,36 @@ def chunk(stage: Chunk, inputs: Inputs, out_dir: Path, execution: Execution, pro
         "tokens": chosen.length,
     }
     pq.write_table(pa.table(index), out_dir / "sequences.parquet")  # type: ignore[no-untyped-call]
+    if (enough := _enough(stage, encoder)) is not None:
+        extra["stopped_reading"] = sum(document.tokens for document in read) >= enough
     accounting = _account(chunking, read, lengths, segments, chosen, encoder.bos is not None) | extra
     (out_dir / "accounting.json").write_text(json.dumps(accounting, indent=2) + "\n")
     facts = accounting | ({"files_left_out": not_read} if not_read else {})
+    remarks = []
+    if accounting.get("stopped_reading"):
+        remarks = [f"the first {len(read)} documents are read, {accounting['tokens']} tokens: enough to draw from"]
     if special := [document.special for document in read if document.special]:
         told = f"{sum(special)} special tokens are spelled out in {len(special)} of {len(read)} documents, and read as such"
-        facts["remarks"] = [told]
-    return facts
+        remarks.append(told)
+    return facts | ({"remarks": remarks} if remarks else {})
+
+
+def _enough(stage: Chunk, encoder: Encoder) -> int | None:
+    """After how many tokens reading stops (:class:`~tokenweight.recipes.schema.Chunking`); None: not before the end."""
+    chunking = stage.chunking
+    if chunking.read == "all" or chunking.sequences is None or not isinstance(stage.corpus, HubCorpus):
+        return None
+    return chunking.long_document_factor * chunking.sequences * (chunking.long_tokens - int(encoder.bos is not None))
 
 
 def _tokenise(stage: Chunk, encoder: Encoder, streams: Path, progress: Progress) -> list[_Read]:
-    """Append every usable document's tokens (and labels) to the streams; all documents, with which were `kept`."""
+    """Append every usable document's tokens (and labels) to the streams; all documents read, with which were `kept`."""
     corpus, chunking = stage.corpus, stage.chunking
     read: list[_Read] = []
     total = document_count(corpus, "train")
     is_novel = isinstance(corpus, NovelCorpus)
     payload = chunking.long_tokens - int(encoder.bos is not None)
+    tokens, enough = 0, _enough(stage, encoder)
     parts = [(corpus, chunking.mixture == "lcde")]  # and whether a document of any length can be used
     if isinstance(corpus, MixtureCorpus):
         parts = [(part.corpus, part.packed) for part in corpus.parts]
@@ -119,7 +136,13 @@ def _tokenise(stage: Chunk, encoder: Encoder, streams: Path, progress: Progress)
                 for name, (file, dtype) in files.items() if keep else ():
                     array = getattr(encoded, name)
                     file.write((np.zeros(length, dtype) if array is None else array).tobytes())
-                progress(len(read), total, "documents")
+                tokens += length
+                if enough is None:
+                    progress(len(read), total, "documents")
+                else:
+                    progress(min(tokens, enough), enough, "tokens")
+                    if tokens >= enough:
+                        return read
     return read
 
 

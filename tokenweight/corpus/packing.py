@@ -102,8 +102,10 @@ def lcde(
     Documents have `lengths` [documents] tokens and are of `domains` [documents]. Within each domain, those longer than
     `long_document_tokens` are drawn `long_document_factor` times as often as the others; each domain keeps its share of
     all tokens; what is drawn is put end to end in random order, EOS between, and cut into sequences. As many tokens are
-    drawn as the corpus has, or as `chunking.sequences` needs. Returns the sequences and each domain's shares of tokens
-    before and after. Raises UserError where the corpus has not enough with its domains in proportion.
+    drawn as the corpus has, or as `chunking.sequences` needs. With `chunking.read` "enough" copies of a document are far
+    apart: where at most 1 / `long_document_factor` of the corpus is drawn, none comes twice, but for chance in a domain
+    of few documents. Returns the sequences and each domain's shares of tokens before and after. Raises UserError where
+    the corpus has not enough with its domains in proportion.
     """
     rng = np.random.default_rng(chunking.seed)
     payload = chunking.long_tokens - int(bos)
@@ -123,7 +125,8 @@ def lcde(
     drawn, cut, quotas = [], [], _in_proportion(tokens / max(tokens.sum(), 1), wanted)
     for number, quota in enumerate(quotas.tolist()):
         members = np.flatnonzero(domain == number)
-        urn = rng.permutation(np.repeat(members, copies[members]))
+        urn = np.repeat(members, copies[members])
+        urn = urn[_spread(copies[members], rng)] if chunking.read == "enough" else rng.permutation(urn)
         before = np.cumsum(lengths[urn]) - lengths[urn]
         urn, before = urn[before < quota], before[before < quota]
         drawn.append(urn)
@@ -143,6 +146,12 @@ def lcde(
         }
 
     return segments, {name: shares(number) for number, name in enumerate(names)}
+
+
+def _spread(copies: Ints, rng: np.random.Generator) -> Ints:
+    """A random order of entries that are so many `copies` of each, each of n copies in an nth of the order of its own."""
+    copy = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    return np.argsort((copy + rng.random(len(copy))) / np.repeat(copies, copies))
 
 
 def _in_proportion(shares: NDArray[np.float64], total: int) -> Ints:

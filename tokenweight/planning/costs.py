@@ -20,7 +20,7 @@ from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.units import Evaluate, benchmark_of
 from tokenweight.files import read_json
 from tokenweight.pipeline.stage import Artifact, HubModel, LocalModel
-from tokenweight.recipes.schema import Execution, Scorer
+from tokenweight.recipes.schema import Chunking, Execution, HubCorpus, Scorer
 from tokenweight.training.flops import MLP_MATRICES, PEAK_FLOPS, attention_widths, forward_flops, train_flops
 from tokenweight.training.stages import Initialize, Pretrain, Score, Select, Train, architecture_values
 
@@ -38,13 +38,13 @@ class Cost:
 
     gpu_hours: float | None = None
     disk_bytes: float = 0.0  # that stay
-    passing_bytes: float = 0.0  # beside them while one trains
+    passing_bytes: float = 0.0  # beside them while it is made
     memory_bytes: float | None = None  # peak on each GPU
     unknown: dict[str, int] = field(default_factory=dict)  # what has no basis, and of how many artifacts
 
 
 def summed(costs: Iterable[Cost]) -> Cost:
-    """The sum over what is known; of what passes the most, for one stage trains at a time."""
+    """The sum over what is known; of what passes the most, as if one was made at a time."""
     known = list(costs)
     hours = [cost.gpu_hours for cost in known if cost.gpu_hours is not None]
     return Cost(
@@ -61,7 +61,13 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Chunk() | Select():
             if (sequences := _sequences(artifact)) is None:
                 return Cost(unknown={"disk of a corpus that is chunked whole": 1})
-            return Cost(disk_bytes=float(sequences * _tokens(artifact) * _BYTES["token"]))
+            disk = float(sequences * _tokens(artifact) * _BYTES["token"])
+            match artifact.stage:
+                case Chunk(corpus=HubCorpus(), chunking=Chunking(read="enough", long_document_factor=factor)):
+                    return Cost(disk_bytes=disk, passing_bytes=factor * disk)
+                case Chunk(corpus=HubCorpus(), chunking=Chunking(mixture="lcde")):
+                    return Cost(disk_bytes=disk, unknown={"disk while a corpus of the hub is read whole": 1})
+            return Cost(disk_bytes=disk)
         case Extend():
             return Cost(disk_bytes=float(_BYTES["weight"]["bf16"] * parameters(config_of(artifact.inputs["model"]))))
         case Score() as stage:

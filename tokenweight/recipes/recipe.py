@@ -199,6 +199,8 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> Settings:
         return settings
     has = {key for key, _, _ in build("probe", "smoke", settings).settings()}
     has.add("weighting.threshold")  # which most weightings have not
+    if settings.get("chunking.mixture", Cited("", "")).value == "lcde":
+        has.add("chunking.read")
     # Of one postprocessing each, whose recipes name it.
     has -= {"weighting.kappa", "weighting.lambda"} - settings.keys()
     if "scorer.kind" in settings and settings["scorer.kind"].value == "frozen":  # it scores once

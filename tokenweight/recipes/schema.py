@@ -28,14 +28,28 @@ PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 
 
 
 class Chunking(Frozen):
-    """How documents become training sequences (Section 4, Datasets)."""
+    """How documents become training sequences (Section 4, Datasets).
+
+    `read` "enough": LCDE reads of a data set of the hub only its first documents, until they have `long_document_factor`
+    times the tokens that are drawn: enough to draw no document twice. Their domains and lengths stand for all, so the
+    data set must be shuffled, as SlimPajama is. Directories, sorted by domain, are read whole.
+    """
 
     long_tokens: PositiveInt
     mixture: Literal["per_document", "lcde", "as_is"] = "per_document"  # as_is: rows that are token ids already
     long_document_tokens: PositiveInt = 8192  # LCDE: longer documents are upsampled
     long_document_factor: PositiveInt = 5  # LCDE: how many times as often they are drawn (5 or 10 in Fu et al.'s code)
     sequences: PositiveInt | None = None  # stop after so many; None keeps all
+    read: Literal["all", "enough"] = Field(default="all", exclude_if=lambda read: read == "all")
     seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _enough_for_something(self) -> Self:
+        if self.read == "enough" and (self.mixture != "lcde" or self.sequences is None):
+            raise ValueError(
+                "read 'enough' needs mixture 'lcde' and a number of sequences; give both, or set it to 'all'"
+            )
+        return self
 
 
 class Architecture(Frozen):
