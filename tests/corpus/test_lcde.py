@@ -178,6 +178,10 @@ def test_reading_stops_where_there_is_enough_and_what_comes_later_changes_nothin
     first, exact, fewer = kept
     assert first == exact
     assert (first[:2], fewer[:2]) == ((30, True), (29, False))
+    directory = FilesCorpus(path=str(tmp_path / "1000" / "train.parquet"), validation_documents=1)
+    stage = Chunk(corpus=directory, chunking=chunking)
+    facts = stage.run({"tokenizer": no_bos_dir}, tmp_path / "out", Execution(), no_progress)
+    assert (facts["documents"], "stopped_reading" in facts) == (999, False), "its files are sorted, not shuffled"
 
 
 def test_a_directory_with_one_domain(tmp_path: Path) -> None:
