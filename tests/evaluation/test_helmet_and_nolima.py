@@ -21,6 +21,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.helmet import METRICS, TASKS
 from tokenweight.evaluation.hf_model import EvaluatedModel
+from tokenweight.evaluation.nolima import trials
 from tokenweight.evaluation.samples import OutputBenchmark, read_prompts
 from tokenweight.evaluation.tokens import token_counter
 from tokenweight.evaluation.units import BENCHMARKS, UnitStage
@@ -412,3 +413,12 @@ def test_both_are_planned_evaluated_and_shown_by_length(
         UserError, match=r"missing: evaluation.helmet.data: .*k3_dep6.jsonl missing; give HELMET's unpacked"
     ):
         plan_models([str(model)], how, Inputs(settings=again), store, names, None)
+
+
+def test_a_file_of_another_layout_is_named_without_words_of_python(tmp_path: Path) -> None:
+    file = tmp_path / "needle_set.json"
+    file.write_text(json.dumps([{"id": "1", "reasoning_type": "world_knowledge"}]))
+    with pytest.raises(
+        UserError, match=r"needle_set.json: does not have NoLiMa's layout \(field '\w+' is missing\); give"
+    ):
+        trials(file, "onehop")

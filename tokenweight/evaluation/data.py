@@ -56,6 +56,11 @@ def is_text(value: object) -> bool:
     return isinstance(value, str) and not _HALVES.search(value)
 
 
+def fault(error: Exception) -> str:
+    """What an error of reading says about the data."""
+    return f"field {error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank. UserError: unreadable, no JSON object, or lacks a field."""
     for number, line in enumerate(_lines(path), start=1):

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
-from tokenweight.evaluation.data import Task, is_text, json_lines, table
+from tokenweight.evaluation.data import Task, fault, is_text, json_lines, table
 from tokenweight.evaluation.longbench import normalised
 from tokenweight.evaluation.ruler.benchmark import string_match_all
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
@@ -272,7 +272,9 @@ class Helmet(PromptedBenchmark):
                 own |= {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated}
                 made.append(own | {"truncated": untruncated > n_tokens})
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise UserError(f"{files[0]}: does not have HELMET's layout ({error!r}); give HELMET's own file") from None
+            raise UserError(
+                f"{files[0]}: does not have HELMET's layout ({fault(error)}); give HELMET's own file"
+            ) from None
         if not made:
             raise UserError(f"{files[0]}: has no sample of {unit.task}; give HELMET's own file")
         return write_prompts(made, out_dir)

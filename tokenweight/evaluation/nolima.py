@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
-from tokenweight.evaluation.data import Task, table
+from tokenweight.evaluation.data import Task, fault, table
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.pipeline.experiment import Column
@@ -115,7 +115,7 @@ def trials(file: Path, task: str) -> list[Trial]:
                 )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{file}: does not have NoLiMa's layout ({error!r}); give NoLiMa's own needle_set.json"
+            f"{file}: does not have NoLiMa's layout ({fault(error)}); give NoLiMa's own needle_set.json"
         ) from None
     if not found:
         raise UserError(f"{file}: has no {task} question; give NoLiMa's own needle_set.json")
