@@ -132,7 +132,7 @@ def test_elsewhere_it_is_round_the_largest_difference(
     ("content", "words", "told"),
     [
         (None, WORDS, "no such file; give the text"),
-        ("A text without it.", WORDS, "has no 'over the lazy dog'; give words"),
+        ("A text without it.", WORDS, "does not contain 'over the lazy dog'; give words"),
         (b"\xff\xfe\xff", WORDS, "not UTF-8"),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from tokenweight import files
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import smoke_eval_dir
@@ -121,7 +122,14 @@ def test_a_store_that_cannot_be_written_is_planned_and_reported_from(
     (store := tmp_path / "store").mkdir()
     refused = OSError(30, "Read-only file system")
     monkeypatch.setattr("tokenweight.pipeline.digests.replace_file", lambda *_: (_ for _ in ()).throw(refused))
-    monkeypatch.setattr(os, "access", lambda path, _: not Path(path).is_relative_to(store))
+    original = files.TemporaryDirectory
+
+    def directory(*, prefix: str, dir: Path) -> TemporaryDirectory[str]:
+        if dir.is_relative_to(store):
+            raise refused
+        return original(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(files, "TemporaryDirectory", directory)
     books = smoke_eval_dir() / "ruler"
     arguments = ("table-3/uniform@perplexity", "--store", str(store), "--corpus", str(books))
     code, out, error = run_command(tmp_path, "plan", *arguments)

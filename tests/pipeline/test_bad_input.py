@@ -55,7 +55,7 @@ def corpus(directory: Path, **files: bytes) -> str:
         ),
         (["plan", "table-3", "--seeds", "two"], "--seeds"),
         (["plan", "table-3", "--seeds", "100000"], '"100000" for --seeds. Input should be less than or equal to 100'),
-        (["plan", "table-3:100000"], "table-3:100000: cannot have 100000 seeds"),
+        (["plan", "table-3:100000"], "table-3:100000: 100000 seeds are not possible"),
         (["reproduce", "table-3", "--corpus", ""], "--corpus: is empty; give a value, or leave it out"),
         (["plan", "table-3", "--store="], "--store: is empty; give a value"),
         (["score", "", "--model", "gpt2", "--out", "w"], "an argument: is empty; give a value"),
