@@ -137,10 +137,22 @@ def test_its_seed_settles_ties(run: Run, place: Path) -> None:
 
 def test_the_card_says_what_was_done_and_no_paths(weighted: Path, place: Path) -> None:
     card = (weighted / "README.md").read_text()
-    assert card.startswith("---\nconfigs:\n- config_name: default\n  data_files: data/*.parquet\n---\n")
+    assert "config" not in card.split("---")[1]  # or load_dataset gives again what a directory of that name had
     for words in ("my-model, sha256", "the model itself", "32 tokens, one every 24", "sparse, kappa 0.25", "torch 2."):
         assert words in card
     assert str(place) not in card
+
+
+def test_load_dataset_reads_what_is_there_now(weighted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    shutil.copytree(weighted, place := tmp_path / "weighted")
+    n = len(table(weighted)["input_ids"])
+    assert len(datasets.load_dataset(str(place), split="train")) == n
+    (file,) = (place / "data").glob("*.parquet")
+    pq.write_table(pq.read_table(file).slice(1), file)
+    assert len(datasets.load_dataset(str(place), split="train")) == n - 1
 
 
 def test_another_weighting_asks_no_model_and_another_scorer_does(

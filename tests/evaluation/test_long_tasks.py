@@ -148,3 +148,15 @@ def test_tasks_of_ours_and_of_lm_eval_in_one_line(tmp_path: Path, run_command: R
     cells = {column["key"]: cell for column, cell in zip(report["columns"], report["rows"][0]["cells"], strict=True)}
     for key in ("ruler", "longbench", "lm_eval:longbench2", "lm_eval:babilong"):
         assert cells[key]["status"] == "complete"
+
+
+def test_data_of_a_directory_that_changed_are_read_again(tmp_path: Path) -> None:
+    """`datasets` keeps what a directory had by its name and its card's subsets."""
+    (place := tmp_path / "some/data").mkdir(parents=True)
+    (place / "README.md").write_text("---\nconfigs:\n- config_name: default\n  data_files: rows.jsonl\n---\n")
+    for n in (2, 3):
+        (place / "rows.jsonl").write_text("".join(json.dumps({"number": number}) + "\n" for number in range(n)))
+        with in_place_of_hub(LmEval(data=str(tmp_path))):
+            import datasets
+
+            assert len(datasets.load_dataset("some/data")["train"]) == n

@@ -24,6 +24,7 @@ from tokenweight.evaluation.benchmark import HubData, Unit, version
 from tokenweight.evaluation.data import Task, readable_hub, smoke_eval_dir, table
 from tokenweight.evaluation.harness_tasks import Chat, OfHarness, library, task_manager
 from tokenweight.evaluation.loaded_model import LoadedModel
+from tokenweight.evaluation.rows import sha256_text
 from tokenweight.evaluation.samples import Sample, Scored
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import SampleMean, UnitMean
@@ -171,6 +172,12 @@ def _files(directory: Path) -> list[Path]:
     return sorted(file for file in directory.rglob("*") if file.is_file())
 
 
+def _state(directory: Path) -> str:
+    """Changes with the files: `datasets` gives again what a directory of that name had, where a card names subsets."""
+    files = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in _files(directory)]
+    return sha256_text(repr(files))[:16]
+
+
 def _column(dtype: str, sequence: bool = False) -> Any:
     from datasets import List, Value
 
@@ -186,6 +193,8 @@ def in_place_of_hub(settings: LmEval) -> Iterator[None]:
 
     def load_here(path: str, *args: Any, **kwargs: Any) -> Any:
         local = _local_data(settings, path)
+        if local is not None:
+            kwargs["cache_dir"] = str(Path(datasets.config.HF_DATASETS_CACHE) / f"tokenweight-{_state(local)}")
         kwargs = {key: value for key, value in kwargs.items() if local is None or key != "revision"}
         if features := kwargs.get("features"):  # as InfiniteBench's file has them, which `datasets` reads no more
             kwargs["features"] = datasets.Features({name: _column(**said) for name, said in features.items()})
