@@ -79,6 +79,18 @@ SETTINGS = {
 }
 
 
+def test_texts_that_are_trained_on_are_not_measured(tmp_path: Path, tally: Tally) -> None:
+    (books := tmp_path / "books").mkdir()
+    for number in range(4):
+        (books / f"{number}.txt").write_text("One day of many. " * 900)
+    given = {"corpus": str(books), "settings": ("corpus.validation_documents=1",)}
+    with pytest.raises(UserError, match=r"\(8\) exceeds corpus.validation_documents \(1\): texts .* set both"):
+        planned(tmp_path / "store", "table-3/uniform@perplexity", **given)
+    given["settings"] += ("evaluation.perplexity.corpus.validation_documents=1",)
+    planned(tmp_path / "store", "table-3/uniform@perplexity", **given)
+    tally("settings that do not go together", "plan", "refused")
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_settings_that_do_not_go_together(setting: str, tmp_path: Path, tally: Tally) -> None:
     text = "table-3" if setting.startswith("scorer.kind") else "table-3/frozen-sparse@perplexity"

@@ -95,7 +95,8 @@ def _split_numbers(corpus: FilesCorpus, total: int, split: Split) -> frozenset[i
     if split == "train" and not border:
         raise UserError(
             f"corpus.path: {corpus.path} has {total} documents, which leaves none to train on beside "
-            f"{corpus.validation_documents} for validation; add documents or lower corpus.validation_documents"
+            f"{corpus.validation_documents} for validation; add documents, or lower corpus.validation_documents and "
+            "evaluation.perplexity.corpus.validation_documents"
         )
     numbers = list(range(total))
     Random("validation").shuffle(numbers)

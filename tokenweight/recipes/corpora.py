@@ -72,3 +72,12 @@ class MixtureCorpus(Frozen):
 
 
 Corpus = Annotated[NovelCorpus | FilesCorpus | HubCorpus | EchoCorpus | MixtureCorpus, Field(discriminator="kind")]
+
+
+def overlap(trained: Corpus, measured: Corpus) -> tuple[int, int] | None:
+    """How many of a directory's documents training leaves out, and how many are measured: None unless these are more."""
+    if not isinstance(measured, FilesCorpus):
+        return None
+    parts = [part.corpus for part in trained.parts] if isinstance(trained, MixtureCorpus) else [trained]
+    own = [one.validation_documents for one in parts if isinstance(one, FilesCorpus) and one.path == measured.path]
+    return (min(own), measured.validation_documents) if own and min(own) < measured.validation_documents else None

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, PositiveInt, ValidationError, model_valid
 from tokenweight.errors import UserError, choose
 from tokenweight.flat import TEXTS
 from tokenweight.recipes import schema
+from tokenweight.recipes.corpora import overlap
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import Weighting
 
@@ -118,6 +119,15 @@ class Recipe(Frozen):
             raise ValueError(
                 f"chunking.long_tokens ({long_tokens}) exceeds the model's context ({self.context_tokens})"
             )
+        for key, corpus in (
+            ("corpus", self.corpus if self.training else None),
+            ("base.corpus", getattr(self.base, "corpus", None)),
+        ):
+            if corpus and (both := overlap(corpus, self.evaluation.perplexity.corpus)):
+                raise ValueError(
+                    f"evaluation.perplexity.corpus.validation_documents ({both[1]}) exceeds {key}.validation_documents "
+                    f"({both[0]}): texts which are trained on would be measured; set both to one number"
+                )
         return self
 
 
