@@ -120,6 +120,7 @@ def test_a_row_becomes_a_models_page_without_a_network(place: Path, run_command:
     assert {name: base[name] for name in same} == {name: found[name] for name in same}
     assert found.keys() - same == {"README.md", ".eval_results/mmlu.yaml"}
     card = ModelCard.load(place / "page" / "README.md")
+    assert card.text.startswith("\n# frozen-sparse\n")
     assert (card.data.base_model, card.data.license) == ("meta-llama/Meta-Llama-3-8B", "llama3")
     assert card.data.datasets == ["emozilla/pg19"]
     assert "| MMLU full | 87.50 | [69.34, 100.00] | 16 | +37.50 " in card.text
@@ -219,7 +220,9 @@ def test_results_are_of_a_whole_data_set_of_the_hub(
         (("table-3/frozen-sparse",), "--out: is missing"),
         (("table-3/frozen-sprase", "--out", "x"), "has no such row; did you mean frozen-sparse?"),
         (("table-5/uniform", "--out", "x"), "the store has no table-5 at scale paper"),
-        (("table-3/no-train-32k", "--out", "x"), "is a base that was not trained here; publish a row that was"),
+        (("table-3", "--out", "x"), "table-3: names no row, TABLE/ROW; choose one of uniform, frozen-sparse"),
+        (("./my-modle", "--out", "x"), "./my-modle: is not a directory; correct the path, or name a row"),
+        (("table-3/no-train-32k", "--out", "x"), "publish a row that was, or the base's directory"),
         (("page", "--out", "x", "--scale", "nope"), "scale 'nope': unknown; choose one of smoke, mini"),
         (("table-3/uniform", "--out", "store"), "--out store: is not empty"),
         (("table-3/uniform", "--out", "x", "--to", "me/weighted"), "--to me/weighted: needs a login"),

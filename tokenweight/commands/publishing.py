@@ -54,16 +54,18 @@ def publish(
     tables = model_tables(shown, place.root)
     if not tables:
         raise UserError(f"{what}: the store has no result of it; run its experiment, or `tokenweight evaluate`")
+    inside, first = model_dir.is_relative_to(place.root), shown[0][1]
+    name = to or (seeded(first.row, first.seed) if inside else model_dir.name)
     results = hub_results(tables, place.root, _url(to) if to else None)
     with new_directory("--out", target) as partial:
         copy_weights(model_dir, partial)
         copy_tokenizer(model_dir, partial)
         for file in (file for pattern in _ALSO for file in model_dir.glob(pattern)):
             shutil.copyfile(file, partial / file.name)
-        replace_file(partial / "README.md", card(to or target.name, tables, record, license))
-        for name, text in results.items():
+        replace_file(partial / "README.md", card(name, tables, record, license))
+        for file_name, text in results.items():
             (partial / RESULTS_FOLDER).mkdir(exist_ok=True)
-            replace_file(partial / RESULTS_FOLDER / name, text)
+            replace_file(partial / RESULTS_FOLDER / file_name, text)
     print(out)
     if license is None:
         note("README.md names no license: give --license, or add it")
@@ -77,6 +79,8 @@ def publish(
 def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any] | None, Shown]:
     """The model that a row of a table trained: EXPERIMENT/ROW, or EXPERIMENT/ROW/seed-N."""
     experiment, _, row = text.partition("/")
+    if experiment in ("", ".", "..", "~"):
+        raise UserError(f"{text}: is not a directory; correct the path, or name a row, TABLE/ROW")
     path = manifest_path(place.root, experiment, scale)
     if not path.is_file():
         names = sorted(one.stem.removesuffix(f"-{scale}") for one in path.parent.glob(f"*-{scale}.json"))
@@ -85,10 +89,11 @@ def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any] | No
     manifest = read_manifest(path)
     entries = {seeded(entry.row, entry.seed): entry for entry in manifest.rows}
     if row not in entries:
-        raise UserError(f"{text}: {experiment} has no such row{choose(row, entries)}")
+        what = f"{experiment} has no such row" if row else "names no row, TABLE/ROW"
+        raise UserError(f"{text}: {what}{choose(row, entries)}")
     entry = entries[row]
     if entry.train is None:
-        raise UserError(f"{text}: is a base that was not trained here; publish a row that was")
+        raise UserError(f"{text}: is a base that was not trained here; publish a row that was, or the base's directory")
     model_dir, record, measured = _checkpoint(place.root / entry.train.address, place, text)
     own = manifest, entry
     return model_dir, record, [own, *(one for one in measured if one != own)]
