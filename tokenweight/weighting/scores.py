@@ -12,6 +12,7 @@ import math
 import re
 import runpy
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import cache
@@ -116,7 +117,13 @@ def _names_in(path: Path, _digest: str) -> dict[str, Any]:
         with redirect_stdout(sys.stderr):  # ours may be JSON
             return runpy.run_path(str(path))
     except (Exception, SystemExit) as error:  # whatever the file does
-        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path}: {in_words(error, path)}") from error
+
+
+def in_words(error: BaseException, path: Path) -> str:
+    """Kind, message, and the line of the user's file, where that raised it."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{type(error).__name__}: {error}{f' (line {lines[-1]})' if lines else ''}"
 
 
 def _checked(score: Score, name: str) -> Score:

@@ -1,10 +1,11 @@
 """A weighting as values. Loads no torch."""
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from tokenweight.weighting.scores import ScoreName, find_score, pinned
+from tokenweight.weighting.scores import ScoreName, find_score, in_words, pinned
 
 
 class Weighting(BaseModel):
@@ -92,4 +93,6 @@ class Weighting(BaseModel):
         try:
             token_weights(nats, nats.flip(1), self, sequence_ids=[0, 1], seed=0, long_entropy=nats)
         except Exception as error:  # whatever the function does
-            raise ValueError(f"{self.score.partition('@')[0]}: {type(error).__name__}: {error}") from error
+            place = self.score.partition("@")[0]
+            path = Path(place.rpartition(":")[0])
+            raise ValueError(f"{place}: {in_words(error, path)}") from error

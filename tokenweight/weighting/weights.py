@@ -131,8 +131,11 @@ def _token_weights(
     if scores.shape != shape:
         raise ValueError(f"score {weighting.label} has shape {tuple(scores.shape)}, expected [B, M] = {tuple(shape)}")
     lowest = -math.inf if weighting.postprocessing == "sparse" else 0.0
-    if not bool((scores.isfinite() & (scores >= lowest)).all()):
-        raise FloatingPointError(f"score {weighting.label} is not finite, or below {lowest:g}")
+    refused = ~(scores.isfinite() & (scores >= lowest))
+    if bool(refused.any()):
+        score = float(scores[refused][0])
+        what = f"below {lowest:g}" if math.isfinite(score) else "not finite"
+        raise FloatingPointError(f"weighting {weighting.label}: a score is {what} ({score:g})")
     if weighting.postprocessing == "dense":
         assert weighting.lambda_ is not None
         return dense(scores, weighting.lambda_)
