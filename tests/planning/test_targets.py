@@ -133,7 +133,9 @@ def test_a_setting_of_several_targets_need_not_be_one_of_each(tmp_path: Path) ->
     assert set(given.values()) == {0.3}
     with pytest.raises(UserError, match=r"--set weighting\.kappa: no such setting in"):
         plan_target("table-1", "smoke", kappa, store)
-    with pytest.raises(UserError, match=r"--set weighting\.kapa: no such setting in these recipes"):
+    with pytest.raises(
+        UserError, match=r"--set weighting\.kapa: no such setting in .*; did you mean weighting\.kappa\?"
+    ):
         plan_texts([ALL], "smoke", Inputs(settings=("weighting.kapa=0.3",)), store)
 
 

@@ -75,6 +75,11 @@ def test_a_plan_asks_for_no_package(monkeypatch):
         execution_for("paper", processes=2)
 
 
+def test_an_unknown_field_has_its_nearest_named():
+    with pytest.raises(UserError, match=r"--execution gpu: no such field; did you mean gpus\?"):
+        execution_for("smoke", ("gpu=1",), here=False)
+
+
 def test_command_of_torchrun(tmp_path):
     command = launch_command(execution(), tmp_path)
     assert command == [

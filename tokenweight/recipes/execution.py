@@ -13,7 +13,7 @@ from typing import Any
 from packaging.version import Version
 from pydantic import ValidationError
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.recipes.recipe import assignments, of_scale, one_line, parse
 from tokenweight.recipes.schema import Execution, Scale, Training
 
@@ -32,11 +32,13 @@ def execution_for(scale: Scale, settings: Iterable[str] = (), *, here: bool = Tr
     plan, for packages and GPUs that are not there.
     """
     assigned = {key: parse(value) for key, value in assignments("--execution", settings).items()}
+    if unknown := sorted(assigned.keys() - Execution.model_fields.keys()):
+        raise UserError(f"--execution {unknown[0]}: no such field{choose(unknown[0], Execution.model_fields)}")
     changes = {**assigned, **{key: value for key, value in given.items() if value is not None}}
     try:
         execution = Execution.model_validate({**default_execution(scale).model_dump(), **changes})
     except ValidationError as error:
-        raise UserError(f"execution.{one_line(error)}; `--execution` takes the fields of Execution") from None
+        raise UserError(f"execution.{one_line(error)}; correct it") from None
     check_launch(execution, here=here)
     if here:
         check_gpus(execution)

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
-from tokenweight.errors import UserError, choose
+from tokenweight.errors import UserError, choose, nearest
 from tokenweight.files import LISTING_SUFFIX
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import (
@@ -112,10 +112,10 @@ def check_settings(recipes: list[Recipe], inputs: Inputs) -> None:
     if unknown and recipes:
         names, last = [recipe.name for recipe in recipes], recipes[-1]
         plain = last.name.partition(" ")[0]  # a row's recipe has the row's name behind
-        raise UserError(
-            f"--set {unknown[0]}: no such setting in {', '.join(names) if len(names) < 3 else 'these recipes'}; "
-            f"`tokenweight show-config {plain} --scale {last.scale}` lists them"
-        )
+        lists = f"; `tokenweight show-config {plain} --scale {last.scale}` lists them"
+        way = nearest(unknown[0], {key for recipe in recipes for key in recipe.origins}) or lists
+        where = ", ".join(names) if len(names) < 3 else "these recipes"
+        raise UserError(f"--set {unknown[0]}: no such setting in {where}{way}")
 
 
 def given_by(inputs: Inputs) -> dict[str, str]:
