@@ -239,11 +239,13 @@ def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: 
         ({"scorer": "nowhere/at/all"}, "--scorer nowhere/at/all: no such directory"),
         ({"model": "no-model/here/x"}, "--model no-model/here/x: no such directory"),
         ({"corpus": "no/corpus"}, "CORPUS no/corpus: does not exist"),
+        ({"corpus": "none"}, "error: CORPUS: "),
     ],
 )
 def test_mistakes_are_one_line(run: Run, place: Path, changes: dict[str, Any], message: str) -> None:
     (place / "own.py").write_text("def far(position): return position")
     (place / "uneven").mkdir(exist_ok=True)
+    (place / "none").mkdir(exist_ok=True)
     pq.write_table(pa.table({"input_ids": [[1] * LONG, [1] * 64]}), place / "uneven" / "rows.parquet")
     code, _, err = run(**{"out": "x", **changes})
     assert (code, err.count("\n")) == (2, 1)

@@ -104,12 +104,17 @@ def _base(option: str, name: str) -> LocalBase | HubBase:
 
 def _corpus(text: str) -> Corpus:
     """A directory or file of texts, or ORG/NAME@REVISION of the hub."""
+    from tokenweight.corpus.files import list_files
+
     repo_id, at, revision = text.rpartition("@")
     if Path(text).expanduser().exists():
         place = str(Path(text).expanduser().resolve())
-        return FilesCorpus.model_construct(
-            path=place, validation_documents=0
-        )  # all are scored; a recipe keeps some back
+        found = FilesCorpus.model_construct(path=place, validation_documents=0)  # all; a recipe keeps some back
+        try:
+            list_files(found)
+        except UserError as error:
+            raise UserError(str(error).replace("corpus.path", "CORPUS", 1)) from None
+        return found
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
         raise UserError(f"CORPUS {text}: does not exist; give a directory of texts, or ORG/NAME@REVISION of the hub")
     return HubCorpus(repo_id=repo_id, revision=revision)
