@@ -93,6 +93,7 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
     file = file_of(project)
     entries, owner = entries_in(file), f"{socket.gethostname()}:{project}"
     with _alone(owner, url), get_client(sync_client=True) as client:
+        say(f"registers {counted(len(entries), 'deployment')} of {file}, which takes a minute or two")
         deployments = [_deployment(client, entry, owner, take_over) for entry in entries]
         runner = Runner("tokenweight", limit=runs, pause_on_shutdown=False)
         ours = {UUID(str(runner.add_deployment(one))) for one in deployments}
@@ -101,7 +102,7 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
         scheduled = {one.name: one.schedules for one in deployments if one.schedules}
         paused = [name for name, schedules in scheduled.items() if not any(one.active for one in schedules)]
         say(
-            f"{counted(len(ours), 'deployment')} of {file}, {counted(runs, 'run')} at once; Ctrl-C stops this and its runs"
+            f"ready: {counted(len(ours), 'deployment')}, {counted(runs, 'run')} at once; Ctrl-C stops this and its runs"
         )
         if paused:
             say(f"paused schedules: {', '.join(paused)}; resume them on the deployments' pages")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cyclopts import App, CycloptsError, Parameter, ValidationError
 
+import tokenweight
 from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
 
@@ -16,14 +17,15 @@ _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 COMMANDS: dict[str, tuple[str, str]] = _TABLE["commands"]
 
 
-def _app(name: str, text: str, order: int = 0) -> App:
+def _app(name: str, text: str, order: int = 0, version_flags: tuple[str, ...] = ()) -> App:
     return App(
-        name=name, help=text, sort_key=order, help_format="plaintext", version_flags=[], result_action="return_value",
-        default_parameter=Parameter(negative=()),
+        name=name, help=text, sort_key=order, help_format="plaintext", result_action="return_value",
+        version_flags=version_flags, version=lambda: tokenweight.__version__, default_parameter=Parameter(negative=()),
     )  # fmt: skip
 
 
-app = _app("tokenweight", "Token weighting for long-range language modeling: the paper's tables, stage by stage.")
+_ABOUT = "Token weighting for long-range language modeling: the paper's tables, stage by stage."
+app = _app("tokenweight", _ABOUT, version_flags=("--version",))
 for _name, _text in _TABLE["groups"].items():
     app.command(_app(_name, _text, len(COMMANDS)))
 for _order, (_name, (_place, _text)) in enumerate(COMMANDS.items()):

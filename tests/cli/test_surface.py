@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cyclopts import App
 
+import tokenweight
 from tokenweight.cli import COMMANDS, app
 from tokenweight.pipeline.stage import Identity
 from tokenweight.pipeline.store import Store, read_record
@@ -46,6 +47,10 @@ def test_help_names_no_option_twice_and_describes_each(name: str) -> None:
 
 def test_commands_and_options_are_stable() -> None:
     assert surface() == (HERE / "golden-surface.txt").read_text()
+
+
+def test_version_is_that_of_the_package(run_command: Any, tmp_path: Path) -> None:
+    assert run_command(tmp_path, "--version") == (0, f"{tokenweight.__version__}\n", "")
 
 
 def keys(value: object) -> object:
