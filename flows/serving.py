@@ -93,7 +93,7 @@ def serve(project: Path, url: str, runs: int, take_over: bool, say: Say) -> None
     file = file_of(project)
     entries, owner = entries_in(file), f"{socket.gethostname()}:{project}"
     with _alone(owner, url), get_client(sync_client=True) as client:
-        say(f"registers {counted(len(entries), 'deployment')} of {file}, which takes a minute or two")
+        say(f"registers {counted(len(entries), 'deployment')} of {file}, which can take a minute or two")
         deployments = [_deployment(client, entry, owner, take_over) for entry in entries]
         runner = Runner("tokenweight", limit=runs, pause_on_shutdown=False)
         ours = {UUID(str(runner.add_deployment(one))) for one in deployments}
