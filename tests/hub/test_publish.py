@@ -256,5 +256,7 @@ def test_what_is_damaged_or_gone_is_not_published(place: Path, run_command: Run,
     assert "is damaged" in run_command(tmp_path, *row)[2]
     weights.unlink()
     (artifact / WEIGHTS_REMOVED).write_text('["model/model.safetensors"]')
-    assert "were removed from the store" in run_command(tmp_path, *row)[2]
+    assert re.search(
+        r"were removed from the store; remove .*/evaluate/[\w.-]+--\* and run", run_command(tmp_path, *row)[2]
+    )
     assert not (tmp_path / "x").exists()

@@ -112,14 +112,20 @@ def _checkpoint(directory: Path, place: Store, text: str = "") -> tuple[Path, di
     return root, record, sorted(_measured(fingerprints, place.root), key=lambda one: one[1].train is None)
 
 
+def _made_anew(artifact: Path) -> str:
+    """What to do: a run makes a model only for what lacks its evaluations."""
+    evaluations = artifact.parent.parent / "evaluate" / f"{artifact.name[:-9]}--*"
+    return f"remove {evaluations} and run its experiment again"
+
+
 def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
     record = read_record(artifact)
     if fault := files_fault(artifact, record, digests=True):
-        raise UserError(f"{text}: {artifact.name} is damaged ({fault}); run its experiment again")
+        raise UserError(f"{text}: {artifact.name} is damaged ({fault}); {_made_anew(artifact)}")
     if record is None or not (artifact / "model").is_dir():
         raise UserError(f"{text}: is not a model; name a row, or a directory with a checkpoint")
     if removed_weights(artifact):
-        raise UserError(f"{text}: the weights of {artifact.name} were removed from the store; run its experiment again")
+        raise UserError(f"{text}: the weights of {artifact.name} were removed from the store; {_made_anew(artifact)}")
     return artifact / "model", record
 
 
