@@ -2,6 +2,7 @@
 
 import doctest
 import re
+import shlex
 from importlib import metadata
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import tokenweight
 import tokenweight.weighting as weighting
+from tokenweight.cli import app
 from tokenweight.weighting import scores
 
 ROOT = Path(__file__).parents[2]
@@ -80,3 +82,25 @@ def test_every_public_name_is_in_its_page_and_in_help():
     assert [name for name in weighting.__all__ if name not in text] == []
     assert set(weighting.__all__) <= set(dir(weighting))
     assert tokenweight.__version__ == metadata.version("tokenweight")
+
+
+def fenced_lines(document):
+    """Lines within code blocks, continued ones joined."""
+    inside, found = False, []
+    for line in document.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+        if line.startswith("```"):
+            inside = not inside
+        elif inside:
+            found.append(line)
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_of_pages_have_the_options_and_values_that_pages_give_them(document):
+    """Parsed, not run; of [--option VALUE] and [one|two] the first, of DAYS a number."""
+    for line in fenced_lines(document):
+        for part in re.split(r"&& ?|\| (?=\w)| & ?$", line.partition(" #")[0]):
+            words = shlex.split(re.sub(r"\|[\w.]+|[][]", "", part).replace("DAYS", "7"))
+            words = words[1:] if words[:1] == ["$"] else words
+            if words and words[0].removeprefix(".venv/bin/") == "tokenweight":
+                app.parse_args(words[1:], exit_on_error=False, print_error=False)
