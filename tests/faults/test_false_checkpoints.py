@@ -145,7 +145,7 @@ COMMANDS = {
     "plan": ("table-3/uniform@perplexity", "--base"),
     "reproduce": ("table-3/uniform@perplexity", "--base"),
     "evaluate": ("--benchmarks", "perplexity", "--scale", "smoke", "--model"),
-    "score": (".", "--out", "weights", "--model"),
+    "score": ("texts", "--out", "weights", "--model"),
 }
 
 
@@ -154,11 +154,13 @@ def test_a_false_checkpoint_is_refused_before_any_work(
     checkpoint: Path, message: str, run_command: Command, tmp_path: Path, tally: Tally
 ) -> None:
     KINDS[message](checkpoint)
+    (texts := tmp_path / "texts").mkdir()
+    (texts / "a.txt").write_text("One day of many.")
     for command, arguments in COMMANDS.items():
         code, _, error = run_command(tmp_path, command, *arguments, str(checkpoint))
         assert (code, error.count("\n"), message in error) == (2, 1, True), f"{command}: {error}"
         tally("a false checkpoint", command, "refused")
-    assert [file.name for file in tmp_path.rglob("*") if file.is_file() and checkpoint not in file.parents] == []
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file() and checkpoint not in file.parents] == ["a.txt"]
 
 
 @pytest.mark.parametrize("load", [causal_lm, load_model])

@@ -47,7 +47,7 @@ def corpus(directory: Path, **files: bytes) -> str:
         ),
         (["plan", "table-3", "--launcher", "torchrun", "--processes", "3"], "training.sequences_per_step: 2 is not"),
         (["plan", "table-3", "--execution", "nodes=two"], "execution.nodes: "),
-        (["plan", "table-3", "--execution", "nods=2"], "execution.nods: "),
+        (["plan", "table-3", "--execution", "nods=2"], "--execution nods: no such field; did you mean nodes?"),
         (["plan", "table-3", "--execution", "nodes"], "--execution nodes: not of the form key=value"),
         (
             ["reproduce", "table-3", "--processes", "0"],
