@@ -31,7 +31,7 @@ class MutatedModule(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return self.source
 
     def get_code(self, fullname: str) -> CodeType:
-        """The mutated code, under the name of the file that it stands for."""
+        """The mutated code, under the name of the file that it replaces."""
         return self.source_to_code(self.source, self.path)
 
     def exec_module(self, module: ModuleType) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from tokenweight.recipes.schema import (
     Pmi,
     Ruler,
 )
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 CONTEXT_TOKENS = 512
 TEXT = (

@@ -31,8 +31,8 @@ class Chunking(Frozen):
     """How documents become training sequences (Section 4, Datasets).
 
     `read` "enough": LCDE reads of a data set of the hub only its first documents, until they have `long_document_factor`
-    times the tokens that are drawn: enough to draw no document twice. Their domains and lengths stand for all, so the
-    data set must be shuffled, as SlimPajama is. Directories, sorted by domain, are read whole.
+    times the tokens that are drawn: enough to draw no document twice. The rest is taken to have the same domains and
+    lengths, so the data set must be shuffled, as SlimPajama is. Directories, sorted by domain, are read completely.
     """
 
     long_tokens: PositiveInt
