@@ -54,7 +54,7 @@ def chunked(corpus: Any, tokenizer_dir: Path, long_tokens: int, out_dir: Path, c
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Chunking, Execution
 
-    Encoder._call = clock.timed(Encoder._call)  # type: ignore[method-assign]
+    Encoder._ids = clock.timed(Encoder._ids)  # type: ignore[method-assign]
     stage = Chunk(corpus=corpus, chunking=Chunking(long_tokens=long_tokens))
     accounting = stage.run({"tokenizer": tokenizer_dir}, out_dir, Execution(), no_progress)
     return int(accounting["tokens"])

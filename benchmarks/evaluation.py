@@ -38,6 +38,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tokenweight.assets import SHIPPED_CONFIGS, SHIPPED_TOKENIZERS, shipped_config, tokenizer_dir
 from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.evaluation.run import load
+from tokenweight.evaluation.units import Evaluate
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import schedule
 from tokenweight.recipes.execution import default_execution
@@ -54,7 +55,7 @@ LONGBENCH = {
     "passage_count": (200, 11_141), "passage_retrieval_en": (200, 9_289), "lcc": (500, 1_235),
     "repobench-p": (500, 4_206),
 }  # fmt: skip
-MINI = {  # scale mini's own base, tokenweight/recipes/mini.yaml
+MINI: dict[str, Any] = {  # scale mini's own base, tokenweight/recipes/mini.yaml
     "model_type": "llama", "hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8, "vocab_size": 8192,
     "num_attention_heads": 8, "num_key_value_heads": 8, "rope_theta": 306_000.0,
 }  # fmt: skip
@@ -203,7 +204,9 @@ def measure(asked: dict[str, Any], store_dir: Path) -> dict[str, Any]:
                 json.loads((store.path(artifact.identity) / "summary.json").read_text())["n"]
                 for artifact in piece.artifacts
             )
-            found[piece.artifacts[0].stage.unit.benchmark] = {
+            stage = piece.artifacts[0].stage
+            assert isinstance(stage, Evaluate)
+            found[stage.unit.benchmark] = {
                 "units": len(piece.artifacts), "samples": samples, "seconds": round(seconds, 1),
                 "samples_per_second": round(samples / seconds, 1),
                 **{f"share_{name}": round(value / seconds, 3) for name, value in parts.items()},

@@ -1,6 +1,6 @@
-"""The published figures of one machine with one GPU, each by its own script, and one table of them beside what was aimed at.
+"""The published figures of one machine, each by its own script, and one table of them beside what was aimed at.
 
-    python benchmarks/everything.py --books DIR --mmlu DIR [--seconds 600] [--only NAME ...] [--out DIR]
+    python benchmarks/everything.py --books DIR --mmlu DIR [--gpus 2] [--seconds 600] [--only NAME ...] [--out DIR]
     python benchmarks/everything.py --table [--out DIR]
 
 Benchmarks run one after another; each writes DIR/NAME.json with its command, seconds and commit. One whose file is of this
@@ -23,7 +23,8 @@ import cyclopts
 from cyclopts import Parameter
 
 HERE = Path(__file__).parent
-PYTHON, TORCHRUN = (sys.executable,), (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "1")
+PYTHON = (sys.executable,)
+TORCHRUN, ON_TWO = ((*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", n) for n in "12")
 COST = ("training_cost.py", "--fused", "--checkpointing", "keep_projections")
 KEEP = ("--checkpointing", "keep_attention")
 LONG = ("long_context.py", "--fused", "--weightings", "uniform;unfrozen dense", "--steps", "2")
@@ -34,6 +35,7 @@ class Benchmark(NamedTuple):
     command: tuple[str, ...]
     seconds: int  # on one H200, loading included
     needs: tuple[str, ...] = ()  # of what is given: books, mmlu
+    gpus: int = 1
 
 
 BENCHMARKS = {
@@ -44,14 +46,18 @@ BENCHMARKS = {
     "profile": Benchmark((*PYTHON, "profile_step.py", "--fused"), 60),
     "scoring": Benchmark((*PYTHON, "scoring.py"), 120),
     "1b-256k": Benchmark((*TORCHRUN, *LONG, "--model", "llama3.2-1b", "--lengths", "262144", *KEEP), 240),
-    "1b-512k": Benchmark((*TORCHRUN, *LONG, "--model", "llama3.2-1b", "--lengths", "524288"), 900),
-    "1b-1m": Benchmark((*TORCHRUN, *LONG, "--model", "llama3.2-1b", "--layers", "2", "--lengths", "1048576"), 500),
+    "1b-512k": Benchmark((*TORCHRUN, *LONG, "--model", "llama3.2-1b", "--lengths", "524288", *KEEP, "--offload"), 800),
+    "1b-1m": Benchmark(
+        (*TORCHRUN, *LONG, "--model", "llama3.2-1b", "--layers", "2", "--lengths", str(2**20), *KEEP, "--offload"), 420
+    ),
     "8b-256k": Benchmark(
         (*TORCHRUN, *LONG, "--model", "llama3-8b", "--layers", "4", "--lengths", "262144", *KEEP), 180
     ),
     "small-model": Benchmark((*PYTHON, "small_model.py", "--steps", "30", "--skip", "12"), 150),
     "evaluation-mini": Benchmark((*PYTHON, *MINI), 130, ("books", "mmlu")),
     "evaluation-mini-8": Benchmark((*PYTHON, *MINI, "--side-by-side", "8"), 240, ("books", "mmlu")),
+    "8b-256k-two": Benchmark((*ON_TWO, *LONG, "--model", "llama3-8b", "--lengths", "262144", "--offload"), 500, gpus=2),
+    "llama3-8b-two": Benchmark((*ON_TWO, "zero3.py", *COST[1:], "--scoring", "--weak-scorer", "llama3.2-1b"), 300, gpus=2),
 }  # fmt: skip
 
 
@@ -93,6 +99,10 @@ AIMS = (
     Aim("8B of 4 layers, 256k: unfrozen dense / uniform", "8b-256k", _row("unfrozen dense", "ratio_to_uniform")),
     Aim("1B, 512k: unfrozen dense / uniform", "1b-512k", _row("unfrozen dense", "ratio_to_uniform"), 1.03),
     Aim("1B of 2 layers, 1M: unfrozen dense / uniform", "1b-1m", _row("unfrozen dense", "ratio_to_uniform")),
+    Aim("8B on two GPUs, 32k: unfrozen dense / uniform", "llama3-8b-two", _ratio("unfrozen dense"), 1.10),
+    Aim("8B on two GPUs, 32k: MFU", "llama3-8b-two", lambda found: found["mfu_uniform"], 0.45, less=False),
+    Aim("8B on two GPUs, 256k: unfrozen dense / uniform", "8b-256k-two", _row("unfrozen dense", "ratio_to_uniform")),
+    Aim("8B on two GPUs, 256k: MFU", "8b-256k-two", _row("uniform", "mfu"), 0.42, less=False),
     Aim("scale mini's evaluation, of eight: seconds of a process", "evaluation-mini-8", _next_model, 100),
 )
 
@@ -100,6 +110,7 @@ AIMS = (
 def main(
     books: Annotated[Path | None, Parameter(help="Directory of .txt, for the evaluations.")] = None,
     mmlu: Annotated[Path | None, Parameter(help="Directory of MMLU, for the evaluations.")] = None,
+    gpus: Annotated[int, Parameter(help="GPUs of this machine: what needs more is left out.")] = 1,
     seconds: Annotated[float, Parameter(help="Begin nothing that would end later.")] = 600,
     only: Annotated[list[str] | None, Parameter(help=f"Of {', '.join(BENCHMARKS)}.")] = None,
     commit: Annotated[str, Parameter(help="Where there is no git: the commit of this tree.")] = "",
@@ -114,7 +125,9 @@ def main(
         benchmark, file = BENCHMARKS[name], out / f"{name}.json"
         if file.exists() and json.loads(file.read_text())["commit"] == commit:
             continue
-        if missing := [one for one in benchmark.needs if given[one] is None]:
+        if benchmark.gpus > gpus:
+            print(f"{name}: not run, needs {benchmark.gpus} GPUs")
+        elif missing := [one for one in benchmark.needs if given[one] is None]:
             print(f"{name}: not run, give --{' and --'.join(missing)}")
         elif time.monotonic() + benchmark.seconds > end:
             print(f"{name}: not run, takes some {benchmark.seconds} s; run again, or give --seconds")

@@ -14,6 +14,7 @@ import argparse
 import json
 import platform
 import tempfile
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -71,7 +72,10 @@ def measure(
             nll = score_windows(model, ids, plan, bos_token_id=bos, windows_per_batch=per_batch, first_window=False)
         return plan.with_own_context(nll, long_nll)
 
-    ways = {"bf16": nullcontext, "fp8": partial(fp8_linears, model)}
+    ways: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "bf16": nullcontext,
+        "fp8": partial(fp8_linears, model),
+    }
     with attention_kernels():
         long_nll = torch.cat([model_nll(model, row[None]) for row in ids])
         scored = {name: score(model, products()) for name, products in ways.items()}

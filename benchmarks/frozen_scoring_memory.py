@@ -26,8 +26,7 @@ def main() -> None:
     """Run every phase at every size, print the table, write the JSON."""
     args = _arguments()
     if args.phase:
-        phase = PHASES[args.phase]
-        print(json.dumps(measured(lambda: phase(args.folder, args.sequences), args.folder)))
+        print(json.dumps(measured(lambda: PHASES[args.phase](args.folder, args.sequences), args.folder)))
         return
     rows = []
     with tempfile.TemporaryDirectory(prefix="frozen-scoring-memory-") as folder:

@@ -26,9 +26,12 @@ OWN_SIGMA = 0.7  # of what one model makes of one item
 def scores(metric: str, logits: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Scores of items from their logits, of any shape."""
     if metric == "skewed":
-        return np.exp(0.2 * logits + random.normal(0, 0.3, logits.shape))
-    solved = (random.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.float64)
-    return solved if metric == "binary" else solved * random.random(logits.shape)
+        skewed: np.ndarray = np.exp(0.2 * logits + random.normal(0, 0.3, logits.shape))
+        return skewed
+    solved: np.ndarray = (random.random(logits.shape) < 1 / (1 + np.exp(-logits))).astype(np.float64)
+    if metric != "binary":
+        solved *= random.random(logits.shape)
+    return solved
 
 
 def simulated(

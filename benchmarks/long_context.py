@@ -1,4 +1,4 @@
-"""How the cost of a training step grows with the context, from 8k to 128k tokens, and that the longest fits.
+"""How the cost of a training step grows with the context, from 8k tokens up, and that the longest fits.
 
     torchrun --nproc_per_node GPUS benchmarks/long_context.py [--model llama3-8b] [--layers 32] [--out FILE.json]
 
@@ -31,13 +31,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import variants
 from shapes import SHAPES, tiny
-from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM
 from transformers import TrainerCallback
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.progress import no_progress
-from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training, Weighting
+from tokenweight.recipes.schema import Checkpointing, Execution, Scorer, Training
 from tokenweight.training.bases import write_random_base
 from tokenweight.training.flops import train_flops
 from tokenweight.training.kernels import attention_kernels, checkpoint_activations, fused_elementwise
@@ -50,12 +50,7 @@ from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
-WEIGHTINGS: dict[str, Weighting] = {
-    "uniform": UNIFORM,
-    "unfrozen dense": DENSE,
-    "unfrozen sparse 0.2": SPARSE,
-    "frozen, scores ready": FROZEN_SPARSE,
-}
+WEIGHTINGS = {name: weighting for name, weighting in variants.WEIGHTINGS.items() if name != variants.FP8}
 LENGTHS = (8192, 16_384, 32_768, 65_536, 131_072)
 TINY_LENGTHS = (64, 128, 256)
 SHORT_TOKENS = 8192  # the paper's, Section 4
@@ -104,10 +99,10 @@ class Stages(TrainerCallback):
     def _set(self, step: int) -> None:
         self.tokens, self.name = self.stages[min(step // self.options.steps, len(self.stages) - 1)]
         trainer = self.trainer
-        trainer.stage = trainer.stage.model_copy(update={"weighting": WEIGHTINGS[self.name]})
+        variants.train_with(trainer, self.name)
         if trainer.plan is None or trainer.plan.long_tokens != self.tokens:
             torch._dynamo.reset()  # or the shapes of all lengths together pass its limit of recompilations
-        trainer.plan, trainer.scores_itself = windows(self.tokens), self.name.startswith("unfrozen")
+        trainer.plan = windows(self.tokens)
         trainer.step_metrics.sequence_flops = train_flops(trainer.model.config, self.tokens)
         if trainer.shard is not None:
             trainer.shard.tokens = self.tokens
@@ -115,9 +110,10 @@ class Stages(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        self.seconds.append(self.trainer.step_row["seconds"])
-        self.mfus.append(self.trainer.step_row["mfu"])
-        self.peaks.append(self.trainer.step_row["peak_memory_bytes"])  # of the fullest process
+        row = self.trainer.step_row
+        self.seconds.append(row["seconds"] or 0.0)
+        self.mfus.append(row["mfu"])
+        self.peaks.append(row["peak_memory_bytes"] or 0.0)  # of the fullest process
         if state.global_step % self.options.steps == 0:
             self._finish_row()
         self._set(state.global_step)
@@ -162,7 +158,7 @@ def main() -> None:
     )  # fmt: skip
     execution = Execution(
         launcher="torchrun", processes=world, sequence_parallel=world, device="cpu" if options.tiny else "cuda",
-        deepspeed_stage=3, checkpointing=options.checkpointing,
+        deepspeed_stage=3, checkpointing=options.checkpointing, offload_activations=options.offload,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "base"
@@ -174,11 +170,9 @@ def main() -> None:
         model = load_model(base, torch.float32 if options.tiny else torch.bfloat16, check_rope=False)
         for length in options.lengths:
             check_sequence_parallel(execution, model.config, length)
-        checkpoint_activations(model, execution.checkpointing)
+        checkpoint_activations(model, execution.checkpointing, offload=options.offload and not options.tiny)
         ready = {
-            step
-            for step in range(steps_per_length)
-            if options.weightings[step // options.steps] == "frozen, scores ready"
+            step for step in range(steps_per_length) if options.weightings[step // options.steps] == variants.READY
         }
         rows = RowsOfManyLengths(options.lengths, steps_per_length, shape.config["vocab_size"], ready)
         trainer = TokenWeightingTrainer(
@@ -189,7 +183,7 @@ def main() -> None:
         about = {
             "model": options.model + (" (tiny)" if options.tiny else ""), "layers": layers, "processes": world,
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor(),
-            "checkpointing": options.checkpointing, "fused": options.fused,
+            "checkpointing": options.checkpointing, "offload_activations": options.offload, "fused": options.fused,
             "versions": {name: version(name) for name in ("torch", "transformers", "deepspeed", "accelerate")},
         }  # fmt: skip
         trainer.add_callback(Stages(trainer, options, about))
@@ -207,6 +201,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--weightings", help=f"by semicolon, uniform first, of: {'; '.join(WEIGHTINGS)}; default: all")
     parser.add_argument("--steps", type=int, default=3, help="of each length and weighting, the first to warm up")
     parser.add_argument("--checkpointing", choices=get_args(Checkpointing), default="full")
+    parser.add_argument("--offload", action="store_true", help="keep layers' inputs in the host's memory")
     parser.add_argument("--fused", action="store_true", help="compile the elementwise parts")
     parser.add_argument("--tiny", action="store_true", help="small widths and lengths on CPUs, to try the logic")
     parser.add_argument("--out", type=Path)

@@ -109,7 +109,9 @@ def make_store(root: Path) -> int:
         for row in get_target("table-3").rows
     }
     for name in TARGETS:
-        rows = (RowEntry(row=row.key, recipe=row.recipe, units=entries[row.key]) for row in get_target(name).rows)
+        rows = (
+            RowEntry(row=row.key, recipe=row.recipe or row.key, units=entries[row.key]) for row in get_target(name).rows
+        )
         manifest = Manifest(
             experiment=experiment_at(get_target(name), PAPER_LENGTHS),
             scale="paper",
@@ -126,6 +128,7 @@ def paper_units() -> dict[str, int]:
     """Unit -> samples, of one model."""
     longbench = experiment_at(get_target("table-8"), PAPER_LENGTHS).columns[0].measure
     assert isinstance(longbench, TaskMean)
+    assert longbench.tasks
     sizes = [len(part) for part in np.array_split(np.arange(MMLU_QUESTIONS), MMLU_SUBJECTS)]
     return {
         **{f"ruler/task_{task:02d}/{n}": 500 for n in LENGTHS_TOKENS for task in range(13)},

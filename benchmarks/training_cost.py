@@ -42,7 +42,7 @@ from tokenweight.weighting import install_head, plan_windows, score_windows, tok
 from tokenweight.weighting.step import weighted_step
 
 UNIFORM = Weighting()
-DENSE = Weighting(postprocessing="dense", lambda_=0.75)
+DENSE = Weighting.model_validate({"postprocessing": "dense", "lambda": 0.75})
 SPARSE = Weighting(postprocessing="sparse", kappa=0.2)
 FROZEN_SPARSE = Weighting(postprocessing="sparse", kappa=0.4)
 BACKENDS = {"cudnn": [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION], "flash": [SDPBackend.FLASH_ATTENTION]}

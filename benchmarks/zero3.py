@@ -32,8 +32,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from shapes import SHAPES, Shape, step_flops, tiny
-from training_cost import DENSE, FROZEN_SPARSE, SPARSE, UNIFORM, VARIANTS, Bench, measure
+from training_cost import VARIANTS, Bench, measure
 from transformers import TrainerCallback
+from variants import FP8, WEIGHTINGS, train_with
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.errors import UserError
@@ -51,16 +52,8 @@ from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
 from tokenweight.weighting import plan_windows
 
-FP8 = "unfrozen dense, fp8 scoring"
-ORDER = ("uniform", "unfrozen dense", FP8, "unfrozen sparse 0.2", "frozen, scores ready", "uniform again")
-WEIGHTINGS = {
-    "uniform": UNIFORM,
-    "unfrozen dense": DENSE,
-    FP8: DENSE,
-    "unfrozen sparse 0.2": SPARSE,
-    "frozen, scores ready": FROZEN_SPARSE,
-    "uniform again": UNIFORM,
-}
+AGAIN = " again"
+ORDER = (*WEIGHTINGS, "uniform" + AGAIN)
 
 
 class Switch(TrainerCallback):
@@ -73,9 +66,7 @@ class Switch(TrainerCallback):
 
     def _set(self, step: int) -> None:
         self.name = self.order[min(step // self.steps_each, len(self.order) - 1)]
-        self.trainer.stage = self.trainer.stage.model_copy(update={"weighting": WEIGHTINGS[self.name]})
-        self.trainer.scores_itself = self.name.startswith("unfrozen")
-        self.trainer.scores_in_fp8 = self.name == FP8
+        train_with(self.trainer, self.name.removesuffix(AGAIN))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if torch.cuda.is_available():
@@ -118,8 +109,8 @@ def main() -> None:
             0, shape.config["vocab_size"], (training.sequences_per_step, shape.long_tokens), np.uint32
         )
         ready = 5 * draw.random((len(tokens), shape.long_tokens - 1), np.float32)
-        rows = TrainingRows(tokens, stage.sequences, shape.config["vocab_size"], None)
-        rows.scores = _Repeated(ready)  # type: ignore[assignment]
+        scores = [(ready, row) for row in range(len(tokens))]
+        rows = TrainingRows(tokens, stage.sequences, shape.config["vocab_size"], scores)
         trainer = TokenWeightingTrainer(
             model, arguments, rows, stage,
             plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
@@ -172,16 +163,6 @@ def measure_scoring(shape: Shape, layers: int, options: argparse.Namespace) -> d
     return found
 
 
-class _Repeated:
-    """Scores for any number of rows out of a few."""
-
-    def __init__(self, ready: np.ndarray) -> None:
-        self.ready = ready
-
-    def row(self, sequence: int) -> np.ndarray:
-        return self.ready[sequence % len(self.ready)]
-
-
 def report(
     shape: Shape,
     layers: int,
@@ -197,7 +178,7 @@ def report(
     timed: dict[str, list[float]] = {}
     for i, name in enumerate(order):
         steps = [row["seconds"] for row in rows[i * options.steps + 1 : (i + 1) * options.steps]]
-        timed.setdefault(name.removesuffix(" again"), []).extend(steps)
+        timed.setdefault(name.removesuffix(AGAIN), []).extend(steps)
     seconds = {name: statistics.median(steps) for name, steps in timed.items()}
     for name, measured in scoring.items():
         if "seconds" in measured:

@@ -91,7 +91,7 @@ def measure_run(directory: Path) -> dict[str, Any]:
     """All effects on one run: a folder of <task>.jsonl of all 16 tasks with `length`, and its result.json."""
     found = {name: predictions(spec, directory / f"{name}.jsonl") for name, spec in TASKS.items()}
     known = published(directory)
-    rules = {rule: _scores(found, lambda p, rule=rule: p.rules[rule]) for rule in ("lceg", "thudm", "none", "lm_eval")}
+    rules = {rule: _scores(found, _by_rule(rule)) for rule in ("lceg", "thudm", "none", "lm_eval")}
     official = rules["thudm"]
     return {
         "published_equal": sum(round(official[name], 2) == known.get(name, {}).get("") for name in TASKS),
@@ -164,6 +164,10 @@ def _two(value: float) -> float:
 
 def _percent(scores: list[float]) -> float | None:
     return _two(100 * fmean(scores)) if scores else None
+
+
+def _by_rule(rule: str) -> Callable[[Prediction], float]:
+    return lambda prediction: prediction.rules[rule]
 
 
 def _scores(found: dict[str, list[Prediction]], value: Callable[[Prediction], float]) -> dict[str, float]:

@@ -14,13 +14,18 @@ from typing import Any
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.benchmark import string_match_all, string_match_part
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.tasks import TASKS, Sources, questions
+from tokenweight.evaluation.ruler.tasks import TASKS, RulerTask, Sources, questions
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 
 SEED = 42
 CWE_LENGTHS = (2048, 8192, 32_768)
 SKIP_LENGTHS = (1024, 1536, 2048, 4096)
 OVERFLOW_LENGTH = 8192
+
+
+def _path(sources: Sources, task: RulerTask) -> Path:
+    assert task.source is not None
+    return sources.path(task.source)
 
 
 def measure(tokenizer_dir: Path, sources: Sources, samples: int) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def _references(sources: Sources) -> dict[str, Any]:
     """Scores of a model that answers with the first reference, word by word."""
     found: dict[str, Any] = {}
     for name in ("qa_1", "qa_2"):
-        asked = questions(TASKS[name].source, sources.path(TASKS[name].source))[0]
+        asked = questions(TASKS[name].source, _path(sources, TASKS[name]))[0]
         first = [(question.answers[0], question.answers) for question in asked]
         found[name] = {
             "questions": len(asked),
@@ -92,7 +97,7 @@ def _skipped(tokenizer_dir: Path, sources: Sources) -> Iterator[tuple[str, dict[
 
     tokenizer: PreTrainedTokenizerBase = token_counter(tokenizer_dir).tokenizer
     for name, read in (("qa_1", qa_utils.read_squad), ("qa_2", qa_utils.read_hotpotqa)):
-        path = sources.path(TASKS[name].source)
+        path = _path(sources, TASKS[name])
         qa_utils.download_json = lambda url, path=path: json.loads(path.read_text(encoding="utf-8"))
         asked, documents = read.__wrapped__()
         for length in SKIP_LENGTHS:
@@ -113,4 +118,4 @@ def _at_most(name: str, samples: int, sources: Sources) -> int:
     spec = TASKS[name]
     if spec.family != "qa":
         return samples
-    return min(samples, len(questions(spec.source, sources.path(spec.source))[0]))
+    return min(samples, len(questions(spec.source, _path(sources, spec))[0]))

@@ -17,7 +17,7 @@ manifest_path("store", "table-3", 3)
 
 @pytest.mark.slow
 def test_plain_mypy_reports_a_planted_wrong_call_across_rooms(tmp_path: Path) -> None:
-    for top in ("flows", "tasks", "reports", "tokenweight"):
+    for top in ("flows", "tasks", "reports", "tokenweight", "benchmarks"):
         shutil.copytree(ROOT / top, tmp_path / top, symlinks=True, ignore=shutil.ignore_patterns("results"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     if (ROOT / ".mypy_cache").is_dir():  # else it takes minutes

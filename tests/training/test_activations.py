@@ -1,12 +1,16 @@
 """Activation checkpointing: which operations run again in the backward pass."""
 
 from collections import Counter
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
+import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from tokenweight.errors import UserError
 from tokenweight.training.kernels import attention_kernels, checkpoint_activations
 from tokenweight.weighting import install_head, model_nll
 
@@ -25,7 +29,7 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def step(checkpointing, hook=None):
+def step(checkpointing, hook=None, **options):
     """(attention forward passes, other matrix products) of a step, and its gradients."""
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -33,7 +37,7 @@ def step(checkpointing, hook=None):
         num_key_value_heads=2, max_position_embeddings=64, attn_implementation="sdpa",
     )  # fmt: skip
     model = LlamaForCausalLM(config).train()
-    checkpoint_activations(model, checkpointing)
+    checkpoint_activations(model, checkpointing, **options)
     install_head(model)
     if hook is not None:
         for module in model.model.layers.modules():
@@ -74,6 +78,30 @@ def test_what_hooks_do_may_differ_in_backward(checkpointing):
     assert max(calls.values()) == 2
     for ours, expected in zip(gradients, step("none")[2], strict=True):
         torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("checkpointing", ["full", "keep_attention"])
+def test_the_inputs_of_layers_may_be_in_the_hosts_memory(checkpointing, monkeypatch):
+    copied = []
+
+    def to_host(tensor):
+        copied.append(tensor.shape)
+        return tensor.clone()
+
+    hooks = partial(torch.autograd.graph.saved_tensors_hooks, to_host, lambda kept: kept)
+    monkeypatch.setattr(transformers.modeling_utils, "save_on_cpu", lambda **_: hooks())
+    _, _, gradients = step(checkpointing, offload=True)
+    assert Counter(copied) == {(2, 40, 32): LAYERS}
+    for ours, expected in zip(gradients, step("none")[2], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+def test_a_transformers_that_cannot_offload_is_named():
+    model = SimpleNamespace(activation_checkpointing_enable=lambda arguments: None)
+    with pytest.raises(
+        UserError, match=r"offload_activations: transformers .* cannot; run `pip install -U transformers`"
+    ):
+        checkpoint_activations(model, "full", offload=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="attention kernels are chosen on GPUs only")

@@ -131,7 +131,7 @@ def _evaluate(artifact: Artifact, stage: Evaluate, slots: int) -> Cost:
         unknown = {}
     if unknown:
         return Cost(unknown=unknown)
-    samples = benchmark.samples_asked(stage.evaluation)
+    samples = _samples(stage)
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
     alone, of_eight, least_count = benchmark.timed_small or (0.0, 0.0, 1)
@@ -142,6 +142,14 @@ def _evaluate(artifact: Artifact, stage: Evaluate, slots: int) -> Cost:
     )
 
 
+def _samples(stage: Evaluate) -> float | None:
+    """That a unit asks for; None where its data was not counted."""
+    benchmark = benchmark_of(stage.unit)
+    hub = benchmark.hub(stage.evaluation)
+    counted: float | None = _TABLES["documents"].get(hub.repo_id) if hub else None
+    return benchmark.samples_asked(stage.evaluation) or counted
+
+
 def seconds_timed(artifact: Artifact) -> float:
     """Samples of a unit times the seconds of one by the timed model and, where these grow with the context, by tokens.
 
@@ -150,7 +158,7 @@ def seconds_timed(artifact: Artifact) -> float:
     stage, measured = artifact.stage, _TABLES["evaluation"]
     assert isinstance(stage, Evaluate)
     benchmark = benchmark_of(stage.unit)
-    samples = benchmark.samples_asked(stage.evaluation)
+    samples = _samples(stage)
     if benchmark.timed is None or samples is None:
         return float("inf")
     tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])
@@ -198,10 +206,10 @@ def training_memory(config: Any, size: int, tokens: int, execution: Execution) -
     here = tokens * execution.micro_batch_sequences / execution.sequence_parallel
     width, (query, key) = config.hidden_size, attention_widths(config)
     kept = {
-        "full": width,
-        "keep_attention": width + query,
-        "keep_projections": width + query + (query + 2 * key + width),
-    }[execution.checkpointing]
+        "full": 0,
+        "keep_attention": query,
+        "keep_projections": query + (query + 2 * key + width),
+    }[execution.checkpointing] + (0 if execution.offload_activations else width)
     activations = 2 * kept * config.num_hidden_layers * here
     working_set = _BYTES["working"] * (width + config.intermediate_size) * here
     states = _BYTES["state"] * size / execution.processes

@@ -71,6 +71,10 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
     for field, none in (("deepspeed_stage", 0), ("checkpointing", "none"), ("fused", False)):
         if execution.compiled and getattr(execution, field) != none:
             raise UserError(f"execution.compiled: complete layers cannot be compiled with {field}; leave one out")
+    if execution.offload_activations and execution.checkpointing == "none":
+        raise UserError(
+            "execution.offload_activations: it applies to layers' inputs; set execution.checkpointing to 'full'"
+        )
     if execution.launcher != "srun" and execution.nodes > 1:
         raise UserError("execution.nodes: several nodes need launcher 'srun'; set execution.launcher to it")
     if execution.launcher != "srun" and execution.srun_options is not None:

@@ -337,6 +337,7 @@ class Execution(Frozen):
     deepspeed_stage: Literal[0, 2, 3] = 0
     convert_checkpoints: bool = False
     checkpointing: Checkpointing = "none"
+    offload_activations: bool = False
     deterministic: bool = False
     fused: bool = False
     compiled: bool = False

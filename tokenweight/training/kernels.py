@@ -9,15 +9,18 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, partial
+from inspect import signature
 from types import MethodType
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
+from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Checkpointing, Execution
 from tokenweight.weighting.head import TokenNLLHead
 
@@ -34,13 +37,15 @@ _ATTENTION = tuple(
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
 
 
-def checkpoint_activations(model: Any, checkpointing: Checkpointing) -> None:
+def checkpoint_activations(model: Any, checkpointing: Checkpointing, *, offload: bool = False) -> None:
     """Have a transformers model keep of each layer only its input (`full`) and compute the rest again in backward.
 
     `keep_attention` keeps the attention output as well, whose computation at 32k tokens is more than a third of a
     layer's forward pass; `keep_projections` also queries, keys, values and the output projection, so that of the
     products only the wide ones of the MLP run again. Each keeps more memory than the one before: with Llama-3 8B at
-    32k tokens 0.25, 0.5 and 1.1 GiB a layer.
+    32k tokens 0.25, 0.5 and 1.1 GiB a layer. With `offload` the layers' inputs (the 0.25) are in the host's pinned memory.
+
+    Raises UserError where transformers cannot offload.
     """
     if checkpointing == "none":
         return
@@ -49,7 +54,12 @@ def checkpoint_activations(model: Any, checkpointing: Checkpointing) -> None:
         kept = partial(_is_kept, projections=checkpointing == "keep_projections")
         arguments["context_fn"] = partial(_keeping, kept)
     newer = getattr(model, "activation_checkpointing_enable", None)  # the older name is on its way out
-    (newer or model.gradient_checkpointing_enable)(arguments)
+    enable = newer or model.gradient_checkpointing_enable
+    if offload and "offload" not in signature(enable).parameters:
+        raise UserError(
+            f"execution.offload_activations: transformers {transformers.__version__} cannot; run `pip install -U transformers`"
+        )
+    enable(arguments, **({"offload": True} if offload else {}))
 
 
 class _Only(TorchDispatchMode):

@@ -154,7 +154,8 @@ def fit(
             rounding=by_parity(stage.parity, models.head_rounding)(frozen=False),
             check_rope=execution.deepspeed_stage == 0,
         )
-        checkpoint_activations(model, execution.checkpointing)
+        offload = execution.offload_activations and arguments.device.type != "cpu"
+        checkpoint_activations(model, execution.checkpointing, offload=offload)
         tokenizer = models.load_tokenizer(model_dir)
 
         # 3. The data, with frozen scores if there are any.
