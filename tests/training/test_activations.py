@@ -1,6 +1,7 @@
 """Activation checkpointing: which operations run again in the backward pass."""
 
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -94,6 +95,32 @@ def test_the_inputs_of_layers_may_be_in_the_hosts_memory(checkpointing, monkeypa
     assert Counter(copied) == {(2, 40, 32): LAYERS}
     for ours, expected in zip(gradients, step("none")[2], strict=True):
         torch.testing.assert_close(ours, expected, rtol=0, atol=0)
+
+
+def test_at_8k_tokens_gradients_are_those_of_all_logits(monkeypatch):
+    """What long sequences are computed with (benchmarks/long_context.py), against cross entropy over the logits."""
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=8192, attn_implementation="sdpa",
+    )  # fmt: skip
+    weights = torch.rand(1, 8191, generator=torch.Generator().manual_seed(2))
+    found = []
+    for plain in (True, False):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config).train()
+        ids = torch.randint(0, 300, (1, 8192), generator=torch.Generator().manual_seed(1))
+        if plain:
+            logits = model(ids).logits[0, :-1]
+            nll = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="none")[None]
+        else:
+            monkeypatch.setattr(transformers.modeling_utils, "save_on_cpu", lambda **_: nullcontext())
+            checkpoint_activations(model, "keep_attention", offload=True)
+            install_head(model)
+            nll = model_nll(model, ids)
+        (nll * weights).mean().backward()
+        found.append([p.grad for p in model.parameters()])
+    for ours, expected in zip(*reversed(found), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-7)
 
 
 def test_a_transformers_that_cannot_offload_is_named():
