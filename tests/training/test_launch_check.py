@@ -169,7 +169,7 @@ def test_a_node_of_srun_that_sees_no_first_one_says_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("job", "name"), [("7", "7.0"), ("8", "7"), (None, "7")])
-def test_what_is_left_of_a_launch_is_cancelled_its_step_or_its_job(job, name, tmp_path, monkeypatch):
+def test_what_is_left_of_a_launch_is_cancelled_its_step_or_its_job(job, name, tmp_path, monkeypatch, capfd):
     (tmp_path / "scancel").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/said\necho to nobody\n')
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -179,6 +179,7 @@ def test_what_is_left_of_a_launch_is_cancelled_its_step_or_its_job(job, name, tm
     (tmp_path / "meeting.json").write_text(json.dumps({"slurm": {"job": "7", "step": "0"}}))
     launching.cancel_left_over(tmp_path)
     assert (tmp_path / "said").read_text() == f"--quiet {name}\n"
+    assert capfd.readouterr().out == ""
     (tmp_path / "scancel").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     launching.cancel_left_over(tmp_path)  # no Slurm here
