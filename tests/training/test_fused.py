@@ -66,6 +66,12 @@ def test_fused_parts_give_the_same_nll_and_gradients():
     assert not model.lm_head.fused
 
 
+def test_the_norm_of_bf16_is_computed_in_fp32_as_transformers_does():
+    norm = modeling_llama.LlamaRMSNorm(64, eps=1e-5).bfloat16()
+    x = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+    torch.testing.assert_close(kernels._rms_norm(x, norm.weight, norm.variance_epsilon), norm(x), rtol=0, atol=0)
+
+
 def test_cudnn_attends_first_on_hopper_and_torch_chooses_elsewhere(monkeypatch):
     asked = []
     monkeypatch.setattr(kernels, "sdpa_kernel", lambda order, set_priority: asked.append((order[0], set_priority)) or 1)
