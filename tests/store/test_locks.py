@@ -11,11 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from unittest.mock import Mock
 
+import psutil
 import pytest
 
 from tokenweight.errors import UserError
-from tokenweight.pipeline.locks import LEASES, exclusive_lock, held_in, is_held, lease, shared_lock
+from tokenweight.pipeline.locks import LEASE_SECONDS, LEASES, exclusive_lock, held_in, is_held, lease, shared_lock
 from tokenweight.pipeline.store import Note
 
 
@@ -74,13 +76,35 @@ def test_who_waits_for_an_artifact_says_so_and_gets_it(tmp_path: Path) -> None:
         pass
 
 
+def test_a_holder_that_is_dead_but_not_reaped_or_left_no_record_is_none(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; from pathlib import Path; from tokenweight.pipeline.locks import lease\n"
+        "with lease(Path(sys.argv[1]), 'train', '0' * 64): os._exit(9)"
+    )
+    zombie = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)  # dead, and nobody has asked how it ended
+    (file,) = (tmp_path / LEASES).glob("*.lock")
+    assert held_in(tmp_path) == set()
+    with lease(tmp_path, "train", "0" * 64) as ours:
+        assert ours is not None
+    zombie.wait()
+    file.touch()
+    with lease(tmp_path, "train", "0" * 64) as ours:
+        assert ours is None, "it may be writing its record just now"
+    assert held_in(tmp_path) == {("train", "00000000")}
+    os.utime(file, (time.time() - 2 * LEASE_SECONDS,) * 2)
+    assert held_in(tmp_path) == set()
+    with lease(tmp_path, "train", "0" * 64) as ours:
+        assert ours is not None
+
+
 def test_a_holder_elsewhere_counts_as_alive_until_it_was_silent_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with lease(tmp_path, "train", "0" * 64):
         file = tmp_path / LEASES / "train-00000000.lock"
         assert held_in(tmp_path) == {("train", "00000000")}
-        monkeypatch.setattr("psutil.pid_exists", lambda pid: False)
+        monkeypatch.setattr("psutil.Process", Mock(side_effect=psutil.NoSuchProcess(1)))
         assert not is_held(tmp_path, "train", "0" * 64), "of this machine, and gone"
         monkeypatch.setattr(socket, "gethostname", lambda: "another")
         for seconds, held in ((0, True), (590, True), (610, False)):

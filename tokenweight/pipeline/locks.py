@@ -7,7 +7,7 @@ import fcntl
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +20,7 @@ LEASES = "leases"
 LEASE_SECONDS = 60.0  # a holder on another host that was silent so long is taken for dead
 HEARTBEAT_SECONDS = 10.0
 _SILENT_SECONDS = 10 * LEASE_SECONDS  # by this host's clock, which may differ from the holder's
+_POLL_SECONDS = 0.5
 _RUNS = "runs.lock"
 
 
@@ -34,14 +35,16 @@ def lease(
     held = _lease(root, stage, fingerprint)
     with writing(f"store {root}", "another --store"):
         (root / LEASES).mkdir(parents=True, exist_ok=True)
-    try:
-        held.acquire(timeout=0)
-    except Timeout:
+    is_ours, told = _take(root, held), False
+    while not is_ours:
         if waiting is None:
             yield None
             return
-        waiting()
-        held.acquire(poll_interval=0.5)
+        if not told:
+            waiting()
+        told = True
+        time.sleep(_POLL_SECONDS)
+        is_ours = _take(root, held)
     try:
         yield held
     finally:
@@ -55,11 +58,38 @@ def is_held(root: Path, stage: str, fingerprint: str) -> bool:
         silent = time.time() - Path(held.lock_file).stat().st_mtime
     except OSError:  # nobody's, or released meanwhile
         return False
+    return silent < _SILENT_SECONDS and not _is_dead(held, silent)
+
+
+def _take(root: Path, held: SoftFileLease) -> bool:
+    """Whether we have it now. Of a dead holder it is freed by one process at a time, or one would free what another took."""
+    with suppress(Timeout):
+        held.acquire(timeout=0)
+        return True
+    with (root / LEASES / "freeing").open("a") as file, suppress(OSError, Timeout):
+        silent = time.time() - Path(held.lock_file).stat().st_mtime
+        if _flock(file, fcntl.LOCK_EX) and _is_dead(held, silent):
+            held.force_break()
+            held.acquire(timeout=0)
+            return True
+    return False
+
+
+def _is_dead(held: SoftFileLease, silent_seconds: float) -> bool:
+    """Whether a lease's holder is known to be dead: filelock alone takes a zombie for alive, and an empty record for a holder.
+
+    A zombie may stay (a container's first process need not reap it); killed before it wrote its record, a process leaves none.
+    """
     import psutil
 
-    owner = held.owner
-    gone = owner is not None and owner.hostname == socket.gethostname() and not psutil.pid_exists(owner.pid)
-    return silent < _SILENT_SECONDS and not gone
+    if (owner := held.owner) is None:
+        return silent_seconds > LEASE_SECONDS
+    if owner.hostname != socket.gethostname():
+        return False
+    try:
+        return bool(psutil.Process(owner.pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def held_in(root: Path) -> set[tuple[str, str]]:
