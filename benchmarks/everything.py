@@ -11,11 +11,13 @@ The table (DIR/everything.md) shows what the files say, with their commits; what
 from __future__ import annotations
 
 import json
+import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,6 +25,7 @@ import cyclopts
 from cyclopts import Parameter
 
 HERE = Path(__file__).parent
+PACKAGES = ("torch", "transformers", "deepspeed", "datasets", "lm-eval")
 PYTHON = (sys.executable,)
 TORCHRUN, ON_TWO = ((*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", n) for n in "12")
 COST = ("training_cost.py", "--fused", "--checkpointing", "keep_projections")
@@ -119,6 +122,8 @@ def main(
 ) -> None:
     """Run what is not there yet, then write the table."""
     commit = commit or _commit()
+    if unknown := set(only or ()) - BENCHMARKS.keys():
+        raise SystemExit(f"--only: no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
     end, given = time.monotonic() + seconds, {"books": books, "mmlu": mmlu}
     out.mkdir(parents=True, exist_ok=True)
     for name in () if table else only or BENCHMARKS:
@@ -151,7 +156,14 @@ def _run(name: str, benchmark: Benchmark, given: list[str], commit: str, file: P
         print(f"{name}: failed after {took} s, see {log}")
         return
     said = " ".join(["python", *benchmark.command[1:]])
-    content = {"command": said, "commit": commit, "took_seconds": took, **json.loads(new.read_text())}
+    versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
+    content = {
+        "command": said,
+        "commit": commit,
+        "took_seconds": took,
+        "versions": versions,
+        **json.loads(new.read_text()),
+    }
     file.write_text(json.dumps(content, indent=1) + "\n")
     new.unlink()
     print(f"{name}: {took} s", flush=True)
@@ -172,6 +184,13 @@ def _table(out: Path) -> str:
         link = f"[{aim.benchmark}]({aim.benchmark}.json)" if file.exists() else aim.benchmark
         lines.append(f"| {aim.figure} | {bound} | {measured} | {reached} | {commit} | {link} |")
     return "\n".join(lines) + "\n"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
 
 
 def _commit() -> str:

@@ -157,6 +157,7 @@ def measure_scoring(shape: Shape, layers: int, options: argparse.Namespace) -> d
         with on_gpu, fused_elementwise(bench.model) if options.fused else nullcontext():
             found[name] = measure(bench, VARIANTS["scoring alone"], options.steps - 1)
         del bench
+        torch._dynamo.reset()  # or the shapes of all models together pass its limit of recompilations
         gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
