@@ -19,6 +19,7 @@ from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
 from tokenweight.reports.targets.columns import about
 
 _NAMED = 3  # unit names that a note spells out
+_MOST = float(np.finfo(np.float32).max)  # beyond it a value is no number: the square of its variance would overflow
 _AFTER: dict[type, int] = {measures.ColumnMean: 1, measures.Difference: 2}  # measures that read other columns
 
 RunUnits = Mapping[Run, list[UnitResult]]
@@ -49,6 +50,7 @@ def measure_all(samples: Samples, manifest: Manifest) -> dict[str, Measured[Run]
             case measure:
                 units[column.key] = {run: units_of(measure, samples.units.get(run, ())) for run in runs}
                 measured = _from_samples(measure, units[column.key], samples, manifest)
+                measured = _finite(measure, measured, units[column.key], manifest)
         found[column.key] = _agreed(column, units[column.key], manifest, measured)
     return found
 
@@ -72,6 +74,21 @@ def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measu
         if cell.status != "missing"
     }
     return Measured({**measured.cells, **refused})
+
+
+def _finite(measure: measures.Measure, measured: Measured[Run], units: RunUnits, manifest: Manifest) -> Measured[Run]:
+    """The column without values that are not finite, they or a resample of theirs: the perplexity of a diverged model."""
+    cells = dict(measured.cells)
+    for run, cell in measured.cells.items():
+        numbers = np.append(() if cell.draws is None else cell.draws, () if cell.value is None else cell.value)
+        if np.all(np.abs(numbers) <= _MOST):
+            continue
+        why = f"{', '.join(unit.entry.unit for unit in units[run][:_NAMED])}: its value overflows, it is not a finite number"
+        if isinstance(measure, measures.Perplexity):
+            why += f" (exp of a mean NLL of {measured.scores[run].mean():,.0f} nats)"
+        reasons = (Reason(manifest.label(run), why),)
+        cells[run] = replace(cell, status="refused", value=None, draws=None, reasons=reasons)
+    return Measured(cells, measured.scores)
 
 
 def _from_samples(measure: measures.Measure, units: RunUnits, samples: Samples, manifest: Manifest) -> Measured[Run]:
@@ -139,7 +156,8 @@ def _means(
     for run, mean in means.items():
         value, drawn = scale * mean, draws.get(run)
         if isinstance(measure, measures.Perplexity):
-            value, drawn = float(np.exp(value)), None if drawn is None else np.exp(drawn)
+            with np.errstate(over="ignore"):  # refused then
+                value, drawn = float(np.exp(value)), None if drawn is None else np.exp(drawn)
         n = int(scores[run].count())
         cells[run] = replace(cells[run], value=value, draws=drawn, df=n - int(held_tasks[run].sum()), n=n)
     return Measured(cells, scores)

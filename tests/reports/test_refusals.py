@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+import numpy as np
 import pytest
 from reports_fake_store import LENGTHS, RULER_TASKS, FakeStore
 
@@ -40,9 +41,9 @@ def said(report: Report, row: str, column: str) -> str:
     label = next(r for r in report.rows if r.key == row).label
     index = next(i for i, c in enumerate(report.columns) if c.key == column)
     printed = next(line for line in markdown.render(report).splitlines() if f"| {label} |" in line)
-    assert printed.split(" | ")[2 + index].startswith("—")
-    printed = next(line for line in latex.render(report).splitlines() if f"& {label} &" in line)
-    assert printed.split(" & ")[2 + index].startswith(r"---\textsuperscript{")
+    assert printed.split(" | ")[len(report.stub) + index].startswith("—")
+    printed = next(line for line in latex.render(report).splitlines() if f"& {label} &" in f"& {line}")
+    assert printed.split(" & ")[len(report.stub) + index].startswith(r"---\textsuperscript{")
     return text
 
 
@@ -117,6 +118,27 @@ def test_a_score_out_of_its_metrics_range_is_refused(store: FakeStore, score: fl
     store.add("uniform", entry.unit, [1.0, score], record=config())
     text = said(build_report(store.manifest(), store.root), "uniform", "ruler-1k")
     assert "1 of 2 samples have a score that is not between 0 and 1" in text
+
+
+def test_the_perplexity_of_a_diverged_model_overflows_in_its_row_alone(store: FakeStore) -> None:
+    nats = {
+        "uniform": (3.0, 2.0),
+        "frozen-sparse": (2.5, 2.0),
+        "lcde": (41_000.0, 42_740.0),
+        "frozen-dense": (1.0, 170.0),
+    }
+    for row, (first, *rest) in nats.items():
+        for length in LENGTHS:
+            store.add(row, f"perplexity/validation/{length}", [first, *rest] if length == 2048 else [1.0, 2.0])
+    report = build_report(store.manifest("table-9"), store.root)
+    unit = "perplexity/validation/2048: its value overflows, it is not a finite number (exp of a mean NLL of"
+    assert said(report, "lcde", "perplexity-2k") == f"LCDE: {unit} 41,870 nats)"
+    assert said(report, "frozen-dense", "perplexity-2k") == f"Dense frozen: {unit} 86 nats)"  # a resample is e^170
+    sparse = report.cell("frozen-sparse", "perplexity-2k")
+    assert sparse.value == pytest.approx(np.exp(2.25))
+    assert sparse.difference is not None
+    assert sparse.emphasis == ()  # against rows without a value nothing stands out
+    assert report.cell("lcde", "perplexity-1k").value is not None
 
 
 def test_a_stale_record_is_refused_and_the_repair_is_named(store: FakeStore) -> None:
