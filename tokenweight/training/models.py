@@ -155,9 +155,14 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
     """Save the trainer's model as `final` (weights in `dtype`, configuration, tokenizer) once it is validated.
 
     All processes call this; the first writes. `probe`: token ids int64 [1, T] on which the saved model's logits
-    must equal the trainer's. Raises StageError where the saved checkpoint is not right.
+    must equal the trainer's. Raises StageError, and leaves nothing, where the model or what was saved is not right.
     """
     expected_logits = _probe_logits(trainer.model, probe.to(trainer.args.device))
+    if not bool((rms := expected_logits.square().mean().sqrt()).isfinite()):  # in all processes
+        raise StageError(
+            f"training diverged in its last step ({trainer.state.global_step}): the logits of the finished model are not "
+            f"finite (rms {rms}); lower the learning rate ({trainer.args.learning_rate:g})"
+        )
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if trainer.is_world_process_zero():
         partial = final.with_name(f"{final.name}.partial")
@@ -170,7 +175,11 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
         model.config.dtype = dtype  # of the file; save_pretrained notes that of the parameters in memory
         save_config(model.config, partial)
         copy_companions(source_dir, partial)
-        validate_checkpoint(partial, dtype, probe, expected_logits)
+        try:
+            validate_checkpoint(partial, dtype, probe, expected_logits)
+        except StageError:
+            shutil.rmtree(partial)
+            raise
         os.replace(partial, final)
     trainer.accelerator.wait_for_everyone()
 

@@ -190,19 +190,18 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         """One step's numbers to the reports; HF's own summary at the end is dropped."""
         if "learning_rate" not in logs:
             return
-        norm = float(logs["grad_norm"])
+        norm, step, training = float(logs["grad_norm"]), self.state.global_step, self.stage.training
         if not math.isfinite(norm):
-            raise self._stopped(f"the gradient norm is not finite ({norm})")
-        step, training = self.state.global_step, self.stage.training
+            raise self._stopped(f"the gradient norm is not finite ({norm})", step)
         # DeepSpeed's schedule has moved on already when HF reads the rate: say the one of this step.
         rate = training.learning_rate * learning_rate_share(step - 1, training)
         if self.reports is not None:
             self.reports.add({"step": step, **self.step_row, "grad_norm": norm, "learning_rate": rate})
 
-    def _stopped(self, reason: str) -> StageError:
-        return StageError(
-            f"training stopped at step {self.state.global_step + 1}: {reason}; the last checkpoint is kept"
-        )
+    def _stopped(self, reason: str, step: int | None = None) -> StageError:
+        """`step`: None in one that has not ended."""
+        step = self.state.global_step + 1 if step is None else step
+        return StageError(f"training stopped at step {step}: {reason}; the last checkpoint is kept")
 
     # --- Begin, stop, checkpoints ---------------------------------------------------------------
 
