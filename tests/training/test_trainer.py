@@ -238,9 +238,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_requ
 
 def test_a_model_that_diverged_in_its_last_step_is_not_saved(make_request, tmp_path):
     request = make_request(steps=2, learning_rate=1e30, warmup_steps=1, gradient_clip=1e9)
-    with pytest.raises(
-        StageError, match=r"step \(2\): the logits .* not finite .*; lower the learning rate \(1e\+30\)"
-    ):
+    with pytest.raises(StageError, match=r"step \(2\): the numbers .* overflow .*; lower the learning rate \(1e\+30\)"):
         run(request, tmp_path)
     assert not [*tmp_path.glob("model*")]
 

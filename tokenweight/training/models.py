@@ -158,10 +158,11 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
     must equal the trainer's. Raises StageError, and leaves nothing, where the model or what was saved is not right.
     """
     expected_logits = _probe_logits(trainer.model, probe.to(trainer.args.device))
-    if not bool((rms := expected_logits.square().mean().sqrt()).isfinite()):  # in all processes
+    rms = float(expected_logits.square().mean().sqrt())
+    if not 0 < rms < float("inf"):  # in all processes; norms make 0 of what overflows
         raise StageError(
-            f"training diverged in its last step ({trainer.state.global_step}): the logits of the finished model are not "
-            f"finite (rms {rms}); lower the learning rate ({trainer.args.learning_rate:g})"
+            f"training diverged in its last step ({trainer.state.global_step}): the numbers of the finished model overflow "
+            f"(rms of its logits: {rms}); lower the learning rate ({trainer.args.learning_rate:g})"
         )
     state = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if trainer.is_world_process_zero():
