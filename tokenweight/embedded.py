@@ -116,6 +116,8 @@ def ended_together() -> Iterator[None]:
         signal.SIGINT,
         signal.SIGTERM,
     )
+    # A thread has Ctrl-C. What the main one starts, and that does not ask for it, is ended by us without a traceback of its own.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # Prefect ends its own handling with a SIGTERM to itself: whoever gets it waits for the thread's clean end.
     signal.signal(signal.SIGTERM, lambda signum, frame: time.sleep(_LONGER_THAN_THE_END_TAKES))
     threading.Thread(target=_end_without_server, name="server", daemon=True).start()

@@ -44,6 +44,7 @@ def run_tree(command: list[str], parent_pid: int) -> int:
 
     for number in (signal.SIGTERM, LEAVE_SIGNAL):
         signal.signal(number, leave)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {LEAVE_SIGNAL})  # a run holds it back from all that it starts
     own = os.getpid()
     child = subprocess.Popen(command, preexec_fn=lambda: end_with_parent(own))
     try:
@@ -92,6 +93,7 @@ def call_at_signals(call: Callable[[int], None], *numbers: int) -> None:
     signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     for number in numbers:
         signal.signal(number, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
     def wait(_keep_open: socket.socket) -> None:
         while number := ours.recv(1)[0]:

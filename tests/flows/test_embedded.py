@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -86,6 +87,26 @@ def test_a_killed_run_takes_its_server_and_its_directory_along() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert not Path(home).exists()
+
+
+INTERRUPTED = """
+import subprocess, sys
+from tokenweight import embedded
+with embedded.ended_together():
+    subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]).wait()
+"""
+
+
+def test_ctrl_c_ends_a_run_and_what_it_starts_with_one_line() -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert run.stdout is not None
+    assert run.stdout.readline() == "up\n"
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to all of them
+    _, err = run.communicate(timeout=30)
+    assert (run.returncode, err.strip()) == (130, "error: interrupted; run the same command again to resume")
 
 
 WITHOUT_SERVER = """
