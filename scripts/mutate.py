@@ -37,7 +37,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "training/test_float64_reference.py", "training/test_trainer.py", "faults/test_false_checkpoints.py",
         "training/test_scoring.py", "training/test_stopping.py", "training/test_parity.py", "training/test_saving.py",
         "training/test_weak_to_strong.py", "training/test_documents.py", "training/test_launch_check.py",
-        "training/test_random_base.py", "training/test_pretraining.py",
+        "training/test_random_base.py", "training/test_pretraining.py", "pipeline/test_identity.py", "planning/test_planning.py",
     ),
     "context": ("context", "faults/test_false_checkpoints.py", "training/test_trainer.py"),
     "corpus": ("corpus", "inspection/test_tokens.py"),

@@ -198,6 +198,18 @@ def test_entropies_are_scored_where_weights_look_at_them(weighted: Path, run: Ru
     assert (found["long_nll"] == table(weighted)["long_nll"]).all()
 
 
+def test_a_score_of_ones_own_is_told_how_often_training_predicts_each_position(run: Run, place: Path) -> None:
+    lines = "def counted(position, position_counts):", "    return position_counts[position.long()] + position / 1000"
+    (place / "own.py").write_text("\n".join(lines))
+    code, _, err = run("counted", score="own.py:counted", postprocessing="raw", kappa=None)
+    assert (code, err) == (0, ""), err
+    found = table(place / "counted")
+    for name in ("score", "loss_weights"):  # once a sequence, however many sequences a shard has
+        np.testing.assert_allclose(
+            found[name], 1 + np.arange(1, LONG)[None].repeat(len(found[name]), 0) / 1000, rtol=1e-6
+        )
+
+
 def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weighing, "TOKENS_PER_SHARD", 2 * LONG)
     real, calls = weighing.token_weights, []

@@ -30,12 +30,13 @@ class Counted(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def step(checkpointing, hook=None, **options):
+def step(checkpointing, hook=None, attention_bias=False, **options):
     """(attention forward passes, other matrix products) of a step, and its gradients."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=LAYERS, num_attention_heads=2,
         num_key_value_heads=2, max_position_embeddings=64, attn_implementation="sdpa",
+        attention_bias=attention_bias,
     )  # fmt: skip
     model = LlamaForCausalLM(config).train()
     checkpoint_activations(model, checkpointing, **options)
@@ -47,7 +48,7 @@ def step(checkpointing, hook=None, **options):
     with Counted() as counted:
         model_nll(model, ids).mean().backward()
     attention = sum(n for name, n in counted.calls.items() if name.endswith("attention_for_cpu"))
-    return attention, counted.calls["mm"], [p.grad for p in model.parameters()]
+    return attention, counted.calls["mm"] + counted.calls["addmm"], [p.grad for p in model.parameters()]
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,11 @@ def test_what_runs_again(checkpointing, passes):
     assert products - plain_products == again * LAYERS
     for ours, expected in zip(checked, gradients, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+def test_projections_with_a_bias_are_kept_too():
+    _, products, _ = step("keep_projections", attention_bias=True)
+    assert products == step("none", attention_bias=True)[1] + 2 * LAYERS  # gate and up have none
 
 
 @pytest.mark.parametrize("checkpointing", ["keep_attention", "keep_projections"])

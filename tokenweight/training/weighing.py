@@ -55,7 +55,13 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
                 "short_nll": short_nll.numpy(),
                 "score": token_scores(weighting.score, long_nll, short_nll, long_entropy=entropy, **given).numpy(),
                 "loss_weights": token_weights(
-                    long_nll, short_nll, weighting, sequence_ids=own, seed=stage.seed, long_entropy=entropy
+                    long_nll,
+                    short_nll,
+                    weighting,
+                    sequence_ids=own,
+                    seed=stage.seed,
+                    long_entropy=entropy,
+                    position_counts=counts,
                 ).numpy(),
             }
             lists = {
