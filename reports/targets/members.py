@@ -13,7 +13,7 @@ from tokenweight.errors import UserError, choose, nearest
 from tokenweight.files import read_json
 from tokenweight.pipeline.experiment import BENCHMARKS
 from tokenweight.recipes.inputs import Inputs, apply, context_of, without_places
-from tokenweight.recipes.recipe import Recipe, build, names, replace, scaled, seeded, shown
+from tokenweight.recipes.recipe import Recipe, build, names, refusal, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
@@ -77,9 +77,8 @@ def load_members(
             error.add_note(f"rows[{member.number}]")
             raise
     for key in (key for key in spec.common(scale) if not any(recipe.has_given(key) for recipe in made.values())):
-        near = nearest(key, {key for recipe in made.values() for key in recipe.origins})
         place = "set" if key in spec.set else f"scales.{scale}"
-        raise UserError(f"{place}.{key}: no such setting in any row{near}")
+        raise UserError(f"{place}.{key}: {refusal(key, list(made.values()))}")
     longest = max(recipe.context_tokens for recipe in made.values())
     if spec.lengths and max(spec.lengths) > longest:
         raise UserError(f"lengths: no row has a context of {max(spec.lengths)} tokens; give lengths up to {longest}")
@@ -121,15 +120,8 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
     else:
         raise UserError(f"rows[{member.number}]: has neither a recipe nor a base; give one of them")
     for field in (field for field in own if not recipe.has_given(field)):
-        lists = f"`tokenweight show-config {row.recipe or 'table-3/uniform'} --scale {like}` lists them"
-        other = f" in {row.recipe or 'an evaluation'}; {lists}"
         place = f"rows[{member.number}].{'over' if field in swept else 'set'}.{field}"
-        raise UserError(f"{place}: no such setting{nearest(field, recipe.origins) or other}")
-    if "weighting.score" in own and recipe.weighting.postprocessing == "uniform":
-        place = f"rows[{member.number}].{'over' if 'weighting.score' in swept else 'set'}.weighting.score"
-        raise UserError(
-            f"{place}: this row's weights are uniform; set weighting.postprocessing to dense, sparse or raw"
-        )
+        raise UserError(f"{place}: {refusal(field, [recipe])}")
     return recipe
 
 

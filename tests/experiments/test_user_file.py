@@ -138,7 +138,7 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("training.learning_rate: 1e-5", "training.learning_rate: true", r"line 3, set\.training\.learning_rate: .* no true"),
         ("table-3/uniform", "table-3/uniform, corpus: nowhere", r"line 6, rows\[1\]\.corpus: nowhere: does not exist"),
         ("table-3/uniform", "table-3/frozen-sparse, set: {weighting.kappa: 3}", r"line 6, rows\[1\]\.set\.weighting\.kappa"),
-        ("training.learning_rate", "training.rate", r"line 3, set\.training\.rate: no such setting in any row"),
+        ("training.learning_rate", "training.rate", r"line 3, set\.training\.rate: no such setting; did you mean training"),
         ("label: sparse", "lable: sparse", r"line 5, rows\[0\]\.lable: no such key; did you mean label\?"),
         ("rows:", "row:", r"line 4, row: no such key; did you mean rows\?"),
         ("seeds: 2", "seeds: two", r"line 8, seeds: .*valid integer.* \(got 'two'\)"),
@@ -163,7 +163,7 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("label: uniform, group: off", "label: sparse", r"rows\[1\]: has the label 'sparse' of another row"),
         (
             "recipe: table-3/uniform", "recipe: table-3/uniform, set: {weighting.score: npmi}",
-            r"line 6, rows\[1\]\.set\.weighting\.score: this row's weights are uniform; set weighting\.postprocessing",
+            r"line 6, rows\[1\]\.set\.weighting\.score: is used by postprocessing dense, sparse, raw alone \(table-3/uniform",
         ),
         ("recipe: table-3/uniform", "set: {}", r"rows\[1\]: has neither a recipe nor a base"),
     ],

@@ -142,7 +142,7 @@ def test_a_store_that_cannot_be_written_is_planned_and_reported_from(
         return original(prefix=prefix, dir=dir)
 
     monkeypatch.setattr(files, "TemporaryDirectory", directory)
-    books = smoke_eval_dir() / "ruler"
+    (books := tmp_path / "books.jsonl").write_text('{"text": "One day of many."}\n' * 9)
     arguments = ("table-3/uniform@perplexity", "--store", str(store), "--corpus", str(books))
     code, out, error = run_command(tmp_path, "plan", *arguments)
     assert (code, error) == (0, ""), out

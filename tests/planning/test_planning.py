@@ -12,7 +12,7 @@ from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.costs import stage_cost
 from tokenweight.planning.graph import Planner
-from tokenweight.planning.plan import check_execution, check_inputs, schedule
+from tokenweight.planning.plan import check_execution, check_inputs, check_texts, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Execution
@@ -269,6 +269,20 @@ def test_an_execution_that_does_not_divide_a_step_is_told_in_the_plan(tmp_path: 
     check_execution(schedule(graph(store), store), store, Execution(launcher="torchrun", processes=2))
     with pytest.raises(UserError, match=r"tensor_parallel: works only with backend vllm"):
         check_execution(schedule(graph(store), store), store, Execution(tensor_parallel=2))
+
+
+def test_a_plan_tells_that_what_is_kept_back_leaves_nothing_to_train_on(tmp_path: Path) -> None:
+    store, books = Store(tmp_path / "store"), tmp_path / "books.jsonl"
+    for documents in (8, 9):
+        books.write_text('{"text": "One day."}\n\n' * documents)
+        planned = schedule(graph(store, corpus=str(books)), store)
+        if documents == 9:
+            check_texts(planned)
+        else:
+            with pytest.raises(
+                UserError, match="has 8 documents, which leaves none to train on beside 8 for validation"
+            ):
+                check_texts(planned)
 
 
 def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: Path) -> None:

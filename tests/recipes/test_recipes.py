@@ -131,6 +131,7 @@ def test_configuration_keys_are_stable() -> None:
         ("parity=theirs", "parity: Input should be 'paper' or 'authors'"),
         ("training.stepz=3", "--set training.stepz: no such setting"),
         ("nonsense", "not of the form key=value"),
+        ("training.steps=100000000000000000000", "training.steps: Input should be less than or equal to 1000000000"),
     ],
 )
 def test_bad_settings_are_named_in_one_line(setting: str, message: str) -> None:
@@ -138,6 +139,30 @@ def test_bad_settings_are_named_in_one_line(setting: str, message: str) -> None:
         load_all(names(), "smoke", Inputs(settings=(setting,)))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "users"),
+    [
+        ("table-3/uniform", ("weighting.kappa=0.2",), "postprocessing sparse alone (table-3/uniform: uniform)"),
+        ("table-3/uniform", ("weighting.gamma=2", "weighting.score=focal"), "score long_ce, focal, mile, exact alone"),
+        ("table-3/uniform", ("weighting.score=ppmi",), "postprocessing dense, sparse, raw alone"),
+        ("table-3/frozen-sparse", ("weighting.gamma=2",), "(table-3/frozen-sparse: sparse of abs_pmi)"),
+        ("table-3/frozen-sparse", ("weighting.shift_k=3",), "score sppmi, snpmi alone"),
+        ("table-3/frozen-sparse", ("weighting.threshold=3",), "score exact alone"),
+    ],
+)
+def test_a_setting_that_the_weighting_does_not_read_is_refused(
+    name: str, settings: tuple[str, ...], users: str
+) -> None:
+    with pytest.raises(UserError, match=r"is used by .* choose that too, or leave it out") as caught:
+        load(name, "smoke", Inputs(settings=settings))
+    assert users in str(caught.value)
+
+
+def test_a_setting_is_of_the_weighting_that_is_chosen_with_it() -> None:
+    chosen = Inputs(settings=("weighting.score=sppmi", "weighting.shift_k=3"))
+    assert load("table-3/frozen-sparse", "smoke", chosen).weighting.shift_k == 3
 
 
 def test_enough_is_read_only_where_a_number_of_sequences_is_drawn_and_all_is_no_part_of_an_identity() -> None:

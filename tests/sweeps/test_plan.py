@@ -95,7 +95,7 @@ def test_a_setting_need_not_be_known_to_every_recipe() -> None:
         (("weighting.kappa=0.1", "weighting.kappa=0.2"), (), "given twice"),
         (("weighting.kapa=0.1",), (), r"weighting.kapa: no such setting; did you mean weighting.kappa"),
         (("weighting.kappa=0.4,4",), (), r"kappa=4 \(smoke\): weighting.kappa: Input should be less than"),
-        (("weighting.lambda=0.5",), (), "no such setting"),
+        (("weighting.lambda=0.5",), (), "is used by postprocessing dense alone"),
         (("weighting.postprocessing=sparse,dense",), (), "needs lambda"),
         (("extension.long_tokens=2048",), (), "exceeds the model's context"),
         (("seed=a",), (), "not a seed"),

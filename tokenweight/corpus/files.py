@@ -8,7 +8,7 @@ everything else stays as it is: the header and footer of a Project Gutenberg boo
 import io
 import json
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -82,11 +82,17 @@ def check(corpus: FilesCorpus) -> None:
 
 def _counts(corpus: FilesCorpus) -> dict[Path, int]:
     refuse_listing("corpus.path", Path(corpus.path))
-    paths = list_files(corpus)
-    for path in paths:
-        if path.stat().st_size == 0:
-            raise UserError(f"{path}: the file is empty; remove it")
-    return {path: _count(path) for path in paths}
+    return {path: _count(path) for path in list_files(corpus)}
+
+
+def check_split(corpus: FilesCorpus) -> None:
+    """UserError where what is kept back leaves nothing to train on; no more documents are counted than that takes."""
+    total = 0
+    for path in list_files(corpus):
+        total += _count(path, corpus.validation_documents + 1)
+        if total > corpus.validation_documents:
+            return
+    _split_numbers(corpus, total, "train")
 
 
 def _split_numbers(corpus: FilesCorpus, total: int, split: Split) -> frozenset[int]:
@@ -103,12 +109,15 @@ def _split_numbers(corpus: FilesCorpus, total: int, split: Split) -> frozenset[i
     return frozenset(numbers[border:] if split == "validation" else numbers[:border])
 
 
-def _count(path: Path) -> int:
+def _count(path: Path, most: int | None = None) -> int:
+    """Documents in a file, of lines no more than `most`; UserError where it is empty."""
+    if path.stat().st_size == 0:
+        raise UserError(f"{path}: the file is empty; remove it")
     if _suffix(path) == ".txt":
         return 1
     if _suffix(path) == ".parquet":
         return int(open_parquet(path).metadata.num_rows)
-    return sum(1 for line in _lines(path) if line.strip())
+    return sum(1 for _ in islice((line for line in _lines(path) if line.strip()), most))
 
 
 def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:

@@ -8,6 +8,7 @@ from typing import Any
 from tokenweight.corpus import files, novel
 from tokenweight.corpus.documents import Document, Split
 from tokenweight.errors import UserError
+from tokenweight.pipeline.digests import is_listing
 from tokenweight.recipes.schema import Corpus, FilesCorpus, HubCorpus, MixtureCorpus
 
 
@@ -36,6 +37,13 @@ def check(corpus: Corpus) -> None:
     """Raise UserError where files cannot be read as documents (one pass over them, no tokenising)."""
     for part in file_parts(corpus).values():
         files.check(part)
+
+
+def check_split(corpus: Corpus) -> None:
+    """UserError where files that are here leave nothing to train on, beside what is kept back for validation."""
+    for part in file_parts(corpus).values():
+        if (path := Path(part.path)).exists() and not is_listing(path):
+            files.check_split(part)
 
 
 def left_out(corpus: Corpus) -> list[str]:

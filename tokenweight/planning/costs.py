@@ -131,7 +131,7 @@ def _evaluate(artifact: Artifact, stage: Evaluate, slots: int) -> Cost:
         unknown = {}
     if unknown:
         return Cost(unknown=unknown)
-    samples = _samples(stage)
+    samples = _samples(stage.placed(artifact.sources))
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
     alone, of_eight, least_count = benchmark.timed_small or (0.0, 0.0, 1)
@@ -158,7 +158,7 @@ def seconds_timed(artifact: Artifact) -> float:
     stage, measured = artifact.stage, _TABLES["evaluation"]
     assert isinstance(stage, Evaluate)
     benchmark = benchmark_of(stage.unit)
-    samples = _samples(stage)
+    samples = _samples(stage.placed(artifact.sources))
     if benchmark.timed is None or samples is None:
         return float("inf")
     tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])

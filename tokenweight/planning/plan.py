@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tokenweight.corpus.sources import check
+from tokenweight.corpus.sources import check, check_split
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.run import StoredOutputs, check_backend
@@ -101,6 +101,13 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
         benchmark_of(stage.unit).check_data(stage.unit, stage.evaluation)
     for corpus in corpora:
         check(corpus)
+
+
+def check_texts(entries: Iterable[PlanEntry]) -> None:
+    """Of :func:`check_before_running` what is quick: UserError where a corpus that is here leaves nothing to train on."""
+    for artifact in to_run(entries):
+        if isinstance(artifact.stage, Chunk) and artifact.stage.chunking.mixture != "as_is":
+            check_split(artifact.stage.placed(artifact.sources).corpus)
 
 
 def check_inputs(graph: Graph) -> None:

@@ -2,10 +2,12 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from tokenweight.recipes.frozen import Frozen
 
+MOST = 10**9
+Count = Annotated[int, Field(gt=0, le=MOST)]  # of steps, documents, tokens: one digit too many is a slip
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what NumPy's and torch's generators take
 
 
@@ -14,9 +16,9 @@ class NovelCorpus(Frozen):
 
     kind: Literal["novel"] = "novel"
     seed: Seed = 0
-    documents: PositiveInt = 64
-    document_tokens: PositiveInt = 20_000  # length aimed at; documents vary around it
-    validation_documents: PositiveInt = 8
+    documents: Count = 64
+    document_tokens: Count = 20_000  # length aimed at; documents vary around it
+    validation_documents: Count = 8
 
 
 class FilesCorpus(Frozen):
@@ -24,7 +26,7 @@ class FilesCorpus(Frozen):
 
     kind: Literal["files"] = "files"
     path: str
-    validation_documents: PositiveInt = 8  # the last in the order of a seeded shuffle
+    validation_documents: Count = 8  # the last in the order of a seeded shuffle
 
 
 class HubCorpus(Frozen):
@@ -45,9 +47,9 @@ class EchoCorpus(Frozen):
 
     kind: Literal["echo"] = "echo"
     seed: Seed = 0
-    documents: PositiveInt = 64
-    document_tokens: PositiveInt = 1000  # length aimed at
-    validation_documents: PositiveInt = 8
+    documents: Count = 64
+    document_tokens: Count = 1000  # length aimed at
+    validation_documents: Count = 8
 
 
 class MixturePart(Frozen):

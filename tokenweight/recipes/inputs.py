@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
-from tokenweight.errors import UserError, choose, nearest
+from tokenweight.errors import UserError, choose
 from tokenweight.files import LISTING_SUFFIX
+from tokenweight.recipes.corpora import MOST
 from tokenweight.recipes.frozen import Frozen
 from tokenweight.recipes.recipe import (
     GIVEN,
@@ -20,6 +21,7 @@ from tokenweight.recipes.recipe import (
     nested,
     of_scale,
     override,
+    refusal,
     replace,
     scaled,
 )
@@ -110,12 +112,7 @@ def check_settings(recipes: list[Recipe], inputs: Inputs) -> None:
     """Raise UserError for a setting of the user's that none of the recipes knows."""
     unknown = sorted(key for key in inputs.assignments() if not any(recipe.has_given(key) for recipe in recipes))
     if unknown and recipes:
-        names, last = [recipe.name for recipe in recipes], recipes[-1]
-        plain = last.name.partition(" ")[0]  # a row's recipe has the row's name behind
-        lists = f"; `tokenweight show-config {plain} --scale {last.scale}` lists them"
-        way = nearest(unknown[0], {key for recipe in recipes for key in recipe.origins}) or lists
-        where = ", ".join(names) if len(names) < 3 else "these recipes"
-        raise UserError(f"--set {unknown[0]}: no such setting in {where}{way}")
+        raise UserError(f"--set {unknown[0]}: {refusal(unknown[0], recipes)}")
 
 
 def given_by(inputs: Inputs) -> dict[str, str]:
@@ -164,7 +161,9 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     settings = override(replace(settings, GIVEN, changes), own)
     if not own.keys().isdisjoint(_STEPS) and "chunking.sequences" in settings.keys() - own:  # chunk what the steps read
         counts = [settings[key].value for key in _STEPS if key in settings]
-        if len(counts) == 2 and all(isinstance(n, int) and n > 0 for n in counts):  # else the schema says what is wrong
+        if len(counts) == 2 and all(
+            isinstance(n, int) and 0 < n <= MOST for n in counts
+        ):  # else the schema says what is wrong
             settings = replace(settings, "what the steps read", {"chunking.sequences": prod(counts)})
     return settings
 

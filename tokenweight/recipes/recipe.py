@@ -6,20 +6,20 @@ A scale may be `like` another, behind whose changes come its own.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from tokenweight.errors import UserError, choose
+from tokenweight.errors import UserError, choose, nearest
 from tokenweight.flat import TEXTS
 from tokenweight.recipes import schema
 from tokenweight.recipes.corpora import overlap
 from tokenweight.recipes.frozen import Frozen
-from tokenweight.weighting.settings import Weighting
+from tokenweight.weighting.settings import Weighting, used_settings, users
 
 GIVEN = "given by you"
 Model = TypeVar("Model", bound=BaseModel)
@@ -32,8 +32,8 @@ class Filter(Frozen):
     """
 
     share: float = Field(default=0.5, gt=0, lt=1)
-    long_tokens: PositiveInt
-    short_tokens: PositiveInt
+    long_tokens: schema.Count
+    short_tokens: schema.Count
     model: schema.Base | None = None
 
 
@@ -208,15 +208,44 @@ def override(settings: Settings, assignments: Mapping[str, str]) -> Settings:
     if not assignments:
         return settings
     has = {key for key, _, _ in build("probe", "smoke", settings).settings()}
-    has.add("weighting.threshold")  # which most weightings have not
     if settings.get("chunking.mixture", Cited("", "")).value == "lcde":
         has.add("chunking.read")
-    # Of one postprocessing each, whose recipes name it.
-    has -= {"weighting.kappa", "weighting.lambda"} - settings.keys()
     if "scorer.kind" in settings and settings["scorer.kind"].value == "frozen":  # it scores once
         has.discard("scorer.precision")
+    has = (has | {"weighting.threshold"}) - _unused(settings, assignments)  # which most weightings have not
     known = {key for key in assignments if key in has or any(leaf.startswith(f"{key}.") for leaf in has)}
     return replace(settings, GIVEN, {key: parse(assignments[key]) for key in known})
+
+
+def _unused(settings: Settings, assignments: Mapping[str, str]) -> set[str]:
+    """Of a user's settings those, not null, that the weighting does not read which they make of a recipe's."""
+    chosen = {
+        key: parse(assignments[key]) for key in ("weighting.postprocessing", "weighting.score") if key in assignments
+    }
+    kind, score = (
+        str(chosen.get(f"weighting.{name}", settings.get(f"weighting.{name}", Cited(default, "")).value))
+        for name, default in (("postprocessing", "uniform"), ("score", "abs_pmi"))
+    )
+    try:
+        used = used_settings(kind, score)
+    except ValueError:  # said by the schema
+        return set()
+    own = {key.removeprefix("weighting.") for key, text in assignments.items() if parse(text) is not None}
+    return {f"weighting.{name}" for name in own - used if users(name)}
+
+
+def refusal(setting: str, recipes: Sequence[Recipe]) -> str:
+    """What is wrong with a setting that none of the recipes takes: their weightings do not read it, or none has it."""
+    last, named = recipes[-1], list(dict.fromkeys(recipe.name.partition(" ")[0] for recipe in recipes))
+    where = ", ".join(named) if len(named) < 3 else "these recipes"  # a row's recipe has the row's name behind
+    if setting.startswith("weighting.") and (those := users(setting.removeprefix("weighting."))):
+        has = {(one.weighting.postprocessing, one.weighting.label) for one in recipes}
+        kinds = sorted({kind if kind == "uniform" else f"{kind} of {score}" for kind, score in has})
+        have = f"{where}: {', '.join(kinds)}" if len(kinds) < 3 else f"{where} have others"
+        return f"is used by {those} alone ({have}); choose that too, or leave it out"
+    plain = "table-3/uniform" if named[-1].startswith("evaluate/") else named[-1]
+    lists = f" in {where}; `tokenweight show-config {plain} --scale {last.scale}` lists them"
+    return f"no such setting{nearest(setting, {key for recipe in recipes for key in recipe.origins}) or lists}"
 
 
 def assignments(option: str, texts: Iterable[str]) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
+from tokenweight.recipes.corpora import MOST
 from tokenweight.recipes.corpora import Corpus as Corpus
+from tokenweight.recipes.corpora import Count as Count
 from tokenweight.recipes.corpora import EchoCorpus as EchoCorpus
 from tokenweight.recipes.corpora import FilesCorpus as FilesCorpus
 from tokenweight.recipes.corpora import HubCorpus as HubCorpus
@@ -23,7 +25,7 @@ Backend = Literal["hf", "vllm", "endpoint"]
 Precision = Literal["fp32", "bf16"]
 Checkpointing = Literal["none", "full", "keep_attention", "keep_projections"]  # of activations
 AtLeastOne = Annotated[int, Field(ge=1)]
-Lengths = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]  # in tokens
+Lengths = Annotated[tuple[Count, ...], Field(min_length=1)]  # in tokens
 PHI_ROTATED_SHARE = 0.4  # of a head's dimensions, as in Phi-2's configuration: 32 of 80
 
 
@@ -35,11 +37,11 @@ class Chunking(Frozen):
     lengths, so the data set must be shuffled, as SlimPajama is. Directories, sorted by domain, are read completely.
     """
 
-    long_tokens: PositiveInt
+    long_tokens: Count
     mixture: Literal["per_document", "lcde", "as_is"] = "per_document"  # as_is: rows that are token ids already
-    long_document_tokens: PositiveInt = 8192  # LCDE: longer documents are upsampled
-    long_document_factor: PositiveInt = 5  # LCDE: how many times as often they are drawn (5 or 10 in Fu et al.'s code)
-    sequences: PositiveInt | None = None  # stop after so many; None keeps all
+    long_document_tokens: Count = 8192  # LCDE: longer documents are upsampled
+    long_document_factor: Count = 5  # LCDE: how many times as often they are drawn (5 or 10 in Fu et al.'s code)
+    sequences: Count | None = None  # stop after so many; None keeps all
     read: Literal["all", "enough"] = Field(default="all", exclude_if=lambda read: read == "all")
     seed: Seed = 0
 
@@ -56,11 +58,11 @@ class Architecture(Frozen):
     """A Llama or Phi of our own (transformers' configuration), for models that the pipeline trains itself."""
 
     family: Literal["llama", "phi"] = "llama"
-    hidden_size: PositiveInt
-    intermediate_size: PositiveInt
-    layers: PositiveInt
-    heads: PositiveInt
-    kv_heads: PositiveInt
+    hidden_size: Count
+    intermediate_size: Count
+    layers: Count
+    heads: Count
+    kv_heads: Count
     rope_theta: PositiveFloat = 10_000.0
     tie_embeddings: bool = True
 
@@ -77,10 +79,10 @@ class Architecture(Frozen):
 class Training(Frozen):
     """The optimisation of Appendix B (or of a pre-training run); schedule: linear warm-up, then constant."""
 
-    steps: PositiveInt
-    sequences_per_step: PositiveInt
+    steps: Count
+    sequences_per_step: Count
     learning_rate: PositiveFloat
-    warmup_steps: int = Field(ge=0)
+    warmup_steps: int = Field(ge=0, le=MOST)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
     epsilon: PositiveFloat = 1e-8
@@ -96,14 +98,14 @@ class HubBase(Frozen):
     kind: Literal["hub"] = "hub"
     repo_id: str
     revision: str
-    context_tokens: PositiveInt
+    context_tokens: Count
 
 
 class ShippedBase(Frozen):
     """The tiny Llama in tokenweight/assets, trained on the synthetic novel by scripts/make_smoke_base.py."""
 
     kind: Literal["shipped"] = "shipped"
-    context_tokens: PositiveInt = 1024
+    context_tokens: Count = 1024
 
 
 class LocalBase(Frozen):
@@ -111,7 +113,7 @@ class LocalBase(Frozen):
 
     kind: Literal["local"] = "local"
     path: str
-    context_tokens: PositiveInt
+    context_tokens: Count
 
 
 class PretrainBase(Frozen):
@@ -121,7 +123,7 @@ class PretrainBase(Frozen):
     tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
     architecture: Architecture
     corpus: Corpus
-    context_tokens: PositiveInt
+    context_tokens: Count
     training: Training
     seed: Seed = 0
 
@@ -131,9 +133,9 @@ class RandomBase(Frozen):
 
     kind: Literal["random"] = "random"
     config: str  # llama3-8b, llama3.2-1b, phi-2, or a config.json of transformers; its content is its identity
-    layers: PositiveInt | None = None  # None: as many as the configuration has
+    layers: Count | None = None  # None: as many as the configuration has
     tokenizer: str | None = None  # directory with tokenizer.json; None: the shipped tokenizer
-    context_tokens: PositiveInt
+    context_tokens: Count
     seed: Seed = 0
 
 
@@ -154,8 +156,8 @@ class Scorer(Frozen):
     """
 
     kind: Literal["frozen", "unfrozen"]
-    short_tokens: PositiveInt
-    stride_tokens: PositiveInt
+    short_tokens: Count
+    stride_tokens: Count
     model: Base | None = None
     precision: Literal["training", "fp8"] = "training"  # "training": the training's own
 
@@ -173,7 +175,7 @@ class Extension(Frozen):
     """Context extension by RoPE (Section 4, Models): adjusted base frequency (ABF), another `rope_theta`."""
 
     method: Literal["abf"] = "abf"
-    long_tokens: PositiveInt
+    long_tokens: Count
     rope_theta: PositiveFloat
 
 
@@ -181,7 +183,7 @@ class Ruler(Frozen):
     """RULER: 13 tasks at each length (Appendix C)."""
 
     lengths_tokens: Lengths
-    samples: PositiveInt = 500
+    samples: Count = 500
     seed: Seed = 42
     haystack: str | None = None  # .txt directory or JSON with `text`; None: the shipped text
     squad: str | None = None  # SQuAD dev-v2.0 JSON; None: the shipped questions
@@ -193,11 +195,11 @@ class LongBench(Frozen):
     """LongBench, the 16 English tasks (Section 4, Evaluation)."""
 
     data: str | None = None  # directory of official JSONL; "hub"; None: the shipped tasks
-    split_tokens: PositiveInt = 8192  # the border between "<=8k" and ">8k"
+    split_tokens: Count = 8192  # the border between "<=8k" and ">8k"
     length_unit: Literal["tokens", "words"] = "tokens"
     first_line: Literal["lceg", "thudm"] = "lceg"
-    max_new_tokens: PositiveInt | None = None  # a cap on the tasks' own lengths; None: as they are
-    samples: PositiveInt | None = None  # per task; None: all
+    max_new_tokens: Count | None = None  # a cap on the tasks' own lengths; None: as they are
+    samples: Count | None = None  # per task; None: all
 
 
 class Mmlu(Frozen):
@@ -205,7 +207,7 @@ class Mmlu(Frozen):
 
     data: str | None = None  # directory with dev/ and test/; "hub"; None: the shipped questions
     fewshot: int = Field(default=5, ge=0, le=5)
-    samples: PositiveInt | None = None  # per subject; None: all
+    samples: Count | None = None  # per subject; None: all
 
 
 class Bbh(Frozen):
@@ -213,8 +215,8 @@ class Bbh(Frozen):
 
     data: str | None = None  # directory of official JSON; "hub"; None: the shipped questions
     fewshot: int = Field(default=3, ge=0, le=3)
-    samples: PositiveInt | None = None  # per task; None: all
-    max_new_tokens: PositiveInt = 1024
+    samples: Count | None = None  # per task; None: all
+    max_new_tokens: Count = 1024
 
 
 class Perplexity(Frozen):
@@ -222,7 +224,7 @@ class Perplexity(Frozen):
 
     lengths_tokens: Lengths
     corpus: Corpus
-    documents: PositiveInt | None = None
+    documents: Count | None = None
 
 
 class Pmi(Frozen):
@@ -232,12 +234,12 @@ class Pmi(Frozen):
     them; frozen: `scorer_model`, or where that is None the recipe's own base before extension.
     """
 
-    short_tokens: PositiveInt
-    stride_tokens: PositiveInt
+    short_tokens: Count
+    stride_tokens: Count
     shift_k: float = Field(default=2.0, gt=1)  # of sppmi and snpmi, whose zero scores are counted
     scorer: Literal["unfrozen", "frozen"] = "unfrozen"
     scorer_model: Base | None = None
-    documents: PositiveInt | None = None  # None: all
+    documents: Count | None = None  # None: all
 
     @model_validator(mode="after")
     def _windows(self) -> Self:
@@ -264,9 +266,9 @@ class Planted(Frozen):
     """The synthetic novel as a judge (not in the paper): unseen sequences, which the base scores on these windows."""
 
     corpus: NovelCorpus
-    sequences: PositiveInt
-    short_tokens: PositiveInt
-    stride_tokens: PositiveInt
+    sequences: Count
+    short_tokens: Count
+    stride_tokens: Count
     precision: Precision = "bf16"  # of the scorer
 
 
@@ -277,8 +279,8 @@ class LmEval(Frozen):
     data: str | None = None  # directory with ORG/NAME; "hub"; None: the shipped ones. What it lacks is the hub's
     unsafe_code: bool = False  # ask tasks, too, whose scores run code that the model writes
     fewshot: int | None = Field(default=None, ge=0)  # None: as the task says
-    samples: PositiveInt | None = None  # per task; None: all
-    max_new_tokens: PositiveInt | None = None  # a cap on the tasks' own lengths; None: as they are
+    samples: Count | None = None  # per task; None: all
+    max_new_tokens: Count | None = None  # a cap on the tasks' own lengths; None: as they are
     chat_template: bool = False  # ask by the tokenizer's, examples as turns of the conversation
 
 
@@ -286,15 +288,15 @@ class Helmet(Frozen):
     """HELMET's recall, RAG, re-ranking and, where `data` has icl/, in-context learning."""
 
     data: str | None = None  # HELMET's unpacked `data`
-    samples: PositiveInt | None = None  # per task and length; None: all of 100 questions, of in-context learning 500
+    samples: Count | None = None  # per task and length; None: all of 100 questions, of in-context learning 500
 
 
 class Nolima(Frozen):
     """NoLiMa, one-hop and two-hop."""
 
     data: str | None = None  # directory with needlesets/ and haystack/
-    samples: PositiveInt | None = None  # per task and length; None: all
-    max_new_tokens: PositiveInt = 192
+    samples: Count | None = None  # per task and length; None: all
+    max_new_tokens: Count = 192
 
 
 class Evaluation(Frozen):

@@ -5,7 +5,10 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from tokenweight.weighting.scores import ScoreName, find_score, in_words, pinned
+from tokenweight.weighting.scores import SCORES, ScoreName, find_score, in_words, pinned
+
+# Postprocessings, and the setting that each needs.
+_NEEDS = {"uniform": None, "dense": "lambda", "sparse": "kappa", "raw": None}
 
 
 class Weighting(BaseModel):
@@ -68,11 +71,9 @@ class Weighting(BaseModel):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        wanted = {"uniform": (), "dense": ("lambda",), "sparse": ("kappa",), "raw": ()}[self.postprocessing]
-        given = {"lambda": self.lambda_, "kappa": self.kappa}
-        for name, value in given.items():
-            if (value is not None) != (name in wanted):
-                verb = "needs" if name in wanted else "takes no"
+        for name, value in {"lambda": self.lambda_, "kappa": self.kappa}.items():
+            if (value is not None) != (is_needed := name == _NEEDS[self.postprocessing]):
+                verb = "needs" if is_needed else "takes no"
                 raise ValueError(f"postprocessing {self.postprocessing!r} {verb} {name}")
         if self.postprocessing not in ("uniform", *find_score(self.score).postprocessings):
             fitting = ", ".join(find_score(self.score).postprocessings)
@@ -96,3 +97,17 @@ class Weighting(BaseModel):
             place = self.score.partition("@")[0]
             path = Path(place.rpartition(":")[0])
             raise ValueError(f"{place}: {in_words(error, path)}") from error
+
+
+def used_settings(postprocessing: str, score: ScoreName) -> set[str]:
+    """What a weighting reads of its settings, besides these two. ValueError for a score that is unknown."""
+    if postprocessing == "uniform":
+        return set()
+    return {"score", *find_score(score).inputs, *filter(None, [_NEEDS.get(postprocessing)])}
+
+
+def users(setting: str) -> str:
+    """Which postprocessings or scores read a setting that not all do, in words; "" for any other."""
+    scores = [name for name, score in SCORES.items() if setting in score.inputs and setting in Weighting.model_fields]
+    kinds = [kind for kind, needed in _NEEDS.items() if setting == needed or (setting == "score" and kind != "uniform")]
+    return f"score {', '.join(scores)}" if scores else f"postprocessing {', '.join(kinds)}" if kinds else ""
