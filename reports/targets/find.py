@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError, choose
+from tokenweight.pipeline.experiment import BENCHMARKS
 from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment, RowEntry
 from tokenweight.recipes.inputs import Inputs, check_settings, given_by, without_places
 from tokenweight.recipes.options import MOST_SEEDS
 from tokenweight.recipes.recipe import assignments, names, of_scale, parse
-from tokenweight.recipes.schema import Backend
+from tokenweight.recipes.schema import Backend, Evaluation, Scale
 from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.labels import experiment_at, lengths_of, notes
 from tokenweight.reports.targets.members import RECIPE, Bases, load_members, members, short_names
@@ -99,8 +100,10 @@ def _resolve(
     recipes = load_members(spec, found, scale, inputs, seeds or spec.seeds, bases or {})
     lengths = lengths_of(list(recipes.values()))
     kind = "target" if spec.name in TARGETS else "own" if spec.recipes else "models"
-    about = [of_scale(like)["about"][kind]]
-    about += [f"Limited to {spec.limit} of each task's samples: not the whole protocol."] if spec.limit else []
+    about = [_about(spec, like, kind, next(iter(recipes.values())).evaluation)]
+    if limit := spec.limit:
+        most = limit if isinstance(limit, int) else ", ".join(f"{n} ({name})" for name, n in limit.items())
+        about.append(f"Limited to {most} samples of each task at each length: not the whole protocol.")
     about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
     given = given_by(inputs)
     manifest = Manifest(
@@ -120,6 +123,16 @@ def _resolve(
         divergences=notes(spec, found, {m.key: recipes[m.key, 0] for m in found}, scale, given),
     )
     return ResolvedExperiment(manifest, recipes)
+
+
+def _about(spec: ExperimentSpec, scale: Scale, kind: str, evaluation: Evaluation) -> str:
+    """What a scale says of an experiment's numbers; of models the benchmarks whose shipped data they read."""
+    text, measured = str(of_scale(scale)["about"][kind]), spec.measured_on
+    if "{shipped}" not in text:
+        return text
+    shipped = [name for name in measured if BENCHMARKS[name].reads_shipped(evaluation)]
+    named = "the benchmarks" if len(shipped) == len(measured) else ", ".join(shipped)
+    return text.format(shipped=named) if shipped else f"Scale {scale}, on data of the user's own."
 
 
 def _of_recipe(text: str) -> ExperimentSpec:

@@ -183,7 +183,7 @@ def _evaluated(
     if evaluation.backend != spec.backend:
         raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
     for name in BENCHMARKS.keys() & set(benchmarks):
-        if refusal := BENCHMARKS[name].refusal(evaluation, read):
+        if refusal := BENCHMARKS[name].refusal(evaluation, read, context):
             raise UserError(f"--model {label}: {refusal}, or choose --benchmarks without {name}")
     return recipe
 

@@ -299,7 +299,7 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
         (("--model", SHIPPED), "given twice"),
         (("--set", "training.steps=1"), "--set training.steps: no such setting"),
         (("--mmlu", "nowhere"), "--mmlu nowhere: does not exist"),
-        (("--mmlu", ".", "--longbench", "."), "(so for 16 tasks); evaluation.mmlu.data: "),
+        (("--mmlu", ".", "--longbench", "."), "or hub; evaluation.mmlu.data: "),
         (("--processes", "2", "--device", "cuda"), "torch sees no GPU"),
         (("--lengths", "128", "--benchmarks", "ruler"), "128 is too short"),
     ],

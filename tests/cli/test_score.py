@@ -242,7 +242,7 @@ def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: 
         ),
         (
             {"corpus": "texts", "as_is": True, "long_tokens": None},
-            "has a.txt; token ids are read only from .parquet files",
+            "a.txt, which is text; with --as-is only token ids in .parquet files are read; leave --as-is out",
         ),
         (
             {"corpus": "uneven", "as_is": True, "long_tokens": None},

@@ -23,6 +23,8 @@ from tokenweight.evaluation.nolima import trials
 from tokenweight.evaluation.samples import OutputBenchmark
 from tokenweight.evaluation.tokens import token_counter
 from tokenweight.evaluation.units import BENCHMARKS, UnitStage
+from tokenweight.pipeline.experiment import Column
+from tokenweight.pipeline.measures import SampleMean
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import check_before_running, schedule
 from tokenweight.recipes import Inputs
@@ -247,9 +249,20 @@ def test_both_are_planned_evaluated_and_shown_by_length(
         UserError, match=r"missing: evaluation.helmet.data: give HELMET.*; evaluation.nolima.data: give"
     ):
         plan_models([str(model)], how, Inputs(), store, names, None)
-    with pytest.raises(UserError, match="reads 512 tokens, too few for helmet"):
+    short = r"reads 512 tokens, and the shortest samples of helmet need 8192; give a model whose config.json says at least so many"
+    with pytest.raises(
+        UserError, match=f"{short}, and its data, which are not shipped, with --set evaluation.helmet.data=DIR, or"
+    ):
+        plan_models([str(checkpoint)], how, Inputs(), store, ["helmet"], None)
+    with pytest.raises(UserError, match=f"{short}, or choose --benchmarks without helmet"):
         plan_models([str(checkpoint)], how, Inputs(settings=places), store, ["helmet"], None)
+    with pytest.raises(UserError, match=r"reads 4096 tokens, .*need 8192; give --lengths 8192, or choose"):
+        plan_models([str(model)], how, Inputs(settings=places), store, ["helmet"], [4096])
     planned, _ = plan_models([str(model)], how, Inputs(settings=places), store, names, None)
+    about = "Scale smoke, on data of the user's own. Limited to 2 samples of each task at each length: "
+    assert planned.manifest.about.startswith(about)
+    mixed, _ = plan_models([str(model)], how, Inputs(settings=places), store, ["helmet", "mmlu"], None)
+    assert mixed.manifest.about.startswith("Scale smoke: shipped miniatures of mmlu at short lengths")
     run_in_order(planned.graph, store, Execution(device="cpu", eval_batch_sequences=8))
     assert {entry.action for entry in schedule(planned.graph, store)} == {"reuse"}
     table = json.loads(write_tables(planned, store, tmp_path, figures=False)["json"].read_text())
@@ -278,9 +291,9 @@ def test_both_are_planned_evaluated_and_shown_by_length(
     with pytest.raises(UserError, match=r"train-multikilt_1000_k3_dep6.jsonl line 1: has no field 'question'"):
         check_before_running([changed.graph], store, Execution(device="cpu"))
     (moved / file.relative_to(helmet)).unlink()
-    with pytest.raises(
-        UserError, match=r"missing: evaluation.helmet.data: .*k3_dep6.jsonl missing; give HELMET's unpacked"
-    ):
+    (moved / "msmarco/test_reranking_data_k50_dep3.jsonl").unlink()
+    missing = r"missing: evaluation.helmet.data: \S*k3_dep6.jsonl, \S*k50_dep3.jsonl missing; give HELMET's unpacked"
+    with pytest.raises(UserError, match=missing):
         plan_models([str(model)], how, Inputs(settings=again), store, names, None)
 
 
@@ -291,3 +304,45 @@ def test_a_file_of_another_layout_is_named_without_words_of_python(tmp_path: Pat
         UserError, match=r"needle_set.json: does not have NoLiMa's layout \(field '\w+' is missing\); give"
     ):
         trials(file, "onehop")
+
+
+def test_categories_without_a_folder_are_left_out_and_said(
+    helmet: Path, tmp_path: Path, evaluation: Evaluation
+) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part/kilt").symlink_to(helmet / "kilt")
+    given = evaluation.model_copy(update={"helmet": Helmet(data=str(tmp_path / "part"))})
+    benchmark, column = (
+        BENCHMARKS["helmet"],
+        Column(key="helmet", label="HELMET", measure=SampleMean(benchmark="helmet")),
+    )
+    columns, notes = benchmark.columns(column, given, 8192)
+    assert [(one.key, one.group, one.label) for one in columns] == [("helmet", "HELMET RAG", "8k")]
+    assert notes == [
+        "HELMET in percent: RAG by substring match.",
+        "HELMET's recall left out: no json_kv/, ruler/ in part.",
+        "HELMET's re-ranking left out: no msmarco/ in part.",
+        "HELMET's ICL left out: no icl/ in part.",
+    ]
+    assert {unit.task for unit in benchmark.units(given, 8192)} == {name for name in TASKS if name.startswith("kilt")}
+
+
+def test_ids_that_no_answer_could_name_are_refused(helmet: Path, tmp_path: Path, evaluation: Evaluation) -> None:
+    copy = Path(shutil.copytree(helmet, tmp_path / "copy"))
+    file = copy / "msmarco/test_reranking_data_k50_dep3.jsonl"
+    file.write_text(file.read_text().replace('"id": "8"', '"id": "q0d1"'))
+    given = evaluation.model_copy(update={"helmet": Helmet(data=str(copy))})
+    with pytest.raises(UserError, match=r"k50_dep3.jsonl: .*\(id 'q0d1' in `ctxs` is no text of digits"):
+        BENCHMARKS["helmet"].check_data(Unit("helmet", "msmarco_rerank_psg", 8192), given)
+
+
+def test_a_book_that_is_too_short_is_named_before_any_work(nolima: Path, checkpoint: Path, tmp_path: Path) -> None:
+    copy, store = Path(shutil.copytree(nolima, tmp_path / "copy")), Store(tmp_path / "store")
+    book, how = copy / "haystack/rand_shuffle/rand_book_2.txt", ModelOptions(scale="smoke", device="cpu", limit=1)
+    book.write_text(book.read_text()[:300])
+    settings = (f"evaluation.nolima.data={copy}", "evaluation.nolima.max_new_tokens=4")
+    planned, _ = plan_models([str(checkpoint)], how, Inputs(settings=settings), store, ["nolima"], None)
+    with pytest.raises(
+        UserError, match=r"rand_book_2.txt: \d+ tokens do not fill 250 at depth \S+; give NoLiMa's own$"
+    ):
+        check_before_running([planned.graph], store, Execution(device="cpu"))

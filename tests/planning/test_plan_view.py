@@ -176,6 +176,18 @@ def test_several_targets_are_a_line_each_and_a_sum(tmp_path: Path, capsys: pytes
     assert "│ evaluate │" in told
 
 
+def test_a_row_with_the_name_of_its_recipe_is_named_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    row = "{{label: {}, recipe: table-3/uniform, set: {{training.steps: {}}}}}"
+    own = f"name: own\nbenchmarks: [mmlu]\nrows: [{row.format('uniform', 5)}, {row.format('again', 6)}]\n"
+    print_plan(View(tmp_path, own, scale="smoke").rows, everything=True)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "│ uniform │" in told
+    assert "│ uniform again │" in told
+
+
 def test_a_plan_loads_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['tokenweight', 'plan', 'table-9', '--scale', 'paper', '--json']\n"

@@ -40,6 +40,7 @@ def execution(**fields):
         ),
         ({"launcher": "srun"}, "execution.launcher: srun is not installed here"),
         ({"srun_options": "--exclusive"}, "execution.srun_options: they apply only to launcher 'srun'"),
+        ({"offload_activations": True}, "set execution.checkpointing to 'full', 'keep_attention' or"),
         ({"sequence_parallel": 3}, "execution.sequence_parallel: 3 does not divide execution.processes"),
     ],
 )

@@ -169,7 +169,8 @@ def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for (stage, name, action, reason), members in groups.items():
         units = Counter(row["benchmark"] for row in members if row["benchmark"])
         counts = ", ".join(f"{benchmark} {count}" for benchmark, count in units.items())
-        recipes = [recipe.partition("/")[2] for recipe in members[0]["recipes"]]
+        named = (recipe.partition("/")[2].partition(" ") for recipe in members[0]["recipes"])
+        recipes = [recipe if recipe == row else f"{recipe}{space}{row}" for recipe, space, row in named]
         wanted = ", ".join(recipes) if len(recipes) <= _NAMED else f"{len(recipes)} recipes"
         wanted = "all" if len(recipes) == len(everyone) else wanted
         hours = _hours([row["cost"] for row in members if action == "run"])

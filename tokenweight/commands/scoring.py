@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tokenweight.commands.command import command
@@ -48,7 +50,8 @@ def score(
     reader, scorer = _base("--model", model), _base("--scorer", str(options.scorer)) if options.scorer else None
     if as_is and options.long_tokens:
         raise UserError(f"--long-tokens {options.long_tokens}: with --as-is the rows set the length; leave it out")
-    given = row_tokens(read) if as_is else options.long_tokens
+    with _called({"corpus.path": "CORPUS", " as-is": " --as-is"}):
+        given = row_tokens(read) if as_is else options.long_tokens
     long_tokens, context_tokens = given or reader.context_tokens, (scorer or reader).context_tokens
     short_tokens, stride_tokens = options.windows(long_tokens, context_tokens)
     if not long_tokens <= reader.context_tokens or not stride_tokens < short_tokens <= min(long_tokens, context_tokens):
@@ -93,13 +96,23 @@ def score(
     print(f"{facts['sequences']} sequences of {long_tokens} tokens from {facts['documents']} documents\n{out}")
 
 
+@contextmanager
+def _called(names: dict[str, str]) -> Iterator[None]:
+    """What a UserError names as this command does."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        for old, new in names.items():
+            text = text.replace(old, new)
+        raise UserError(text) from None
+
+
 def _base(option: str, name: str) -> LocalBase | HubBase:
     from tokenweight.evaluation.model_spec import find
 
-    try:
+    with _called({"--model": option}):
         return find(name).base
-    except UserError as error:
-        raise UserError(str(error).replace("--model", option)) from None
 
 
 def _corpus(text: str) -> Corpus:
@@ -110,10 +123,8 @@ def _corpus(text: str) -> Corpus:
     if Path(text).expanduser().exists():
         place = str(Path(text).expanduser().resolve())
         found = FilesCorpus.model_construct(path=place, validation_documents=0)  # all; a recipe keeps some back
-        try:
+        with _called({"corpus.path": "CORPUS"}):
             list_files(found)
-        except UserError as error:
-            raise UserError(str(error).replace("corpus.path", "CORPUS", 1)) from None
         return found
     if not at or not re.fullmatch(r"[\w.-]+/[\w.-]+", repo_id):
         raise UserError(f"CORPUS {text}: does not exist; give a directory of texts, or ORG/NAME@REVISION of the hub")

@@ -64,7 +64,8 @@ def _files(corpus: Corpus) -> list[Path]:
     files = list_files(corpus)
     if others := [file.name for file in files if file.suffix.lower() != ".parquet"]:
         raise UserError(
-            f"corpus.path: {corpus.path} has {others[0]}; token ids are read only from .parquet files; remove it"
+            f"corpus.path: {corpus.path} has {others[0]}, which is text; with as-is only token ids in .parquet files are read; "
+            "leave as-is out, or give these files alone"
         )
     return files
 

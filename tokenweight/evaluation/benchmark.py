@@ -101,6 +101,7 @@ class Benchmark(ABC):
     every_sample: ClassVar[int | None] = None  # of all tasks, where all are asked
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
+    checks_tokens: ClassVar[bool] = False  # of the user's files
     cut_to_context: ClassVar[bool] = False  # these prompts depend on the model's context
     reads_sequences: ClassVar[bool] = False  # chunks of its settings' corpus, and the frozen scores of these
     apart_by: ClassVar[str | None] = None  # field of a unit by which several GPUs share its many long prompts
@@ -142,16 +143,9 @@ class Benchmark(ABC):
             raise UserError(f"evaluation.{self.name}.data: {', '.join(missing)} missing; give {self.layout}{otherwise}")
         return found
 
-    def users_dir(self, evaluation: Evaluation) -> Path:
-        """Setting `data` where nothing is shipped and the hub is not read. UserError: it is not given."""
-        if (data := self.settings(evaluation).data) is None:
-            raise UserError(
-                f"evaluation.{self.name}.data: give {self.layout} with --set evaluation.{self.name}.data=DIR"
-            )
-        return Path(data)
-
-    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
-        """UserError where the user's files, which may be read hours later, are not what the benchmark reads."""
+    def check_data(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path | None = None) -> None:
+        """UserError where the user's files, which may be read hours later, are not what the benchmark reads; `tokenizer_dir`,
+        where it `checks_tokens`: of the tokenizer that prompts are made for."""
         self.raw_files(unit, evaluation)
 
     def samples_asked(self, evaluation: Evaluation) -> float | None:
@@ -190,16 +184,22 @@ class Benchmark(ABC):
         """What a model is asked, by name: benchmarks with the same questions are evaluated together, and asked once."""
         return self.name
 
-    def refusal(self, evaluation: Evaluation, context_tokens: int) -> str | None:
-        """Why a model that reads `context_tokens` cannot be measured so, with the way out; None: it can."""
-        if self.units(evaluation, context_tokens):
-            return None
-        return f"reads {context_tokens} tokens, too few for {self.name}; let it read more with --lengths"
+    def refusal(self, evaluation: Evaluation, context_tokens: int, longest_tokens: int) -> str | None:
+        """Why a model that reads `context_tokens` cannot be measured so, with the way out; None: it can.
+
+        `longest_tokens`: what it could read, by its config.json or the user.
+        """
+        return None
 
     def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
         """What a table of models that read up to `context_tokens` shows in place of the plain column of a benchmark that
         reports do not know, and notes below it."""
         return [column], []
+
+    def reads_shipped(self, evaluation: Evaluation) -> bool:
+        """Whether it reads data that the package has."""
+        settings = self.settings(evaluation)
+        return any(getattr(settings, name, None) is None for name in self.path_fields)
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         """The parts of `evaluation`, by field, that the unit's samples and scores depend on, and no others."""

@@ -72,7 +72,7 @@ class HarnessBenchmark(OfHarness, OutputBenchmark):
     def protocol(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
         return super().protocol(unit, evaluation) | {"fewshot_order": self.fewshot_order}
 
-    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+    def check_data(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path | None = None) -> None:
         if files := self.local_files(unit.task, self.settings(evaluation).data):
             self.splits(files, evaluation)
 

@@ -5,9 +5,11 @@ Which samples are asked, their demonstrations, prompts without a chat template, 
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -23,7 +25,7 @@ from tokenweight.evaluation.benchmark import Unit, columns_apart
 from tokenweight.evaluation.data import Task, fault, is_text, json_lines, table
 from tokenweight.evaluation.longbench import normalised
 from tokenweight.evaluation.ruler.benchmark import string_match_all
-from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import TaskMean
@@ -36,6 +38,15 @@ QUESTIONS, SEED, SHOTS = 100, 42, 2
 QUESTIONS_ICL = 500
 CUTOFF = 10  # of NDCG
 Json = dict[str, Any]
+
+
+@contextmanager
+def _read_as_helmets(file: Path) -> Iterator[None]:
+    """What goes wrong with another layout, as a UserError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise UserError(f"{file}: does not have HELMET's layout ({fault(error)}); give HELMET's own file") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +70,10 @@ class HelmetTask(Task):
 
     def check(self, file: Path) -> None:
         """UserError where a file is not as HELMET has it, as far as its first row shows."""
-        if next(json_lines(file, *self.fields), None) is None:
+        if (first := next(json_lines(file, *self.fields), None)) is None:
             raise UserError(f"evaluation.helmet.data: {file} is empty; give {Helmet.layout}")
+        with _read_as_helmets(file):
+            self.asked_of(first[1], [])
 
     def questions(self, files: list[Path], length_tokens: int) -> Iterator[tuple[Json, list[str]]]:
         """Of each sample in HELMET's order what fills the template, and what is expected."""
@@ -104,6 +117,8 @@ class HelmetTask(Task):
     def asked_of(self, row: Json, demos: list[Json]) -> tuple[Json, list[str]]:
         """What fills the template, and what is expected: answers, or of re-ranking "ID LABEL" of each relevant document."""
         if self.metric == "ndcg_at_10":
+            if wrong := [c["id"] for c in row["ctxs"] if not re.fullmatch(r'"[0-9]+"', json.dumps(c["id"]))]:
+                raise ValueError(f"id {wrong[0]!r} in `ctxs` is no text of digits, as ids in answers are")
             title = " (Title: {title})" if "title" in row["ctxs"][0] else ""
             passage, ranked = f"[ID: {{id}}] Document{title}: {{text}}", partial(sorted, key=lambda c: -c["label"])
             shown = [(demo["ctxs"], demo["query"], " > ".join(c["id"] for c in ranked(demo["ctxs"]))) for demo in demos]
@@ -217,19 +232,25 @@ READERS: dict[str, Callable[[Path], pa.Table]] = {"parquet": _parquet, "jsonl": 
 _TABLE = table("helmet")
 LENGTHS: list[int] = _TABLE["lengths"]
 TASKS = {name: (IclTask if "n_labels" in values else HelmetTask)(**values) for name, values in _TABLE["tasks"].items()}
-ICL_FOLDER = "icl"
+FOLDERS: dict[str, list[str]] = {}  # of each category
+for _task in TASKS.values():
+    FOLDERS[_task.category] = list(dict.fromkeys([*FOLDERS.get(_task.category, ()), _task.file.partition("/")[0]]))
 
 
-class Helmet(PromptedBenchmark):
+class Helmet(UsersBenchmark):
     name = "helmet"
     tasks = TASKS
-    layout = f"HELMET's unpacked `data` (a file of {ICL_FOLDER}/ may also end in .jsonl or .csv)"
-    apart_by = "length_tokens"
+    layout = "HELMET's unpacked `data` (a file of icl/ may also end in .jsonl or .csv)"
+
+    def least_tokens(self, evaluation: Evaluation) -> int:
+        return LENGTHS[0]
 
     def its_tasks(self, evaluation: Evaluation) -> dict[str, HelmetTask]:
-        """Those of in-context learning only where the user added their data, which HELMET's own have not."""
-        has_icl = (Path(evaluation.helmet.data or "") / ICL_FOLDER).is_dir()
-        return {name: task for name, task in TASKS.items() if has_icl or not isinstance(task, IclTask)}
+        """Those of the categories that the user's directory has a folder of; where it has none, those of HELMET's own data."""
+        data = evaluation.helmet.data
+        here = {one for one, names in FOLDERS.items() if data and any((Path(data) / name).is_dir() for name in names)}
+        here = here or FOLDERS.keys() - {"ICL"}
+        return {name: task for name, task in TASKS.items() if task.category in here}
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, task, n) for n in LENGTHS if n <= context_tokens for task in self.its_tasks(evaluation)]
@@ -238,12 +259,12 @@ class Helmet(PromptedBenchmark):
         spec, root = TASKS[unit.task], self.users_dir(evaluation)
         return {"helmet.data": self.present(spec.files(root, unit.length_tokens or 0))}
 
-    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+    def check_data(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path | None = None) -> None:
         for file in self.raw_files(unit, evaluation)["helmet.data"]:
             TASKS[unit.task].check(file)
 
     def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
-        """Of each category a column at each length: the mean over its tasks."""
+        """Of each category a column at each length: the mean over its tasks. Notes: how they are scored, what is left out."""
         tasks, lengths = self.its_tasks(evaluation), [n for n in LENGTHS if n <= context_tokens]
         categories = dict.fromkeys(task.category for task in tasks.values())
         members = {one: tuple(name for name, task in tasks.items() if task.category == one) for one in categories}
@@ -252,7 +273,13 @@ class Helmet(PromptedBenchmark):
             for one in categories
             for n in lengths
         }
-        return columns_apart(column, measures, ("HELMET recall", f"{max(lengths, default=0) // 1024}k")), []
+        words = (dict.fromkeys(METRIC_WORDS[TASKS[name].metric] for name in members[one]) for one in categories)
+        scores = (f"{one} by {' and '.join(by)}" for one, by in zip(categories, words, strict=True))
+        notes, place = [f"HELMET in percent: {', '.join(scores)}."], Path(evaluation.helmet.data or "DIR").name
+        for one in (one for one in FOLDERS if one not in categories):
+            notes.append(f"HELMET's {one} left out: no {'/, '.join(FOLDERS[one])}/ in {place}.")
+        headline = f"HELMET {next(iter(categories))}", f"{max(lengths, default=0) // 1024}k"
+        return columns_apart(column, measures, headline), notes
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         answer = output.partition("\n")[0] if TASKS[task].first_line else output
@@ -264,17 +291,13 @@ class Helmet(PromptedBenchmark):
         """Prompts of the unit's length; a context that is too long loses its end."""
         spec, counter, length = TASKS[unit.task], token_counter(tokenizer_dir), unit.length_tokens or 0
         files, made = self.raw_files(unit, evaluation)["helmet.data"], list[dict[str, Any]]()
-        try:
+        with _read_as_helmets(files[0]):
             asked = islice(spec.questions(files, length), evaluation.helmet.samples)
             for doc_id, (fields, references) in enumerate(asked):
                 prompt, n_tokens, untruncated = _cut(spec, fields, length - spec.new_tokens, counter)
                 own = {"doc_id": doc_id, "prompt": prompt, "references": references, "max_new_tokens": spec.new_tokens}
                 own |= {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated}
                 made.append(own | {"truncated": untruncated > n_tokens})
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise UserError(
-                f"{files[0]}: does not have HELMET's layout ({fault(error)}); give HELMET's own file"
-            ) from None
         if not made:
             raise UserError(f"{files[0]}: has no sample of {unit.task}; give HELMET's own file")
         return write_prompts(made, out_dir)
@@ -344,3 +367,7 @@ def ndcg_at_10(output: str, references: list[str], prefix: str) -> float:
 METRICS: dict[str, Callable[[str, list[str], str], float]] = {
     metric.__name__: metric for metric in (substring_exact_match, exact_match, ruler_recall, ndcg_at_10)
 }
+METRIC_WORDS = {
+    "substring_exact_match": "substring match", "exact_match": "exact match", "ruler_recall": "RULER's recall",
+    "ndcg_at_10": "NDCG@10",
+}  # fmt: skip

@@ -109,6 +109,10 @@ class LmEvalTask(OfHarness):
         local = {"lm_eval.data": _files(task.local_data)} if task.local_data else {}
         return local | ({"lm_eval.include_path": sorted(files)} if known.is_own else {})
 
+    def reads_shipped(self, evaluation: Evaluation) -> bool:
+        found = (task.local_data for task in self._known(evaluation).tasks.values())
+        return self.settings(evaluation).data is None and any(found)
+
     def hub(self, evaluation: Evaluation) -> HubData | None:
         """Of the first task that reads the hub."""
         tasks = [] if self.is_family else self._known(evaluation).tasks.values()

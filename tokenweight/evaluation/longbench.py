@@ -66,7 +66,7 @@ class LongBench(PromptedBenchmark):
         report = {name: Settings.model_fields[name].default for name in ("split_tokens", "length_unit")}
         return {"longbench": evaluation.longbench.model_copy(update=report)}
 
-    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
+    def check_data(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path | None = None) -> None:
         self.load_samples(unit.task, evaluation.longbench)
 
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:

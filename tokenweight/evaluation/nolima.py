@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
 from tokenweight.evaluation.data import Task, fault, table
-from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import Measure, SampleMean, TaskMean
@@ -25,6 +25,7 @@ from tokenweight.recipes.schema import Evaluation
 _TABLE = table("nolima")
 LENGTHS: list[int] = _TABLE["lengths"]
 SEED = 42
+DEPTHS = np.linspace(0, 100, _TABLE["depths"]) / 100
 ROOM_TOKENS = 256  # of template, question and needle
 
 
@@ -40,12 +41,15 @@ class Trial:
     depth: float  # 0: the beginning, 1: the end
 
 
-class Nolima(PromptedBenchmark):
+class Nolima(UsersBenchmark):
     name = "nolima"
     tasks: ClassVar = dict.fromkeys(("onehop", "twohop"), Task(metric="contains", new_tokens=192))
     files = ("needlesets/needle_set.json", *(f"haystack/rand_shuffle/rand_book_{n}.txt" for n in range(1, 6)))
+    checks_tokens = True
     layout = "NoLiMa's directory with needlesets/ and haystack/"
-    apart_by = "length_tokens"
+
+    def least_tokens(self, evaluation: Evaluation) -> int:
+        return LENGTHS[0] + ROOM_TOKENS + evaluation.nolima.max_new_tokens
 
     def new_tokens(self, task: str, evaluation: Evaluation) -> int:
         return evaluation.nolima.max_new_tokens
@@ -57,8 +61,12 @@ class Nolima(PromptedBenchmark):
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         return {"nolima.data": self.present(self.users_dir(evaluation) / name for name in self.files)}
 
-    def check_data(self, unit: Unit, evaluation: Evaluation) -> None:
-        trials(self.raw_files(unit, evaluation)["nolima.data"][0], unit.task)
+    def check_data(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path | None = None) -> None:
+        needles, *books = self.raw_files(unit, evaluation)["nolima.data"]
+        trials(needles, unit.task)
+        for book in books if tokenizer_dir else ():
+            for depth in DEPTHS:
+                _place(book, unit.length_tokens or 0, depth, token_counter(tokenizer_dir))
 
     def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
         """Accuracy of all samples at each length, and of each task at the longest."""
@@ -104,15 +112,13 @@ def trials(file: Path, task: str) -> list[Trial]:
         ]
         for book, (entry, question, words, answers) in ((n, one) for n in range(5) for one in asked):
             names = np.random.RandomState(SEED + int(entry["id"][:4]) + book)  # NumPy's old stream, which is frozen
-            for percent in np.linspace(0, 100, _TABLE["depths"]):
+            for depth in DEPTHS:
                 fill = {"{" + str(number) + "}": word for number, word in enumerate(words, start=1)}
                 if has_name := "{CHAR}" in entry["needle"]:
                     fill["{CHAR}"] = str(names.choice(entry["character_set"]))
                 needle, filled = (_filled(text, fill) for text in (entry["needle"], question))
                 gold = [fill["{CHAR}"]] if has_name else list(answers)
-                found.append(
-                    Trial(needle, filled, gold, entry.get("task_template", _TABLE["template"]), book, percent / 100)
-                )
+                found.append(Trial(needle, filled, gold, entry.get("task_template", _TABLE["template"]), book, depth))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file}: does not have NoLiMa's layout ({fault(error)}); give NoLiMa's own needle_set.json"
@@ -136,8 +142,9 @@ def _book(file: Path, counter: TokenCounter) -> tuple[list[int], NDArray[np.int6
     return ids, np.array([0, *(i for i, id in enumerate(ids) if id in breaks)])
 
 
-def placed(file: Path, needle: str, length_tokens: int, depth: float, counter: TokenCounter) -> str:
-    """`length_tokens` of a book, with the needle at the first line break that is at least as deep. UserError: too short."""
+def _place(file: Path, length_tokens: int, depth: float, counter: TokenCounter) -> tuple[int, int]:
+    """The first token of a book that is shown, and the line break of the needle: the first at least as deep. UserError: too
+    short."""
     ids, places = _book(file, counter)
     deep = places[places / (length_tokens + 1) - depth >= 0]
     start = int(deep[0]) - int(np.round(length_tokens * depth)) if len(deep) else 0
@@ -145,6 +152,12 @@ def placed(file: Path, needle: str, length_tokens: int, depth: float, counter: T
         raise UserError(
             f"{file}: {len(ids)} tokens do not fill {length_tokens} at depth {depth:.2f}; give NoLiMa's own"
         )
-    before = counter.decode(ids[start : deep[0] + 1])
-    after = counter.decode(ids[deep[0] + 1 : start + length_tokens])
+    return start, int(deep[0])
+
+
+def placed(file: Path, needle: str, length_tokens: int, depth: float, counter: TokenCounter) -> str:
+    """`length_tokens` of a book with the needle at a line break. UserError: too short."""
+    start, place = _place(file, length_tokens, depth, counter)
+    ids, _ = _book(file, counter)
+    before, after = counter.decode(ids[start : place + 1]), counter.decode(ids[place + 1 : start + length_tokens])
     return f"{before[: max(before.rfind(chr(10)), 0)]} {needle}\n{after}"

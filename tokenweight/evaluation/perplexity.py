@@ -17,7 +17,7 @@ from tokenweight.evaluation.benchmark import Benchmark, HubData, Kept, Step, Uni
 from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.rows import Row
-from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus
+from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus, NovelCorpus
 
 
 class CorpusBenchmark(Benchmark):
@@ -27,6 +27,9 @@ class CorpusBenchmark(Benchmark):
 
     def corpus(self, evaluation: Evaluation) -> Corpus | None:
         return evaluation.perplexity.corpus
+
+    def reads_shipped(self, evaluation: Evaluation) -> bool:
+        return isinstance(evaluation.perplexity.corpus, NovelCorpus)
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
         parts = file_parts(evaluation.perplexity.corpus)

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from tokenweight.errors import StageError
+from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import Benchmark, Kept, Step, Unit, UnitRun, version
 from tokenweight.evaluation.data import json_lines
 from tokenweight.evaluation.loaded_model import LoadedModel, Prompt
@@ -247,6 +247,36 @@ class PromptedBenchmark(OutputBenchmark):
             instance = Instance("generate_until", doc={}, arguments=asked, idx=0, metadata=(unit.id, doc_id, 1))
             own = {name: line[name] for name in ("references", "all_classes", "length_words")}
             yield Sample(unit, doc_id, [instance], prompt, new_tokens=new_tokens, **own)
+
+
+class UsersBenchmark(PromptedBenchmark):
+    """One of prompts by length whose data the user gives: nothing is shipped, and the hub is not read."""
+
+    apart_by = "length_tokens"
+
+    @abstractmethod
+    def least_tokens(self, evaluation: Evaluation) -> int:
+        """The context that its shortest samples need."""
+
+    def reads_shipped(self, evaluation: Evaluation) -> bool:
+        return False
+
+    def users_dir(self, evaluation: Evaluation) -> Path:
+        """Setting `data`. UserError: it is not given."""
+        if (data := self.settings(evaluation).data) is None:
+            raise UserError(f"evaluation.{self.name}.data: give {self.layout} with {self._option}")
+        return Path(data)
+
+    @property
+    def _option(self) -> str:
+        return f"--set evaluation.{self.name}.data=DIR"
+
+    def refusal(self, evaluation: Evaluation, context_tokens: int, longest_tokens: int) -> str | None:
+        if context_tokens >= (least := self.least_tokens(evaluation)):
+            return None
+        way = f"--lengths {least}" if longest_tokens >= least else "a model whose config.json says at least so many"
+        data = "" if self.settings(evaluation).data else f", and its data, which are not shipped, with {self._option}"
+        return f"reads {context_tokens} tokens, and the shortest samples of {self.name} need {least}; give {way}{data}"
 
 
 _UNCUT: dict[str, Any] = {  # a line of prompts.jsonl, its keys in order, with the values of a prompt that was not cut

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,12 +16,13 @@ from tokenweight.files import check_limits, check_writable
 from tokenweight.optional import check_room
 from tokenweight.pipeline.digests import refuse_listing
 from tokenweight.pipeline.stage import Artifact, Graph
-from tokenweight.pipeline.store import Store
+from tokenweight.pipeline.store import Store, locate
 from tokenweight.recipes.execution import check_batch
 from tokenweight.recipes.schema import Corpus, Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete
 from tokenweight.training.stages import Pretrain, Train
 
+_SHOWN = 20  # missing files of a setting
 SHARED = "what members share"  # a run that is no recipe's
 
 
@@ -86,7 +88,7 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
     check_writable("--store", store.root)
     for graph in graphs:
         check_inputs(graph)
-    corpora, data = dict[Corpus, None](), dict[Any, UnitStage]()
+    corpora, data = dict[Corpus, None](), dict[Any, tuple[UnitStage, Artifact | None]]()
     for entries in [schedule(graph, store) for graph in graphs]:
         check_execution(entries, store, execution)
         for artifact in to_run(entries):
@@ -96,9 +98,13 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
             if isinstance(stage, Chunk) and stage.chunking.mixture != "as_is":
                 corpora[stage.corpus] = None
             elif isinstance(stage, UnitStage) and any(artifact.sources.values()):  # not shipped
-                data[stage.unit, *artifact.sources.items()] = stage
-    for stage in data.values():
-        benchmark_of(stage.unit).check_data(stage.unit, stage.evaluation)
+                tokenizer = artifact.inputs.get("tokenizer")
+                data[stage.unit, tokenizer, *artifact.sources.items()] = stage, tokenizer
+    located = cache(lambda tokenizer: locate(tokenizer, store, small=True))
+    for stage, tokenizer in data.values():
+        benchmark = benchmark_of(stage.unit)
+        directory = located(tokenizer) if tokenizer and benchmark.checks_tokens else None
+        benchmark.check_data(stage.unit, stage.evaluation, directory)
     for corpus in corpora:
         check(corpus)
 
@@ -117,11 +123,18 @@ def check_inputs(graph: Graph) -> None:
 
 
 def shortened(missing: Iterable[str]) -> list[str]:
-    """Of several lines about the same setting the first, and how many there are: MMLU alone has 114 files."""
-    by_setting: dict[str, list[str]] = {}
+    """Of several lines about the same setting one, with the first files that it lacks: MMLU alone has 114."""
+    by_setting: dict[str, tuple[dict[str, None], str]] = {}
     for line in missing:
-        by_setting.setdefault(line.partition(":")[0], []).append(line)
-    return [lines[0] + (f" (so for {len(lines)} tasks)" if len(lines) > 1 else "") for lines in by_setting.values()]
+        setting, _, rest = line.partition(": ")
+        files, is_missing, way = rest.partition(" missing; ")
+        found, _ = by_setting.setdefault(setting, ({}, is_missing + way))
+        found.update(dict.fromkeys(files.split(", ") if is_missing else [rest]))
+    lines = []
+    for setting, (found, way) in by_setting.items():
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        lines.append(f"{setting}: {', '.join(list(found)[:_SHOWN])}{more}{way}")
+    return lines
 
 
 def check_execution(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:

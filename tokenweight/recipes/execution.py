@@ -73,7 +73,8 @@ def check_launch(execution: Execution, *, here: bool = True) -> None:
             raise UserError(f"execution.compiled: complete layers cannot be compiled with {field}; leave one out")
     if execution.offload_activations and execution.checkpointing == "none":
         raise UserError(
-            "execution.offload_activations: it applies to layers' inputs; set execution.checkpointing to 'full'"
+            "execution.offload_activations: it moves the layers' inputs that checkpointing keeps; "
+            "set execution.checkpointing to 'full', 'keep_attention' or 'keep_projections'"
         )
     if execution.launcher != "srun" and execution.nodes > 1:
         raise UserError("execution.nodes: several nodes need launcher 'srun'; set execution.launcher to it")

@@ -61,7 +61,7 @@ def context_of(config: Mapping[str, Any], wanted: int | None, model: str, option
     if wanted and wanted > scaled:
         raise UserError(
             f"{option}{wanted}: config.json of {model.rpartition(' ')[2]} says {int(scaled)} tokens; give at most that, "
-            "or correct config.json"
+            "or correct config.json where it is wrong"
         )
     return wanted or own
 
