@@ -336,13 +336,21 @@ def test_ids_that_no_answer_could_name_are_refused(helmet: Path, tmp_path: Path,
         BENCHMARKS["helmet"].check_data(Unit("helmet", "msmarco_rerank_psg", 8192), given)
 
 
-def test_a_book_that_is_too_short_is_named_before_any_work(nolima: Path, checkpoint: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "0 tokens do not fill 250 at depth 0.00"),
+        (b"A quick fox.\n" * 24, r"\d+ tokens do not fill 250 at depth \S+"),
+        (b"\xff\xfe", "is not UTF-8"),
+    ],
+)
+def test_a_book_that_cannot_be_used_is_named_before_any_work(
+    content: bytes, message: str, nolima: Path, checkpoint: Path, tmp_path: Path
+) -> None:
     copy, store = Path(shutil.copytree(nolima, tmp_path / "copy")), Store(tmp_path / "store")
-    book, how = copy / "haystack/rand_shuffle/rand_book_2.txt", ModelOptions(scale="smoke", device="cpu", limit=1)
-    book.write_text(book.read_text()[:300])
+    (copy / "haystack/rand_shuffle/rand_book_2.txt").write_bytes(content)
+    how = ModelOptions(scale="smoke", device="cpu", limit=1)
     settings = (f"evaluation.nolima.data={copy}", "evaluation.nolima.max_new_tokens=4")
     planned, _ = plan_models([str(checkpoint)], how, Inputs(settings=settings), store, ["nolima"], None)
-    with pytest.raises(
-        UserError, match=r"rand_book_2.txt: \d+ tokens do not fill 250 at depth \S+; give NoLiMa's own$"
-    ):
+    with pytest.raises(UserError, match=rf"rand_book_2.txt: {message}; give NoLiMa's own$"):
         check_before_running([planned.graph], store, Execution(device="cpu"))

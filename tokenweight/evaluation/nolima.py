@@ -137,7 +137,10 @@ def _filled(text: str, fill: dict[str, str]) -> str:
 @lru_cache(maxsize=5)
 def _book(file: Path, counter: TokenCounter) -> tuple[list[int], NDArray[np.int64]]:
     """Its tokens, and where a needle may be: at the beginning, and at each token with a line break."""
-    ids = counter.encode(file.read_text("utf-8"))
+    try:
+        ids = counter.encode(file.read_text("utf-8"))
+    except UnicodeDecodeError:
+        raise UserError(f"{file}: is not UTF-8; give NoLiMa's own") from None
     breaks = {id for id in set(ids) if "\n" in counter.decode([id])}
     return ids, np.array([0, *(i for i, id in enumerate(ids) if id in breaks)])
 
