@@ -103,7 +103,7 @@ def _resolve(
     about = [_about(spec, like, kind, next(iter(recipes.values())).evaluation)]
     if limit := spec.limit:
         most = limit if isinstance(limit, int) else ", ".join(f"{n} ({name})" for name, n in limit.items())
-        about.append(f"Limited to {most} samples of each task at each length: not the whole protocol.")
+        about.append(f"Limited to {most} of the samples of each task at each length: not the whole protocol.")
     about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
     given = given_by(inputs)
     manifest = Manifest(

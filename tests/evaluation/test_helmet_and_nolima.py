@@ -259,7 +259,7 @@ def test_both_are_planned_evaluated_and_shown_by_length(
     with pytest.raises(UserError, match=r"reads 4096 tokens, .*need 8192; give --lengths 8192, or choose"):
         plan_models([str(model)], how, Inputs(settings=places), store, ["helmet"], [4096])
     planned, _ = plan_models([str(model)], how, Inputs(settings=places), store, names, None)
-    about = "Scale smoke, on data of the user's own. Limited to 2 samples of each task at each length: "
+    about = "Scale smoke, on data of the user's own. Limited to 2 of the samples of each task at each length: "
     assert planned.manifest.about.startswith(about)
     mixed, _ = plan_models([str(model)], how, Inputs(settings=places), store, ["helmet", "mmlu"], None)
     assert mixed.manifest.about.startswith("Scale smoke: shipped miniatures of mmlu at short lengths")
