@@ -19,7 +19,7 @@ from tokenweight.reports.samples import Field, Samples, UnitResult, units_of
 from tokenweight.reports.targets.columns import about
 
 _NAMED = 3  # unit names that a note spells out
-_MOST = float(np.finfo(np.float32).max)  # beyond it a value is no number: the square of its variance would overflow
+_MOST = float(np.finfo(np.float32).max)  # beyond it neither variance nor interval would be finite
 _AFTER: dict[type, int] = {measures.ColumnMean: 1, measures.Difference: 2}  # measures that read other columns
 
 RunUnits = Mapping[Run, list[UnitResult]]
