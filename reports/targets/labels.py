@@ -1,6 +1,7 @@
 """An experiment at a scale in words: labels by what is set or swept, columns at its lengths, notes of what departs."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tokenweight.errors import UserError
 from tokenweight.pipeline.experiment import Column, Described, Experiment, Figure, Lengths, Row
@@ -19,13 +20,14 @@ def notes(
     spec: ExperimentSpec, found: Sequence[Member], recipes: Mapping[str, Recipe], scale: str, given: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Where a run departs from the paper, a sentence each; recipes by row, what the user gave by option."""
-    of_file = {name: without_places(value) for name in ("base", "corpus") if (value := getattr(spec, name))}
-    of_file |= {key: shown(without_places(value)) for key, value in {**spec.scales.get(scale, {}), **spec.set}.items()}
+    of_file = {name: value for name in ("base", "corpus") if (value := getattr(spec, name))}
+    of_rows = {m.row.label or m.row.key or str(m.row.recipe): m.row.set for m in found}
     symbols, _ = _fields(found)
     swept = {field: dict.fromkeys(shown(m.values[field]) for m in found if field in m.values) for field in symbols}
     said = {
         "Run with": ", ".join(map(" ".join, as_options(given))),
-        "Set for all rows:": ", ".join(map(" ".join, of_file.items())),
+        "Set for all rows:": _said({**of_file, **spec.scales.get(scale, {}), **spec.set}),
+        "Set for": "; ".join(f"{name}: {_said(own)}" for name, own in of_rows.items() if own),
         "Swept:": "; ".join(f"{symbols[field]} ({field}): {', '.join(values)}" for field, values in swept.items()),
     }
     known = {m.row.recipe: recipes[m.key] for m in found if m.row.recipe and "/seed-" not in m.row.recipe}
@@ -34,6 +36,10 @@ def notes(
         *(_model(m, recipes[m.key]) for m in found if m.row.recipe is None),
         *_departures(known),
     )
+
+
+def _said(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {shown(without_places(value))}" for key, value in settings.items())
 
 
 def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:

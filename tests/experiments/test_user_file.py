@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -47,6 +48,9 @@ def test_rows_scales_seeds_and_words_are_what_the_file_says() -> None:
     assert {(t.steps, t.learning_rate) for t in trained.values() if t} == {(4, 1e-5)}
     assert mine.recipes["sparse", 0].weighting.kappa == 0.3
     assert [mine.recipes["sparse", seed].seed for seed in (0, 1)] == [0, 1]
+    said = json.dumps(mine.manifest.model_dump(mode="json"))
+    assert "Set for all rows: training.steps 4, training.learning_rate 1e-05." in said
+    assert "Set for sparse: weighting.kappa 0.3." in said
     assert found(PLAIN, "tiny").recipes["sparse", 0].training.steps == 1  # type: ignore[union-attr]
     given = found(PLAIN, inputs=Inputs(settings=("training.steps=7",)), seeds=1)
     assert given.recipes["sparse", 0].training.steps == 7  # type: ignore[union-attr]
