@@ -11,21 +11,20 @@ The table (DIR/everything.md) shows what the files say, with their commits; what
 from __future__ import annotations
 
 import json
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import cyclopts
 from cyclopts import Parameter
 
+from tokenweight.pipeline.store import package_versions
+
 HERE = Path(__file__).parent
-PACKAGES = ("torch", "transformers", "deepspeed", "datasets", "lm-eval")
 PYTHON = (sys.executable,)
 TORCHRUN, ON_TWO = ((*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", n) for n in "12")
 COST = ("training_cost.py", "--fused", "--checkpointing", "keep_projections")
@@ -156,12 +155,11 @@ def _run(name: str, benchmark: Benchmark, given: list[str], commit: str, file: P
         print(f"{name}: failed after {took} s, see {log}")
         return
     said = " ".join(["python", *benchmark.command[1:]])
-    versions = {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
     content = {
         "command": said,
         "commit": commit,
         "took_seconds": took,
-        "versions": versions,
+        "versions": package_versions(),
         **json.loads(new.read_text()),
     }
     file.write_text(json.dumps(content, indent=1) + "\n")
@@ -184,13 +182,6 @@ def _table(out: Path) -> str:
         link = f"[{aim.benchmark}]({aim.benchmark}.json)" if file.exists() else aim.benchmark
         lines.append(f"| {aim.figure} | {bound} | {measured} | {reached} | {commit} | {link} |")
     return "\n".join(lines) + "\n"
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"
 
 
 def _commit() -> str:

@@ -50,7 +50,7 @@ from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
-WEIGHTINGS = {name: weighting for name, weighting in variants.WEIGHTINGS.items() if name != variants.FP8}
+WEIGHTINGS = tuple(name for name in variants.WEIGHTINGS if name != variants.FP8)
 LENGTHS = (8192, 16_384, 32_768, 65_536, 131_072)
 TINY_LENGTHS = (64, 128, 256)
 SHORT_TOKENS = 8192  # the paper's, Section 4
@@ -208,7 +208,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     options.lengths = sorted(options.lengths or (TINY_LENGTHS if options.tiny else LENGTHS))
     options.weightings = options.weightings.split(";") if options.weightings else list(WEIGHTINGS)
-    if options.weightings[0] != "uniform" or set(options.weightings) - WEIGHTINGS.keys():
+    if options.weightings[0] != "uniform" or set(options.weightings) - set(WEIGHTINGS):
         parser.error(f"--weightings: uniform first, then any of {'; '.join(WEIGHTINGS)}")
     if options.steps < 2:
         parser.error("--steps: at least 2, the first warms up")

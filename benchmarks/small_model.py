@@ -69,6 +69,7 @@ def runs(directory: Path, execution: Execution, steps: int) -> dict[str, list[di
         architecture=base.architecture,
         context_tokens=base.context_tokens,
         training=base.training.model_copy(update={"steps": steps}),
+        seed=base.seed,
     )
     inputs = {"tokenizer": tokenizer, "chunks": chunks(directory, reads * steps, base.context_tokens, vocabulary)}
     pretrain(shape, inputs, directory / "base", execution, no_progress)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
-from tokenweight.errors import UserError, choose, nearest
+from tokenweight.errors import UserError, choose
 from tokenweight.files import read_json
 from tokenweight.pipeline.experiment import BENCHMARKS
 from tokenweight.recipes.inputs import Inputs, apply, context_of, without_places
@@ -175,16 +175,13 @@ def _evaluated(
     inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
     recipe = build(f"evaluate/{label}", scale, apply(inputs, settings, scale))
     if unknown := sorted(key for key in inputs.assignments() if not recipe.has_given(key)):
-        way = (
-            nearest(unknown[0], recipe.origins) or f"; `tokenweight show-config {_AS_IT_IS} --scale {scale}` lists them"
-        )
-        raise UserError(f"--set {unknown[0]}: no such setting of an evaluation{way}")
+        raise UserError(f"--set {unknown[0]}: {refusal(unknown[0], [recipe])}")
     evaluation = recipe.evaluation
     if evaluation.backend != spec.backend:
         raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
     for name in BENCHMARKS.keys() & set(benchmarks):
-        if refusal := BENCHMARKS[name].refusal(evaluation, read, context):
-            raise UserError(f"--model {label}: {refusal}, or choose --benchmarks without {name}")
+        if why := BENCHMARKS[name].refusal(evaluation, read, context):
+            raise UserError(f"--model {label}: {why}, or choose --benchmarks without {name}")
     return recipe
 
 

@@ -62,7 +62,7 @@ def ratios() -> dict[str, dict[str, float]]:
     """Predicted over measured seconds: benchmark -> variant."""
     rows: dict[str, dict[str, float]] = {}
     for label, name in (
-        ("8B, two H200, ZeRO-3, whole", "llama3-8b-two"),
+        ("8B, two H200, ZeRO-3, complete", "llama3-8b-two"),
         ("8B, one H200, from 4 and 8 layers", "llama3-8b"),
         ("Phi-2, one H200, from 4 and 8 layers", "phi-2"),
     ):

@@ -189,7 +189,9 @@ class Benchmark(ABC):
 
         `longest_tokens`: what it could read, by its config.json or the user.
         """
-        return None
+        if self.units(evaluation, context_tokens):
+            return None
+        return f"reads {context_tokens} tokens, too few for {self.name}; let it read more with --lengths"
 
     def columns(self, column: Column, evaluation: Evaluation, context_tokens: int) -> tuple[list[Column], list[str]]:
         """What a table of models that read up to `context_tokens` shows in place of the plain column of a benchmark that

@@ -49,11 +49,9 @@ class Pmi(CorpusBenchmark):
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         """One unit; none where the model reads no more than a window, which leaves no far context."""
-        return (
-            []
-            if self.refusal(evaluation, context_tokens, context_tokens)
-            else super().units(evaluation, context_tokens)
-        )
+        if self.refusal(evaluation, context_tokens, context_tokens):
+            return []
+        return super().units(evaluation, context_tokens)
 
     def refusal(self, evaluation: Evaluation, context_tokens: int, longest_tokens: int) -> str | None:
         window, short = evaluation.pmi.short_tokens, context_tokens // 4

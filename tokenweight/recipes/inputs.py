@@ -161,9 +161,8 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     settings = override(replace(settings, GIVEN, changes), own)
     if not own.keys().isdisjoint(_STEPS) and "chunking.sequences" in settings.keys() - own:  # chunk what the steps read
         counts = [settings[key].value for key in _STEPS if key in settings]
-        if len(counts) == 2 and all(
-            isinstance(n, int) and 0 < n <= MOST for n in counts
-        ):  # else the schema says what is wrong
+        are_counts = all(isinstance(n, int) and 0 < n <= MOST for n in counts)  # else the schema names what is wrong
+        if len(counts) == 2 and are_counts:
             settings = replace(settings, "what the steps read", {"chunking.sequences": prod(counts)})
     return settings
 

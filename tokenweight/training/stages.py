@@ -34,7 +34,7 @@ class Pretrain(Stage):
     architecture: schema.Architecture
     context_tokens: int
     training: schema.Training
-    seed: int = 0
+    seed: int
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         shape = self.architecture
