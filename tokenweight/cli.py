@@ -2,6 +2,8 @@
 
 import logging
 import os
+import select
+import signal
 import sys
 import tomllib
 from pathlib import Path
@@ -43,8 +45,14 @@ def main() -> None:
     try:
         _refuse_empty(sys.argv[1:])
         app(sys.argv[1:], exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         _stop("interrupted; run the same command again to resume", 130)
+    except BrokenPipeError:
+        if not _is_unread(sys.stdout.fileno()):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
+        sys.exit(128 + signal.SIGPIPE)
     except CycloptsError as error:
         _stop(_message(error), 2)
     except ImportError as error:  # of a command's own imports, as cyclopts hands it on
@@ -57,6 +65,13 @@ def main() -> None:
         _stop(str(error), 2)
     except StageError as error:
         _stop(str(error), 1)
+
+
+def _is_unread(file: int) -> bool:
+    """Whether it is a pipe whose reader has seen enough, such as `head`."""
+    poll = select.poll()
+    poll.register(file, 0)
+    return bool(poll.poll(0))
 
 
 def _refuse_empty(arguments: list[str]) -> None:

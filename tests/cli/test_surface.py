@@ -1,6 +1,8 @@
 """The command line's surface and the record's schema: a change of either shows in a diff of a golden file."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +118,8 @@ def test_show_config_gives_value_and_origin(tmp_path: Path) -> None:
 def test_names_stay_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from tokenweight.commands.command import print_table
 
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")  # of 80 columns
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table(
         ("key", "value", "hours"), [("evaluation.perplexity.corpus.path", "long " * 40, "1,234")], numbers_from=2
     )
@@ -124,6 +127,19 @@ def test_names_stay_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "evaluation.perplexity.corpus.path" in shown
     assert "1,234" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_whoever_reads_a_pipe_gets_rows_as_lines_and_may_leave() -> None:
+    command = [sys.executable, "-c", "from tokenweight.cli import main; main()"]
+    done = subprocess.run([*command, "show-config", "table-3/uniform"], capture_output=True, text=True, check=True)
+    title, *rows = done.stdout.splitlines()
+    assert title == "table-3/uniform at scale smoke"
+    assert {line.count("\t") for line in rows} == {2}
+    unread, pipe = os.pipe()
+    os.close(unread)
+    done = subprocess.run([*command, "targets", "--json"], stdout=pipe, stderr=subprocess.PIPE, text=True)
+    os.close(pipe)
+    assert (done.stderr, done.returncode) == ("", 128 + signal.SIGPIPE)
 
 
 def test_doctor_prints_what_it_found_letter_by_letter(

@@ -49,30 +49,37 @@ def show(files: Mapping[str, Path], as_json: bool, text: str | None = None) -> N
     if as_json:
         print(text, end="")
         return
-    print_markdown(text)
+    print_text(text, markdown=True)
     print("", *files.values(), sep="\n")
 
 
-def print_markdown(text: str) -> None:
-    """Markdown as it is in a file or pipe, laid out in a terminal."""
+def print_text(text: str, markdown: bool = False) -> None:
+    """As it is in a file or pipe, laid out in a terminal."""
     from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console()
-    if console.is_terminal:
-        console.print(Markdown(text))
-    else:
+    if not sys.stdout.isatty():
         print(text, end="")
+    elif markdown:
+        Console().print(Markdown(text))
+    else:
+        Console().print(text, end="", markup=False, highlight=False)
 
 
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str | None = None, numbers_from: int = 99
 ) -> None:
-    """Rows letter by letter; columns from `numbers_from` on are to the right, and these and the first stay whole."""
+    """Rows letter by letter; columns from `numbers_from` on are to the right, and these and the first stay whole.
+
+    In a file or pipe a row is a line, its columns separated by tabs.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    if not sys.stdout.isatty():
+        print(*filter(None, [title]), *("\t".join(map(str, row)) for row in (headings, *rows)), sep="\n")
+        return
     table = Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
         is_number = number >= numbers_from

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from rich.filesize import decimal
 
-from tokenweight.commands.command import command, print_json, print_table
+from tokenweight.commands.command import command, print_json, print_table, print_text
 from tokenweight.corpus.sources import left_out
 from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.units import UnitStage, benchmark_of
@@ -136,8 +136,6 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
 
 def print_plan(plan: dict[str, Any], everything: bool = False) -> None:
     """Print a plan: of one experiment each artifact or group, of several a line for each (all with `everything`)."""
-    from rich.console import Console
-
     title = f"{plan['target']} at scale {plan['scale']}, store {plan['store']}"
     if everything or not plan["targets"]:
         timed = [f"{GPU} hours"] if any(row["cost"]["gpu_hours"] is not None for row in plan["artifacts"]) else []
@@ -155,7 +153,7 @@ def print_plan(plan: dict[str, Any], everything: bool = False) -> None:
     templates.filters["bytes"] = lambda count: decimal(int(count))
     waiting = sum(row["action"] == "wait" for row in plan["artifacts"])
     text = templates.get_template("plan.txt.jinja").render(plan=plan, waiting=waiting, gpu=GPU)
-    Console().print(text, end="", markup=False, highlight=False)
+    print_text(text)
 
 
 def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:

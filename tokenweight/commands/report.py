@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenweight.commands.command import command, note, print_markdown, results_directory, show
+from tokenweight.commands.command import command, note, print_text, results_directory, show
 from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest
 from tokenweight.pipeline.store import Store, existing_store
@@ -137,4 +137,4 @@ def audit(*, as_json: bool = False) -> None:
     if as_json:
         print(result.model_dump_json(indent=1))
     else:
-        print_markdown(render(result))
+        print_text(render(result), markdown=True)
