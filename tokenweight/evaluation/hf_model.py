@@ -30,7 +30,7 @@ CPU_BATCH_SEQUENCES = 8
 CACHE_SHARE = 0.4  # of a GPU's memory: attention repeats a layer's keys and values beside the cache
 READ_TOKENS = {"cpu": 1, "cuda": 2**16}  # of prompts that are read together, one at least
 ENCODED_TOKENS = 2**24  # token ids kept for the models of one tokenizer: 64 MiB
-LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements per batch: 256 MiB, 8 GiB
+LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements of the batches on one device: 256 MiB, 8 GiB
 
 
 class EvaluatedModel(HFLM):  # type: ignore[misc]
@@ -168,7 +168,8 @@ class HFModel(LoadedModel):
             room = CACHE_SHARE / execution.slots_per_gpu * torch.cuda.mem_get_info()[1]  # all: what is free, varies
             cache_bytes = cache_bytes_of_token(model.config, model.dtype.itemsize)
             self.batch_tokens = max(context_tokens, int(room / cache_bytes))
-        self.logits_tokens = LOGITS_ELEMENTS[device] // model.config.get_text_config().vocab_size
+        elements = LOGITS_ELEMENTS[device] // execution.slots_per_gpu
+        self.logits_tokens = elements // model.config.get_text_config().vocab_size
         self.max_sequences = MAX_BATCH_SEQUENCES[device]
         with quiet_transformers():
             lm = EvaluatedModel(
