@@ -83,6 +83,10 @@ def _of_head(name: str) -> Callable[[Any], float]:
     return lambda found: float(found["heads"]["ours, fused"][name])
 
 
+def _compiled(training: str) -> Callable[[Any], float]:
+    return lambda found: float(found["rows"][f"{training}, layers compiled"]["MFU"])
+
+
 def _next_model(found: Any) -> float:
     return statistics.fmean(found["process_seconds"]["next"])
 
@@ -105,6 +109,9 @@ AIMS = (
     Aim("8B on two GPUs, 32k: MFU", "llama3-8b-two", lambda found: found["mfu_uniform"], 0.45, less=False),
     Aim("8B on two GPUs, 256k: unfrozen dense / uniform", "8b-256k-two", _row("unfrozen dense", "ratio_to_uniform")),
     Aim("8B on two GPUs, 256k: MFU", "8b-256k-two", _row("uniform", "mfu"), 0.42, less=False),
+    Aim("scale mini: MFU of pre-training", "small-model", _compiled("pre-training"), 0.35, less=False),
+    Aim("scale mini: MFU of continued training", "small-model", _compiled("table-3/uniform"), 0.25, less=False),
+    Aim("scale mini: the same, unfrozen sparse", "small-model", _compiled("table-3/unfrozen-sparse"), 0.25, less=False),
     Aim("scale mini's evaluation, of eight: seconds of a process", "evaluation-mini-8", _next_model, 100),
 )
 

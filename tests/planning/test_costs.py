@@ -103,14 +103,14 @@ def test_the_seconds_of_a_sample_are_the_measured() -> None:
 
 
 def test_the_least_seconds_of_a_sample_are_those_of_a_small_model_alone_and_in_eight_slots() -> None:
-    alone, of_eight = (measured(f"h200-evaluation-mini{slots}")["benchmarks"] for slots in ("", "-8-slots"))
+    alone, of_eight = (measured(name)["benchmarks"] for name in ("evaluation-mini", "h200-evaluation-mini-8-slots"))
     timed = {name: benchmark.timed_small for name, benchmark in BENCHMARKS.items() if benchmark.timed_small}
     assert len(timed) == 4
     for name, least in timed.items():
         assert (alone[name]["seconds"], of_eight[name]["seconds"], alone[name]["samples"]) == least
 
 
-@pytest.mark.parametrize(("slots", "name"), [(1, "h200-evaluation-mini"), (8, "h200-evaluation-mini-8-slots")])
+@pytest.mark.parametrize(("slots", "name"), [(1, "evaluation-mini"), (8, "h200-evaluation-mini-8-slots")])
 def test_evaluation_of_a_small_model_takes_the_measured_gpu_hours(slots: int, name: str, tmp_path: Path) -> None:
     result = measured(name)
     mini = ROOT / "reports/results/mini-31m"

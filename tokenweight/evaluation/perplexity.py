@@ -54,7 +54,7 @@ class Perplexity(CorpusBenchmark):
     name = "perplexity"
     tasks: ClassVar = {"validation": Task(metric="nll")}
     timed = (2.2, 8)
-    timed_small = (0.4, 0.6, 40)
+    timed_small = (0.6, 0.6, 40)
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, "validation", n) for n in evaluation.perplexity.lengths_tokens if n <= context_tokens]

@@ -21,7 +21,7 @@ class Ruler(PromptedBenchmark):
     path_fields = ("haystack", "squad", "hotpotqa")
     apart_by = "length_tokens"
     timed = (58.7, 325)
-    timed_small = (36.0, 100.8, 2600)
+    timed_small = (30.2, 100.8, 2600)
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = evaluation.ruler.lengths_tokens
