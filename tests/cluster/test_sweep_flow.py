@@ -21,7 +21,7 @@ from tokenweight.tasks.experiments import plan_texts
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 RECIPE = "table-3/frozen-sparse"
 OVER = ["weighting.kappa=0.1,0.2,0.3,0.4,0.6,0.8", "seed=0,1"]
-EXPERIMENT = sweep_experiment([RECIPE], OVER, [], ["perplexity"], "k").model_dump_json(indent=1)
+EXPERIMENT = sweep_experiment([RECIPE], OVER, [], ["perplexity"], "k").model_dump_json(indent=1, exclude_defaults=True)
 SETTINGS = [
     "training.steps=2",
     "training.sequences_per_step=2",

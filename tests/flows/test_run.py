@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import psutil
 import pytest
@@ -22,13 +25,18 @@ from prefect.runtime import flow_run
 from prefect.testing.utilities import prefect_test_harness
 
 from tokenweight.errors import StageError
-from tokenweight.flows.reproduce import Outcome, run_graph
+from tokenweight.flows import pool
+from tokenweight.flows.reproduce import Outcome, reproduce, run_graph
 from tokenweight.pipeline.stage import Graph
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
+from tokenweight.planning.plan import SHARED
 from tokenweight.recipes import Inputs, load
 from tokenweight.recipes.schema import Execution
+from tokenweight.reports.targets.find import sweep_experiment
 from tokenweight.tasks import slots
+from tokenweight.tasks.experiments import plan_texts
+from tokenweight.tasks.pieces import run_in_order
 from tokenweight.tasks.worker import OutOfMemory
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tasks"))
@@ -92,6 +100,41 @@ def test_the_page_shows_the_edges_also_of_what_is_reused_and_a_model_is_loaded_o
     assert shown[f"evaluate {name} mmlu"] == ("Reused", {f"train {name}"})
     assert shown[f"evaluate {name} bbh"] == ("Completed", {f"train {name}"})
     assert log.read_text().count(LOADED) - before == 1, "bbh and pmi of one model"
+
+
+def test_members_of_a_pool_make_what_they_share_first_and_then_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a pool, but each member's flow run is one below this, and makes its artifacts in this process."""
+    asked = []
+
+    def run_in_this_process(graphs: list[Graph], store: Store, execution: Execution) -> Outcome:
+        for graph in graphs:
+            run_in_order(graph, store, execution)
+        return Outcome()
+
+    def run_here(deployment: UUID, parameters: dict[str, Any], timeout: float) -> SimpleNamespace:
+        asked.append(parameters["run"])
+        state = reproduce(**parameters, return_state=True)  # type: ignore[call-overload]
+        return SimpleNamespace(id=state.state_details.flow_run_id)
+
+    monkeypatch.setattr(pool, "_deployment_in", lambda client, name: UUID(int=1))
+    monkeypatch.setattr(pool, "run_deployment", run_here)
+    monkeypatch.setattr(pool, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr("tokenweight.flows.reproduce.run_graph", run_in_this_process)
+    experiment = sweep_experiment(["table-3/frozen-sparse"], ["weighting.kappa=0.2,0.4"], [], ["mmlu"], "k")
+    texts, store = [experiment.model_dump_json(indent=1, exclude_defaults=True)], Store(tmp_path / "store")
+    ((planned,), _) = plan_texts(texts, "smoke", Inputs(settings=SETTINGS), store)
+
+    @flow(persist_result=False)
+    def of_test() -> dict[str, str]:
+        given = {"experiment": texts[0], "settings": SETTINGS, "execution": ("device=cpu", "slots=1")}
+        return pool.run_in_pool(planned, store, "any", 1, given)
+
+    assert of_test() == {}
+    assert asked == [SHARED, *planned.graph.runs]
+    made = Counter(record.parent.parent.name for record in store.root.glob("*/*/record.json"))
+    assert (made["chunk"], made["extend"], made["score"], made["train"]) == (1, 1, 1, 2)
 
 
 def test_what_fails_ends_its_dependents_alone_and_all_failures_are_reported_together(tmp_path: Path) -> None:

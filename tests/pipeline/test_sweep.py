@@ -30,7 +30,9 @@ SWEEP = (
 def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
     arguments = [*SWEEP, *(part for setting in SETTINGS for part in ("--set", setting))]
     store = Store(tmp_path / "store")
-    text = sweep_experiment([SWEEP[1]], [SWEEP[3]], [], ("perplexity",), "k").model_dump_json(indent=1)
+    text = sweep_experiment([SWEEP[1]], [SWEEP[3]], [], ("perplexity",), "k").model_dump_json(
+        indent=1, exclude_defaults=True
+    )
     ((plan,), _) = plan_texts([text], "smoke", Inputs(settings=SETTINGS), store)
     obstacle = store.partial(plan.graph.trained["table-3/frozen-sparse kappa=0.4"].identity)
     obstacle.parent.mkdir(parents=True)

@@ -72,7 +72,7 @@ def shared_to_make(graph: Graph, store: Store) -> list[Artifact]:
 def graph_of(graph: Graph, run: str, store: Store) -> Graph:
     """The artifacts of one run, or of SHARED. UserError for another name."""
     if run == SHARED:
-        return Graph(artifacts=graph.artifacts, evaluations={SHARED: shared_to_make(graph, store)})
+        return Graph(artifacts=graph.artifacts, evaluations={SHARED: shared_to_make(graph, store)}).part([SHARED])
     if run not in graph.runs:
         raise UserError(f"run {run!r}: is not in the experiment; choose one of {', '.join(graph.runs)}")
     return graph.part([run])
