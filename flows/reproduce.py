@@ -74,6 +74,8 @@ def reproduce(
     """
     place = open_store(options.store)
     texts = [experiment] if "\n" in experiment else shlex.split(experiment)
+    if not texts:
+        raise UserError("experiment: is empty; give a target such as table-3, a file, or an experiment's text")
     wanted, left_out = plan_texts(texts, scale, inputs, place, seeds)
     for line in left_out:
         get_run_logger().warning(line)

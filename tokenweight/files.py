@@ -83,9 +83,9 @@ def new_directory(option: str, target: Path) -> Iterator[Path]:
 def check_new(option: str, directory: Path) -> Path:
     """The directory, resolved; UserError where it cannot be written, or has something in it."""
     target = directory.expanduser().resolve()
-    check_writable(option, target.parent)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise UserError(f"{option} {directory}: is not empty; choose another")
+    check_writable(option, target)
     return target
 
 

@@ -178,6 +178,8 @@ def sweep_experiment(
         name = _name(" ".join(parts))
     if not re.fullmatch(NAME, name):
         raise UserError(f"--name {name}: use lowercase letters, digits and dashes, for example kappa-of-frozen")
+    if name in (*TARGETS, ALL):
+        raise UserError(f"--name {name}: is the name of a target; choose another")
     rows = [{"recipe": recipe, "over": choice} for recipe in names for choice in choices]
     own = {"benchmarks": benchmarks} if benchmarks else {}
     return ExperimentSpec.model_validate({"name": name, "rows": rows, **own, "command": "tokenweight sweep"})

@@ -222,7 +222,7 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
 def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
     # What is missing may be misspelt there.
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-    steps = [step for step in first["loc"] if step != "[key]"]
+    steps = [step for step in first["loc"] if not re.match(r"\[key\]|constrained-", str(step))]
     fields = RowSpec.model_fields if len(steps) > 2 and steps[0] == "rows" else ExperimentSpec.model_fields
     message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
     if first["type"] == "extra_forbidden":

@@ -129,6 +129,19 @@ def test_names_stay_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch, capsys:
     assert max(map(len, shown.splitlines())) <= 80
 
 
+def test_a_narrow_terminal_folds_all_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tokenweight.commands.command import print_table
+
+    monkeypatch.setenv("COLUMNS", "61")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("key", "value"), [("evaluation.perplexity.corpus.parts.1.corpus.path", '{"kind": "novel"}')])
+    shown = capsys.readouterr().out
+    assert '{"kind":' in shown
+    assert len(shown.splitlines()) < 8
+
+
 def test_whoever_reads_a_pipe_gets_rows_as_lines_and_may_leave() -> None:
     command = [sys.executable, "-c", "from tokenweight.cli import main; main()"]
     done = subprocess.run([*command, "show-config", "table-3/uniform"], capture_output=True, text=True, check=True)

@@ -134,6 +134,7 @@ def test_longbench_without_a_task_has_no_mean_and_all_zero_is_told(
         ("lcc", '{"pred": "x"}', r"lcc.jsonl line 3: has no field 'answers'"),
         ("lcc", '["x"]', r"lcc.jsonl line 3: is not a JSON object"),
         ("lcc", '{"pred": null, "answers": ["x"]}', r"lcc.jsonl line 3: pred is not a text"),
+        ("lcc", '{"pred": "x", "answers": ["x"], "length": "k"}', r"lcc.jsonl line 3: length is not a number"),
         ("lcc", '{"pred": "x", "answers": "x"}', r"lcc.jsonl line 3: answers is not a list of texts"),
         ("trec", '{"pred": "x", "answers": ["Date"]}', r"trec.jsonl line 3: all_classes is not a list"),
         ("passage_retrieval_en", '{"pred": "x", "answers": ["3"]}', r"line 3: an answer does not read 'Paragraph N'"),
@@ -232,6 +233,13 @@ def test_ruler_without_a_task_has_no_mean_and_bad_lines_are_named(
         run(capsys, "ruler", ruler_results)
     (ruler_results / "cwe.jsonl").write_text('{"index": 0, "pred": "x"}\n')
     with pytest.raises(UserError, match=r"cwe.jsonl line 1: has no field 'outputs'"):
+        run(capsys, "ruler", ruler_results)
+    for outputs in ("[1]", "[]", '"12345"', '{"a": 1}', "null"):
+        (ruler_results / "cwe.jsonl").write_text(f'{{"index": 0, "pred": "1", "outputs": {outputs}}}\n')
+        with pytest.raises(UserError, match=r"cwe.jsonl line 1: outputs is not a list of texts, one at least"):
+            run(capsys, "ruler", ruler_results)
+    (ruler_results / "cwe.jsonl").write_text('{"index": 0, "pred": 1, "outputs": ["1"]}\n')
+    with pytest.raises(UserError, match=r"cwe.jsonl line 1: pred is not a text; give it as the model wrote it"):
         run(capsys, "ruler", ruler_results)
     (ruler_results / "cwe.jsonl").write_text(again)
     (ruler_results / "summary.csv").write_text("0,1\nTasks,cwe\n")
@@ -344,4 +352,12 @@ def test_bbh_outputs_that_cannot_be_scored_are_named(tmp_path: Path, capsys: pyt
     log.write_text("")
     (tmp_path / "samples_bbh_navigate_2026-11-29.jsonl").unlink()
     with pytest.raises(UserError, match=r"holds no sample"):
+        run(capsys, "bbh", tmp_path)
+    lines(log, {**logged(0, "x", "Yes"), "target": ["Yes"]})
+    with pytest.raises(UserError, match=r"line 1: target is not a text; give it as the model wrote it"):
+        run(capsys, "bbh", tmp_path)
+    log.unlink()
+    official = tmp_path / "navigate_few_shot_template_0-255000.json"
+    official.write_text('{"outputs": [{"prediction": "Yes", "target": "Yes"}, {"prediction": null, "target": "Yes"}]}')
+    with pytest.raises(UserError, match=r"255000.json output 1: prediction is not a text"):
         run(capsys, "bbh", tmp_path)

@@ -12,7 +12,7 @@ from prefect.logging import disable_run_logger
 from tokenweight.errors import StageError, UserError
 from tokenweight.flows import reproduce as flows
 from tokenweight.flows.evaluate import evaluate
-from tokenweight.flows.reproduce import Outcome
+from tokenweight.flows.reproduce import Outcome, reproduce
 from tokenweight.flows.runtimes import reproduce_table_6
 from tokenweight.pipeline.stage import Identity
 from tokenweight.pipeline.store import Store
@@ -43,6 +43,11 @@ def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
         evaluate.fn(models=[MODEL], scale="smoke", tensor_parallel=2, **place)
     with pytest.raises(UserError, match="is of one model"):
         evaluate.fn(models=["a", "b"], revision="main", **place)
+
+
+def test_reproduce_refuses_an_empty_experiment(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="experiment: is empty; give a target such as table-3"):
+        reproduce.fn("  ", store=tmp_path / "store", out=tmp_path)
 
 
 def test_evaluate_runs_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

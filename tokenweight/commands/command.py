@@ -14,6 +14,8 @@ from cyclopts import Parameter
 from tokenweight.errors import UserError
 from tokenweight.flat import TEXTS, flat
 
+_WIDE = 80  # letters of a terminal in which a column that stays whole leaves room for others
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -80,14 +82,15 @@ def print_table(
     if not sys.stdout.isatty():
         print(*filter(None, [title]), *("\t".join(map(str, row)) for row in (headings, *rows)), sep="\n")
         return
-    table = Table(title=title, title_justify="left")
+    console, table = Console(), Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
         is_number = number >= numbers_from
         justify: Any = "right" if is_number else "left"
-        table.add_column(heading, overflow="fold", justify=justify, no_wrap=is_number or not number)
+        whole = (is_number or not number) and console.width >= _WIDE
+        table.add_column(heading, overflow="fold", justify=justify, no_wrap=whole)
     for row in rows:
         table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    Console().print(table)
+    console.print(table)
 
 
 def print_json(content: Any) -> None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 from tokenweight.assets import smoke_base_dir
 from tokenweight.commands.command import command, print_json, print_table
 from tokenweight.embedded import answers, nobody_answers
+from tokenweight.errors import UserError
+from tokenweight.files import check_writable
 from tokenweight.recipes.options import STORE
 
 Status = Literal["ok", "absent", "missing"]
@@ -92,8 +94,10 @@ def _disk(store_root: Path) -> Iterator[Finding]:
     for scale, (least, otherwise) in _TABLE["disk_gib"].items():
         detail = f"{free:.0f} GiB free at {place}; about {least} GiB needed"
         yield _found(f"disk for {scale}", free >= least, detail, detail, otherwise)
-    if not os.access(place, os.W_OK):
-        yield Finding("store", "missing", f"{place} cannot be written; choose another --store")
+    try:
+        check_writable("--store", store_root)
+    except UserError as error:
+        yield Finding("store", "missing", str(error))
 
 
 def _data() -> Iterator[Finding]:

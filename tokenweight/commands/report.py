@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenweight.commands.command import command, note, print_text, results_directory, show
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline.manifest import Manifest, keep_manifest, manifest_path, read_manifest
+from tokenweight.pipeline.manifest import FOLDER, Manifest, keep_manifest, manifest_path, read_manifest
 from tokenweight.pipeline.store import Store, existing_store
 from tokenweight.progress import counted
 from tokenweight.recipes.inputs import Inputs
@@ -97,6 +97,11 @@ def _manifests(
             try:
                 resolved, _ = find_experiments([text], scale, inputs, seeds)
             except UserError as error:
+                if held := [] if text in TARGETS else _scales_held(store, text):
+                    raise UserError(
+                        f"{text}: is in the store as it was run at scale {' and '.join(held)}; give --scale, and neither "
+                        "--seeds nor data"
+                    ) from None
                 if not all_of_paper:
                     raise
                 left_out.append(f"{text} is left out: {error}")
@@ -105,6 +110,12 @@ def _manifests(
             found += [one.manifest for one in planned]
             left_out += lacking
     return found, left_out
+
+
+def _scales_held(store: Store, name: str) -> list[str]:
+    """Scales at which the store knows what is not an experiment that find_experiments knows."""
+    manifests = map(read_manifest, sorted((store.root / FOLDER).glob("*.json")))
+    return [manifest.scale for manifest in manifests if manifest.name == name]
 
 
 @command

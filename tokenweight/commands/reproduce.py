@@ -132,6 +132,10 @@ def make_and_show(
         return
     for graph in graphs:  # what is not there is named first, whatever this machine lacks
         check_inputs(graph)
+    if options.pool and not os.environ.keys() & {"PREFECT_API_URL", "PREFECT_HOME"}:
+        raise UserError(
+            f"--pool {options.pool}: needs a Prefect server that stays; set PREFECT_API_URL (docs/operations.md)"
+        )
     chosen = execution()
     check_before_running(graphs, store, chosen)
     check_writable("--out", out)

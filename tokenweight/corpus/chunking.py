@@ -167,7 +167,7 @@ def _plan(stage: Chunk, read: list[_Read], lengths: Ints, encoder: Encoder) -> t
         length, id = max(((document.tokens, document.id) for document in read), default=(0, "none"))
         raise UserError(
             f"corpus: no document reaches {chunking.long_tokens} tokens (longest: {id}, {length} tokens); "
-            "give longer documents or shorten chunking.long_tokens"
+            "give longer documents or shorter sequences (chunking.long_tokens; of score --long-tokens)"
         )
     wanted = available if chunking.sequences is None else chunking.sequences
     if wanted > available:

@@ -82,6 +82,19 @@ def _lines(path: Path, *fields: str, once: Sequence[str] = ()) -> Iterator[tuple
         raise UserError(f"{path}: holds no sample; remove it or give its outputs")
 
 
+def _text(where: str, row: Mapping[str, Any], field: str) -> str:
+    if not isinstance(text := row[field], str):
+        raise UserError(f"{where}: {field} is not a text; give it as the model wrote it")
+    return text
+
+
+def _references(where: str, row: Mapping[str, Any]) -> list[str]:
+    texts = row["outputs"]
+    if not (isinstance(texts, list) and texts and all(isinstance(text, str) for text in texts)):
+        raise UserError(f"{where}: outputs is not a list of texts, one at least; give RULER's references")
+    return texts
+
+
 def _entry(scores: Sequence[float], published: float | None) -> dict[str, Any]:
     """Number and mean in percent of scores in 0..1; `difference` from a published mean to two decimals, as that has."""
     score = 100 * fmean(scores)
@@ -112,7 +125,10 @@ def _longbench(files: Files, first_line: FirstLine = "lceg") -> tuple[Tasks, dic
     for name, task in names.items():
         read[name] = []
         for where, row in _lines(files[name], "pred", "answers"):
-            if problem := unscorable(task, row) if isinstance(row["pred"], str) else "pred is not a text":
+            problem = unscorable(task, row) if isinstance(row["pred"], str) else "pred is not a text"
+            if not isinstance(row.get("length") or 0, int | float):
+                problem = "length is not a number"
+            if problem:
                 raise UserError(f"{where}: {problem}; give lines as LongBench's pred.py writes them")
             read[name].append(row)
     for name, task in names.items():  # a bad line was reported before any was scored
@@ -154,8 +170,8 @@ def _ruler(files: Files, data: Path | None = None) -> tuple[Tasks, dict[str, Any
     outputs = _submitted(files[SUBMISSION], data or folder.parent / "data") if SUBMISSION in files else {}
     for task, path in files.items():
         if task != SUBMISSION:
-            rows = [row for _, row in _lines(path, "pred", "outputs", "index", once=("index",))]
-            outputs[task] = [(str(row["pred"]), row["outputs"]) for row in rows]
+            rows = _lines(path, "pred", "outputs", "index", once=("index",))
+            outputs[task] = [(_text(where, row, "pred"), _references(where, row)) for where, row in rows]
     known = dict[str, float]()
     for path in sorted(folder.glob("summary*.csv")):  # rows Tasks, Score, Nulls
         try:
@@ -182,7 +198,8 @@ def _submitted(path: Path, data: Path) -> dict[str, list[tuple[str, list[str]]]]
         samples = data / str(task) / "validation.jsonl"
         if not samples.exists():
             raise UserError(f"{path}: has no references, and {samples} does not exist; give their folder with --data")
-        references = {str(row["index"]): row["outputs"] for _, row in _lines(samples, "index", "outputs")}
+        rows_of_task = _lines(samples, "index", "outputs")
+        references = {str(row["index"]): _references(where, row) for where, row in rows_of_task}
         if unknown := sorted({*of_task["ID"]} - references.keys()):
             raise UserError(f"{path}: {samples} has no sample {unknown[0]}; give the samples that the model read")
         found[str(task)] = [(text, references[n]) for n, text in zip(of_task["ID"], of_task["Prediction"], strict=True)]
@@ -210,19 +227,23 @@ def _outputs(path: Path) -> list[tuple[str, str]]:
         if path.name == ROWS_NAME:
             return [(row.output, json.loads(row.reference)[0]) for row in read_rows(path.parent)]
         if path.suffix == ".json":
-            rows = json.loads(path.read_text(encoding="utf-8"))["outputs"]
-            return [(str(row["prediction"]), str(row["target"])) for row in rows]
+            rows = enumerate(json.loads(path.read_text(encoding="utf-8"))["outputs"])
+            return [_prediction(f"{path} output {number}", row) for number, row in rows]
     except StageError as error:
         raise UserError(str(error)) from error
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path}: holds no outputs with prediction and target; give the official file") from None
     if not path.name.startswith("samples_"):
-        return [(str(row["prediction"]), str(row["target"])) for _, row in _lines(path, "prediction", "target")]
+        return [_prediction(where, row) for where, row in _lines(path, "prediction", "target")]
     logged = dict[Any, tuple[str, str]]()
     for where, row in _lines(path, "doc_id", "target", "resps", once=("doc_id", "filter")):
         match row["resps"]:
             case [[str(output), *_], *_]:
-                logged[row["doc_id"]] = output, str(row["target"])
+                logged[row["doc_id"]] = output, _text(where, row, "target")
             case _:
                 raise UserError(f"{where}: resps holds no text; give a log of generated answers")
     return list(logged.values())
+
+
+def _prediction(where: str, row: Mapping[str, Any]) -> tuple[str, str]:
+    return _text(where, row, "prediction"), _text(where, row, "target")

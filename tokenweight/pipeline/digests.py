@@ -17,6 +17,7 @@ from filelock import FileLock
 from tokenweight.errors import UserError
 from tokenweight.files import LISTING_SUFFIX, read_json, replace_file
 
+_WAIT_SECONDS = 10.0  # for a lock; where none can be had, digests are computed again
 _LINE = re.compile(r"(\\?)([0-9a-fA-F]{64}) [ *](.+)", re.DOTALL)
 
 
@@ -54,7 +55,10 @@ class Digests:
         """Keep what was read, where the store can be written; safe beside other processes."""
         if not self._new:
             return
-        with suppress(OSError), FileLock(f"{self._path}.lock"):  # which makes the store's directory
+        with (
+            suppress(OSError),
+            FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS),
+        ):  # which makes the store's directory
             self._known = (read_json(self._path) or {}) | self._new
             replace_file(self._path, json.dumps(self._known))
         self._new = {}
