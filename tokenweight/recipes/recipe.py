@@ -243,6 +243,8 @@ def refusal(setting: str, recipes: Sequence[Recipe]) -> str:
         kinds = sorted({kind if kind == "uniform" else f"{kind} of {score}" for kind, score in has})
         have = f"{where}: {', '.join(kinds)}" if len(kinds) < 3 else f"{where} have others"
         return f"is used by {those} alone ({have}); choose that too, or leave it out"
+    if (field := setting.rpartition(".")[2]) in schema.Execution.model_fields:
+        return f"is how a run works, not what it computes; give --execution {field}=VALUE"
     plain = "table-3/uniform" if named[-1].startswith("evaluate/") else named[-1]
     lists = f" in {where}; `tokenweight show-config {plain} --scale {last.scale}` lists them"
     return f"no such setting{nearest(setting, {key for recipe in recipes for key in recipe.origins}) or lists}"
