@@ -55,10 +55,8 @@ class Digests:
         """Keep what was read, where the store can be written; safe beside other processes."""
         if not self._new:
             return
-        with (
-            suppress(OSError),
-            FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS),
-        ):  # which makes the store's directory
+        lock = FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS)  # which makes the store's directory
+        with suppress(OSError), lock:
             self._known = (read_json(self._path) or {}) | self._new
             replace_file(self._path, json.dumps(self._known))
         self._new = {}
