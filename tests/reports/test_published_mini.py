@@ -7,6 +7,7 @@ import re
 import statistics
 import tarfile
 from collections import defaultdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,28 @@ def test_what_was_to_be_checked_first_is_so(cells: dict[tuple[str, str], dict[st
     assert greatest < 3
     assert f"a rise, to {max(max(norm[:WARMUP]) for norm in norms):.1f} at most" in page
     assert f"a row's training {min(seconds):.0f} (uniform) to {max(seconds):.0f} s" in page
+    spent = [seconds for row, seconds in evaluation_seconds(records).items() if "-files-" in row]
+    assert len(spent) == 14 * SEEDS
+    assert f"its evaluation {min(spent):.0f} to {max(spent):.0f} s of one such process" in page
+
+
+def evaluation_seconds(records: Records) -> dict[str, float]:
+    """By what was evaluated: units of one benchmark and length are asked together, so their times overlap."""
+    pieces = defaultdict[tuple[str, str, Any], list[tuple[float, float]]](list)
+    for path, content in records.items():
+        if path.startswith("evaluate/") and path.endswith("/record.json"):
+            record = json.loads(content)
+            unit, started = record["config"]["unit"], datetime.fromisoformat(record["started"]).timestamp()
+            checkpoint = record["inputs"]["checkpoint"]
+            key = f"{path.split('/')[1].partition('--')[0]} {checkpoint}", unit["benchmark"], unit.get("length_tokens")
+            pieces[key].append((started, started + record["wall_seconds"]))
+    spent = defaultdict[str, float](float)
+    for (row, *_), times in pieces.items():
+        until = 0.0
+        for start, end in sorted(times):
+            spent[row] += max(0.0, end - max(start, until))
+            until = max(until, end)
+    return spent
 
 
 def test_which_gaps_stand_still_is_what_the_curves_say(records: Records) -> None:
