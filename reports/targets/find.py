@@ -65,6 +65,8 @@ def _found(
         with read_experiment(text) as spec:
             if spec.name in (*TARGETS, ALL, "table-6"):
                 raise UserError(f"name: {spec.name} is the name of a target; choose another")
+            if spec.figure:
+                raise UserError("figure: is drawn of what is swept or measured; leave it out")
             command = f"{spec.name}.yaml" if "\n" in text else shlex.quote(without_places(text))
             yield _resolve(spec, scale, inputs, seeds, command=command)
         return

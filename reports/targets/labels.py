@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tokenweight.errors import UserError
+from tokenweight.errors import UserError, choose
 from tokenweight.pipeline.experiment import Column, Described, Experiment, Figure, Lengths, Row
 from tokenweight.recipes.inputs import as_options, load_all, without_places
 from tokenweight.recipes.recipe import Recipe, shown
@@ -91,7 +91,27 @@ def experiment_at(spec: ExperimentSpec, lengths: Lengths) -> Experiment:
         "figure": spec.figure or _figure(found, columns, spec.measured_on),
     }
     same_questions = not (as_they_are or other_bases)
+    _check_names(spec, found, columns)
     return Experiment(**{**alike, **changes}, rows=tuple(rows), columns=columns, same_questions=same_questions)
+
+
+def _check_names(spec: ExperimentSpec, found: Sequence[Member], columns: Sequence[Column]) -> None:
+    """UserError for a row or column that is named and is not there: else the table of a complete run would say so."""
+    rows, keys = [m.key for m in found], [column.key for column in columns]
+    named = [(f"rows[{m.number}].reference", m.row.reference, rows) for m in found if m.row.reference]
+    named += [("emphasis", row, rows) for row, _ in spec.emphasis.set_apart]
+    named += [("emphasis", row, rows) for row in [spec.emphasis.underline_above_row] if row]
+    named += [("findings", row, rows) for finding in spec.findings for row in (finding.higher, finding.lower)]
+    named += [("correlate", key, keys) for key in spec.correlate or ()]
+    for place, name, known in named:
+        if name not in known:
+            raise UserError(f"{place}: {name!r} is unknown{choose(name, known)}")
+    for column in columns:
+        read = (*getattr(column.measure, "columns", ()), *filter(None, [column.difference_of]))
+        if lacking := [key for key in read if key not in keys]:
+            raise UserError(
+                f"columns: {column.key} is made of {', '.join(lacking)}, not among them; add what it is made of"
+            )
 
 
 def _scaled(label: str, lengths: Lengths) -> str:
