@@ -34,7 +34,12 @@ def own_parameters(planned: ResolvedExperiment, parameters: Mapping[str, Any]) -
     """The flow's, for one of several experiments. UserError where it is no target, which its name would find."""
     if planned.name not in TARGETS:
         raise UserError(f"pool: takes one experiment at a time; run {planned.name} by itself")
-    return {**parameters, "experiment": planned.name, "seeds": len(planned.manifest.seeds)}
+    known = [  # a setting may be another experiment's alone
+        text
+        for text in parameters.get("settings", ())
+        if any(recipe.has_given(text.partition("=")[0].strip()) for recipe in planned.each_recipe)
+    ]
+    return {**parameters, "experiment": planned.name, "seeds": len(planned.manifest.seeds), "settings": known}
 
 
 def _reason(state: State[Any] | None) -> str:

@@ -109,9 +109,11 @@ def run_experiments(
     out = options.out.expanduser().resolve()
     outcome, note = Outcome(), get_run_logger().info
     if options.pool:
+        if options.seconds:
+            raise UserError("seconds: does not end what runs in a pool; leave it out, or leave pool out")
         given = parameters or {}
         each = [given if len(wanted) == 1 else own_parameters(one, given) for one in wanted]
-        with tables_as_they_come(wanted, store, out, note):
+        with tables_as_they_come(wanted, store, out, note), packed_as_it_goes(store.root, options.records):
             failed = {
                 one.name: run_in_pool(one, store, options.pool, options.at_once, own)
                 for one, own in zip(wanted, each, strict=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,11 +18,15 @@ from prefect.client.schemas.objects import State, WorkPoolStatus
 from prefect.exceptions import ObjectNotFound, ParameterTypeError
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running, Scheduled
 
+from tokenweight.commands import reproduce as commands
 from tokenweight.errors import UserError
 from tokenweight.flows import pool as pools
 from tokenweight.flows import reproduce as flows
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import SHARED
+from tokenweight.recipes.execution import default_execution
+from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.options import RunOptions
 from tokenweight.reports.targets.find import find_experiments
 
 ROOT = Path(__file__).parents[2]
@@ -182,12 +188,44 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_several_experiments_share_a_pool_by_their_names() -> None:
-    wanted = [SimpleNamespace(name=name, manifest=SimpleNamespace(seeds=[0, 1, 2])) for name in ("table-3", "own")]
-    given = {"experiment": "table-3:3 own.yaml", "scale": "smoke"}
-    own = pools.own_parameters(wanted[0], given)  # type: ignore[arg-type]
-    assert own == {"experiment": "table-3", "seeds": 3, "scale": "smoke"}
+    inputs = Inputs(settings=("weighting.lambda=0.3",))  # which figure-2 does not have
+    given = {"experiment": "table-3:3 figure-2", "scale": "smoke", **inputs.model_dump()}
+    for planned in find_experiments(["table-3:3", "figure-2"], "smoke", inputs)[0]:
+        own = pools.own_parameters(planned, given)
+        asked = Inputs(settings=tuple(own["settings"]))
+        ((again,), _) = find_experiments([own["experiment"]], own["scale"], asked, own["seeds"])
+        assert (again.name, again.recipes) == (planned.name, planned.recipes)
     with pytest.raises(UserError, match="run own by itself"):
-        pools.own_parameters(wanted[1], given)  # type: ignore[arg-type]
+        pools.own_parameters(SimpleNamespace(name="own"), given)  # type: ignore[arg-type]
+
+
+def test_a_members_run_finds_what_its_command_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, asked = tmp_path / "my files", dict[str, Any]()
+    (here / "texts").mkdir(parents=True)
+    for number in range(12):
+        (here / "texts" / f"{number}.txt").write_text("A text.")
+    (here / "own.yaml").write_text("name: own\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/uniform}]\n")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(commands, "make_and_show", lambda *_, parameters: asked.update(parameters))
+    commands.reproduce(["own.yaml:2"], corpus="texts", pool="any", store=tmp_path / "store")  # type: ignore[call-arg]
+    monkeypatch.chdir(tmp_path)
+    inputs = Inputs(corpus=asked["corpus"])
+    ((again,), _) = find_experiments(shlex.split(asked["experiment"]), "smoke", inputs, asked["seeds"])
+    assert (again.name, again.manifest.seeds) == ("own", [0, 1])
+
+
+def test_a_pool_packs_records_and_takes_no_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    packed = list[Path]()
+    monkeypatch.setattr(flows, "get_run_logger", lambda: logging.getLogger())
+    monkeypatch.setattr(flows, "run_in_pool", lambda *_: {})
+    monkeypatch.setattr(flows, "packed_as_it_goes", lambda root, file: nullcontext(packed.extend([file])))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(flows, "write_tables", lambda *_: {})
+    ((planned,), _) = find_experiments(["figure-2"], "smoke")
+    options = RunOptions(out=tmp_path, pool="any", records=tmp_path / "r.tar.xz")
+    flows.run_experiments([planned], Store(tmp_path), default_execution("smoke"), options)
+    assert packed == [tmp_path / "r.tar.xz"]
+    with pytest.raises(UserError, match="seconds: does not end what runs in a pool"):
+        flows.run_experiments([], Store(tmp_path), default_execution("smoke"), RunOptions(pool="any", seconds=1))
 
 
 def test_the_deployments_of_sweeps_are_experiments() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -44,9 +46,18 @@ def reproduce(
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     note(*left_out)
     chosen = partial(execution_for, wanted[0].like, execution, here=not options.pool, **choices)
-    texts = [str(Path(text).resolve()) if text.endswith((".yaml", ".yml")) else text for text in experiments]
-    given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **inputs.model_dump()}
-    make_and_show(wanted, place, options, chosen, parameters={"experiment": " ".join(texts), **given})
+    texts = [_from_anywhere(text) if re.search(r"\.ya?ml(:\d+)?$", text) else text for text in experiments]
+    data = {name: _from_anywhere(value) if isinstance(value, str) else value for name, value in inputs}
+    given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **data}
+    experiment = texts[0] if "\n" in texts[0] else shlex.join(texts)
+    make_and_show(wanted, place, options, chosen, parameters={"experiment": experiment, **given})
+
+
+def _from_anywhere(text: str) -> str:
+    """A path that is there, a number of seeds behind it or not, as workers in other directories find it; else the text."""
+    path, seeds = re.findall(r"\A(.*?)(:\d+)?\Z", text, re.DOTALL)[0]
+    there = "\n" not in text and path not in ("hub", "pretrain") and Path(path).expanduser().exists()
+    return f"{Path(path).expanduser().absolute()}{seeds}" if there else text
 
 
 @command
