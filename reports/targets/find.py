@@ -1,5 +1,6 @@
 """From a command line or deployment to resolved experiments: targets, recipes on benchmarks, YAML files, sweeps, models."""
 
+import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from tokenweight.recipes.schema import Backend, Evaluation, Scale
 from tokenweight.reports.targets import ALL, TARGETS, get_target
 from tokenweight.reports.targets.labels import experiment_at, lengths_of, notes
 from tokenweight.reports.targets.members import RECIPE, Bases, load_members, members, short_names
-from tokenweight.reports.targets.schema import NAME, ExperimentSpec, read_experiment
+from tokenweight.reports.targets.schema import LONGEST_NAME, NAME, ExperimentSpec, read_experiment
 
 _NAMES_ROWS = ("scorer.kind", "weighting.postprocessing", "weighting.score")
 _SEEDS = re.compile(r"(.+):(\d+)")
@@ -165,6 +166,8 @@ def sweep_experiment(
         whole = parse(f"[{values}]")  # JSON lists and texts in quotes may have commas of their own
         pieces = (parse(piece.strip()) for piece in values.split(",") if piece.strip())
         swept[field] = whole if isinstance(whole, list) else list(pieces)
+        if not swept[field]:
+            raise UserError(f"--over {text}: has no values; write for example {field}=1,2")
     if swept and given:
         raise UserError(f"--member {given[0]}: cannot be combined with --over; leave one out")
     if not names or not (swept or given or len(names) > 1):
@@ -177,9 +180,10 @@ def sweep_experiment(
     if name is None:
         parts = ["sweep", names[0] if len(names) == 1 else f"{len(names)} recipes"]
         parts += [short for field, short in short_names(fields).items() if field != RECIPE]
-        name = _name(" ".join(parts))
-    if not re.fullmatch(NAME, name):
-        raise UserError(f"--name {name}: use lowercase letters, digits and dashes, for example kappa-of-frozen")
+        name = _name(*parts)
+    if not re.fullmatch(NAME, name) or len(name) > LONGEST_NAME:
+        kinds = f"use lowercase letters, digits and dashes, {LONGEST_NAME} at most"
+        raise UserError(f"--name {name}: {kinds}, for example kappa-of-frozen")
     if name in (*TARGETS, ALL):
         raise UserError(f"--name {name}: is the name of a target; choose another")
     rows = [{"recipe": recipe, "over": choice} for recipe in names for choice in choices]
@@ -196,13 +200,15 @@ def models_experiment(
     backend: Backend = "hf",
 ) -> ExperimentSpec:
     """Models as they are by their labels, a row each, as `evaluate --model` has them."""
-    named = _name(*models) if len(models) == 1 else ""
-    name = "-".join(filter(None, ("evaluation", named, "" if backend == "hf" else backend)))
+    name = _name("evaluation", *(models if len(models) == 1 else ()), "" if backend == "hf" else backend)
     rows = [{"label": label, "base": base} for label, base in models.items()]
     given = {"benchmarks": benchmarks, "lengths": lengths_tokens, "limit": limit, "backend": backend}
     given = {key: value for key, value in given.items() if value}
     return ExperimentSpec.model_validate({"name": name, "rows": rows, **given, "command": "tokenweight evaluate"})
 
 
-def _name(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+def _name(*texts: str) -> str:
+    """For files, made of texts; of one that is too long the beginning and a digest."""
+    name = re.sub(r"[^a-z0-9]+", "-", " ".join(texts).lower()).strip("-")
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{digest}".replace("--", "-")

@@ -37,6 +37,7 @@ def _known(name: str) -> str:
 
 Benchmark = Annotated[str, AfterValidator(_known)]
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
+LONGEST_NAME = 100
 _PATH_SETTING = re.compile(r"\.(data|path|file|haystack|squad|hotpotqa|tokenizer|config|include_path)$")
 # By pydantic's kinds of mistakes.
 _WORDS: dict[str, str] = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
@@ -106,7 +107,7 @@ Columns = str | ColumnsOf | Column
 class ExperimentSpec(Described[RowSpec, Columns]):
     """Rows x benchmarks x seeds. Paths are relative to the file that it is read from."""
 
-    name: str = Field(pattern=f"^{NAME}$", max_length=100)  # of files: lowercase letters, digits and dashes
+    name: str = Field(pattern=f"^{NAME}$", max_length=LONGEST_NAME)  # of files: lowercase letters, digits and dashes
     stub: tuple[str, ...] = ()  # headings of the label columns; none: by what the rows are called
     base: Place | None = None  # directory of a model, ORG/NAME@COMMIT, pretrain, random:CONFIG
     tokenizer: Place | None = None  # directory with tokenizer.json, for base pretrain or random

@@ -182,6 +182,15 @@ def test_a_row_with_the_name_of_its_recipe_is_named_once(tmp_path: Path, capsys:
     assert {"uniform", "uniform again"} <= recipes
 
 
+def test_evaluations_of_one_model_name_every_row_that_they_are_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f'{{label: "{n}", recipe: table-3/uniform, set: {{evaluation.mmlu.samples: {n}}}}}' for n in (1, 2)]
+    print_plan(View(tmp_path, f"name: own\nbenchmarks: [mmlu]\nrows: [{', '.join(rows)}]\n", scale="smoke").rows, True)
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("evaluate"))
+    assert line.split("\t")[1:5:3] == ["114 units (mmlu 114)", "all"]
+
+
 def test_a_plan_loads_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['tokenweight', 'plan', 'table-9', '--scale', 'paper', '--json']\n"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tokenweight.commands.reproduce import sweep
 from tokenweight.errors import UserError
 from tokenweight.evaluation.units import offered
 from tokenweight.pipeline.manifest import ResolvedExperiment
@@ -13,7 +14,7 @@ from tokenweight.pipeline.store import Store
 from tokenweight.planning.plan import SHARED, graph_of, shared_to_make, to_make
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.recipe import Recipe, chosen_names
-from tokenweight.reports.targets.find import find_experiments, sweep_experiment
+from tokenweight.reports.targets.find import find_experiments, models_experiment, sweep_experiment
 from tokenweight.tasks.experiments import plan_experiment, plan_texts
 
 SPARSE = "table-3/frozen-sparse"
@@ -119,6 +120,31 @@ def test_what_is_swept_cannot_be_set_too() -> None:
         swept("seed=0,1", recipes=(f"{SPARSE}/seed-2",))
     with pytest.raises(UserError, match="--name My sweep: use lowercase"):
         swept("seed=0,1", name="My sweep")
+
+
+@pytest.mark.parametrize(
+    ("recipes", "given", "message"),
+    [
+        ([SPARSE], {"over": ("weighting.kapa=1,2",)}, r"--over weighting\.kapa: no such setting"),
+        ([SPARSE], {"members": ("scale=mini",)}, "--member scale: cannot be swept"),
+        ([SPARSE, "table-3/unifrm"], {}, "recipe: 'table-3/unifrm' is unknown"),
+        ([SPARSE], {"over": ("seed=0,1",), "name": "x" * 101}, "--name x+: use .* 100 at most"),
+    ],
+)
+def test_a_mistake_is_named_by_its_option(recipes: list[str], given: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=f"^{message}"):
+        sweep(recipes, **given)  # type: ignore[arg-type]
+
+
+def test_names_made_of_many_fields_or_a_long_one_fit_files_and_differ() -> None:
+    models = [models_experiment({"m" * 120 + end: "m"}, ["mmlu"]).name for end in "ab"]
+    over = [
+        f"training.{field}=1,2"
+        for field in ("steps", "sequences_per_step", "learning_rate", "final_learning_rate_share")
+    ]
+    names = {*models, sweep_experiment([SPARSE], [*over, "evaluation.perplexity.documents=1"], (), (), None).name}
+    assert [len(name) for name in names] == [100] * 3
+    assert models_experiment({"Our_Model": "m"}, ["mmlu"], backend="vllm").name == "evaluation-our-model-vllm"
 
 
 def test_measures_are_named_in_one_order() -> None:

@@ -167,7 +167,8 @@ def _artifact_rows(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for (stage, name, action, reason), members in groups.items():
         units = Counter(row["benchmark"] for row in members if row["benchmark"])
         counts = ", ".join(f"{benchmark} {count}" for benchmark, count in units.items())
-        named = (recipe.partition("/")[2].partition(" ") for recipe in members[0]["recipes"])
+        of_any = dict.fromkeys(recipe for row in members for recipe in row["recipes"])
+        named = (recipe.partition("/")[2].partition(" ") for recipe in of_any)
         recipes = [recipe if recipe == row else f"{recipe}{space}{row}" for recipe, space, row in named]
         wanted = ", ".join(recipes) if len(recipes) <= _NAMED else f"{len(recipes)} recipes"
         wanted = "all" if len(recipes) == len(everyone) else wanted

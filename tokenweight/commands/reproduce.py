@@ -88,7 +88,13 @@ def sweep(
         raise UserError("--dry-run: cannot be combined with --report-only; leave one out")
     benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else ()
     user = sweep_experiment(recipes, over, members, benchmarks, name)
-    find_experiments([user], scale, inputs)  # what is wrong is named as the options name it, not by lines of the text
+    try:
+        find_experiments(
+            [user], scale, inputs
+        )  # what is wrong is named as the options name it, not by lines of the text
+    except UserError as error:
+        text = re.sub(r"^rows\[\d+\]\.", "", str(error))
+        raise UserError(re.sub(r"^over\.", "--member " if members else "--over ", text)) from None
     text = user.model_dump_json(indent=1, exclude_defaults=True)
     given = {"scale": scale, "store": options.store, **inputs.model_dump()}
     if report_only:
