@@ -73,7 +73,10 @@ def reproduce(
     of what is written, by experiment and kind.
     """
     place = open_store(options.store)
-    texts = [experiment] if "\n" in experiment else shlex.split(experiment)
+    try:
+        texts = [experiment] if "\n" in experiment else shlex.split(experiment)
+    except ValueError:
+        raise UserError(f"experiment: {experiment} has an open quote; close it") from None
     if not texts:
         raise UserError("experiment: is empty; give a target such as table-3, a file, or an experiment's text")
     wanted, left_out = plan_texts(texts, scale, inputs, place, seeds)
@@ -161,7 +164,7 @@ def run_planned(wanted: Sequence[ResolvedExperiment], store: Store, execution: E
 def run_artifacts(graph: Graph, store: Store, execution: Execution, name: str) -> None:
     """Make what the store lacks of a graph, in a flow run `name`; errors as those of :func:`run_experiments`."""
 
-    @flow(name="score", flow_run_name=name, persist_result=False, on_cancellation=[cancel_runs])
+    @flow(name="score", flow_run_name=lambda: name, persist_result=False, on_cancellation=[cancel_runs])
     def run() -> None:
         run_graph([graph], store, execution).raise_failures()
 

@@ -185,8 +185,13 @@ def packed_as_it_goes(store: Path, file: Path | None) -> Iterator[None]:
         yield
         return
     check_place(store, file)
+
+    def pack() -> None:
+        with suppress(UserError, OSError):  # what changes meanwhile is packed a minute later
+            write_records(store, file)
+
     try:
-        with _meanwhile("records", lambda: write_records(store, file), PACKED_EVERY_SECONDS):
+        with _meanwhile("records", pack, PACKED_EVERY_SECONDS):
             yield
     finally:
         write_records(store, file)

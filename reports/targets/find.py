@@ -30,18 +30,25 @@ def find_experiments(
     seeds: int | None = None,
     bases: Bases | None = None,
 ) -> tuple[list[ResolvedExperiment], list[str]]:
-    """Each experiment once, in the order of the texts; and what "paper" leaves out with these inputs, a line each.
+    """Each experiment once, with the most seeds, in the texts' order; and what "paper" leaves out with these inputs, a line each.
 
     A text is a target (table-3), "paper" for all of them, a recipe on benchmarks (table-3/uniform@ruler,pmi), a YAML file,
     each with its own number of seeds if it says so (table-3:5, my.yaml:5), or the text of a file. A setting of the user's
     must be one of some recipe of some experiment, not of each. `bases`: models that were looked at already. Raises UserError
-    for what is none of these.
+    for what is none of these, and for two that differ and have one name.
     """
     inputs, left_out = inputs or Inputs(), list[str]()
     found: dict[str, ResolvedExperiment] = {}
     for text in texts:
         for resolved in _found(text, scale, inputs, seeds, bases, left_out):
-            found.setdefault(resolved.name, resolved)
+            known = found.setdefault(resolved.name, resolved)
+            if any(
+                getattr(known.manifest, one) != getattr(resolved.manifest, one) for one in ("experiment", "recipes")
+            ):
+                raise UserError(
+                    f"{resolved.name}: two experiments that differ have this name; write them as one, or name them apart"
+                )
+            found[resolved.name] = max(known, resolved, key=lambda one: len(one.manifest.seeds))
     check_settings([recipe for resolved in found.values() for recipe in resolved.each_recipe], inputs)
     return list(found.values()), left_out
 

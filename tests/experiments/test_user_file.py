@@ -205,8 +205,13 @@ def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
 
 
 def test_several_texts_are_several_experiments_once_each() -> None:
-    resolved, _ = find_experiments(["table-9:2", "planted", "table-9"], "smoke")
-    assert [(one.name, len(one.manifest.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]
+    for texts in (["table-9:2", "planted", "table-9"], ["table-9", "planted", "table-9:2"]):
+        resolved, _ = find_experiments(texts, "smoke")
+        assert [(one.name, len(one.manifest.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]
+    with pytest.raises(
+        UserError, match="table-3-uniform: two experiments that differ have this name; write them as one"
+    ):
+        find_experiments(["table-3/uniform@mmlu", "table-3/uniform@bbh"], "smoke")
 
 
 def test_a_context_beyond_what_the_model_says_is_refused(tmp_path: Path) -> None:

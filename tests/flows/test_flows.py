@@ -48,6 +48,8 @@ def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
 def test_reproduce_refuses_an_empty_experiment(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="experiment: is empty; give a target such as table-3"):
         reproduce.fn("  ", store=tmp_path / "store", out=tmp_path)
+    with pytest.raises(UserError, match=r"experiment: it's\.yaml has an open quote; close it"):
+        reproduce.fn("it's.yaml", store=tmp_path / "store", out=tmp_path)
 
 
 def test_evaluate_runs_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from prefect.testing.utilities import prefect_test_harness
 
 from tokenweight.errors import StageError
 from tokenweight.flows import pool
-from tokenweight.flows.reproduce import Outcome, reproduce, run_graph
+from tokenweight.flows.reproduce import Outcome, reproduce, run_artifacts, run_graph
 from tokenweight.pipeline.stage import Graph
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
@@ -135,6 +135,10 @@ def test_members_of_a_pool_make_what_they_share_first_and_then_their_own(
     assert asked == [SHARED, *planned.graph.runs]
     made = Counter(record.parent.parent.name for record in store.root.glob("*/*/record.json"))
     assert (made["chunk"], made["extend"], made["score"], made["train"]) == (1, 1, 1, 2)
+
+
+def test_a_run_of_any_name_begins(tmp_path: Path) -> None:
+    run_artifacts(Graph(), Store(tmp_path), CPU, "score {texts}")
 
 
 def test_what_fails_ends_its_dependents_alone_and_all_failures_are_reported_together(tmp_path: Path) -> None:

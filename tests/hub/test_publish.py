@@ -223,6 +223,7 @@ def test_results_are_of_a_whole_data_set_of_the_hub(
         (("table-5/uniform", "--out", "x"), "the store has no table-5 at scale paper"),
         (("table-3", "--out", "x"), "table-3: names no row, TABLE/ROW; choose one of uniform, frozen-sparse"),
         (("./my-modle", "--out", "x"), "./my-modle: is not a directory; correct the path, or name a row"),
+        (("store/train", "--out", "x"), "store/train: is not a model; name a row, or a directory with a checkpoint"),
         (("table-3/no-train-32k", "--out", "x"), "publish a row that was, or the base's directory"),
         (("page", "--out", "x", "--scale", "nope"), "scale 'nope': unknown; choose one of smoke, mini"),
         (("table-3/uniform", "--out", "store"), "--out store: is not empty"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from reports_fake_store import FakeStore, manifest_of
 
+from tokenweight.commands.report import _manifests
 from tokenweight.pipeline.manifest import RowEntry, keep_manifest
 from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
@@ -51,3 +52,15 @@ def test_a_table_that_lacks_values_is_written_and_the_command_fails(
     assert err.startswith("error: table-3 (smoke): ")
     assert "values missing; run tokenweight reproduce table-3 --scale smoke" in err
     assert (tmp_path / "out" / "smoke" / "table-3.md").is_file()
+
+
+def test_a_file_is_known_by_the_name_in_it_and_one_that_is_gone_by_its_own(tmp_path: Path) -> None:
+    store, file = Store(tmp_path / "store"), tmp_path / "table-9.yaml"
+    keep_manifest(find_experiments(["table-9"], "smoke")[0][0].manifest, store.root)
+    file.write_text("name: mine\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/uniform}]\n")
+    names = []
+    for _ in range(2):
+        ((manifest,), _) = _manifests([str(file)], "smoke", Inputs(), None, store, lenient=False)
+        names.append(manifest.name)
+        file.unlink(missing_ok=True)
+    assert names == ["mine", "table-9"]

@@ -1,13 +1,16 @@
 """The records of a store as one file: what it holds, and where it cannot be written."""
 
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
 from made_stores import MODEL, OTHER, UNIT, run
 
+from tokenweight.errors import UserError
 from tokenweight.pipeline import archive
 from tokenweight.pipeline.store import Store
+from tokenweight.tasks import experiments
 
 
 def test_packed_records_are_all_that_finished_and_hold_no_weights(
@@ -98,3 +101,20 @@ def test_damaged_records_are_not_packed_and_no_other_file_is_overwritten(
     code, told = run(capsys, monkeypatch, "store", "pack", place, "--store", store.root)
     assert (code, "not an archive of records" in told) == (2, True), told
     assert place.read_text() == "a letter"
+
+
+def test_a_pack_that_fails_meanwhile_is_not_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = list[Path]()
+
+    def write(root: Path, file: Path) -> None:
+        tries.append(file)
+        if len(tries) == 1:
+            raise UserError("an artifact went while it was packed")
+
+    monkeypatch.setattr(experiments, "write_records", write)
+    monkeypatch.setattr(experiments, "PACKED_EVERY_SECONDS", 0.01)
+    with experiments.packed_as_it_goes(tmp_path / "store", tmp_path / "records.tar.xz"):
+        end = time.monotonic() + 5
+        while len(tries) < 3 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(tries) >= 3

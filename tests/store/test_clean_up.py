@@ -231,6 +231,8 @@ def test_ls_names_states_and_targets(
     assert "uniform--... (1)" in told
     assert "[partial]" in told
     assert "[set aside]" in told
+    recipe = ("--target", "table-3/uniform@mmlu,bbh")
+    assert run(capsys, monkeypatch, "store", "ls", "--store", store.root, *recipe)[0] == 0
     assert run(capsys, monkeypatch, "store", "ls", "--store", store.root, "--state", "bad")[0] == 2
     assert run(capsys, monkeypatch, "store", "ls", "--store", store.root / "no")[0] == 2
 

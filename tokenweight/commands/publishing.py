@@ -17,6 +17,7 @@ from tokenweight.recipes.recipe import seeded
 from tokenweight.recipes.schema import SCALES
 
 _ALSO = ("config.json", "generation_config.json", "*.jinja", "LICENSE*", "USE_POLICY*", "NOTICE*")
+_NO_MODEL = "is not a model; name a row, or a directory with a checkpoint"
 Shown = list[tuple[Manifest, RowEntry]]
 
 
@@ -105,7 +106,10 @@ def _checkpoint(directory: Path, place: Store, text: str = "") -> tuple[Path, di
 
     root, record, fingerprints = directory.resolve(), None, set[str]()
     if root.is_relative_to(place.root):
-        root, record = _sound(root if root.parent.parent == place.root else root.parent, text or str(directory))
+        artifact = root if root.parent.parent == place.root else root.parent
+        if artifact.parent.parent != place.root:
+            raise UserError(f"{directory}: {_NO_MODEL}")
+        root, record = _sound(artifact, text or str(directory))
         fingerprints.add(record["fingerprint"])
         record = record if record["stage"] == "train" else None  # a base, extended
     fingerprints.add(Planner(place).model(find(str(root)).base).fingerprint)  # as `evaluate --model DIRECTORY` knows it
@@ -123,7 +127,7 @@ def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
     if fault := files_fault(artifact, record, digests=True):
         raise UserError(f"{text}: {artifact.name} is damaged ({fault}); {_made_anew(artifact)}")
     if record is None or not (artifact / "model").is_dir():
-        raise UserError(f"{text}: is not a model; name a row, or a directory with a checkpoint")
+        raise UserError(f"{text}: {_NO_MODEL}")
     if removed_weights(artifact):
         raise UserError(f"{text}: the weights of {artifact.name} were removed from the store; {_made_anew(artifact)}")
     return artifact / "model", record

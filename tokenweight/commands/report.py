@@ -13,6 +13,7 @@ from tokenweight.recipes.options import RESULTS, STORE, Seeds
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports.model import Style
 from tokenweight.reports.targets import ALL, TARGETS
+from tokenweight.reports.targets.schema import read_experiment
 
 
 @command
@@ -88,7 +89,7 @@ def _manifests(
     found, left_out = list[Manifest](), list[str]()
     as_it_was = inputs == Inputs() and seeds is None
     for text, all_of_paper in ((name, lenient or given == ALL) for given in texts for name in targets_of(given)):
-        kept = manifest_path(store.root, Path(text).stem if text.endswith((".yaml", ".yml")) else text, scale)
+        kept = manifest_path(store.root, _name_of(text), scale)
         if text.endswith(".json"):
             found.append(read_manifest(Path(text).expanduser()))
         elif as_it_was and "\n" not in text and kept.is_file():
@@ -110,6 +111,16 @@ def _manifests(
             found += [one.manifest for one in planned]
             left_out += lacking
     return found, left_out
+
+
+def _name_of(text: str) -> str:
+    """The experiment's name; of a file that is gone, its own."""
+    if "\n" in text or not text.endswith((".yaml", ".yml")):
+        return text
+    if not Path(text).expanduser().is_file():
+        return Path(text).stem
+    with read_experiment(text) as spec:
+        return spec.name
 
 
 def _scales_held(store: Store, name: str) -> list[str]:

@@ -37,7 +37,7 @@ def ls(
     entries = inventory(place.root)
     chosen, users = _filtered(entries, stage, state), used_by(entries)
     if target is not None:
-        needed, _ = _needs(place, target, scale, Inputs())
+        needed, _ = _needs(place, [target], scale, Inputs())
         chosen = [entry for entry in chosen if entry.fingerprint in needed]
     shown = [_row(entry) | {"used_by": users[entry.fingerprint]} for entry in chosen]
     if as_json:
@@ -105,7 +105,10 @@ def gc(
     takes_artifacts = keep_targets is not None or weights
     done: list[dict[str, Any]] = []
     with exclusive_lock(place.root) if takes_artifacts and yes else nullcontext():
-        kept, soon = (set(), set()) if keep_targets is None else _needs(place, keep_targets, scale, inputs)
+        named = [name.strip() for name in (keep_targets or "").split(",") if name.strip()]
+        if keep_targets is not None and not named:
+            raise UserError("--keep-targets: names none; write for example table-3,table-9")
+        kept, soon = _needs(place, named, scale, inputs) if named else (set(), set())
         entries = inventory(place.root)
         found = list(garbage(entries, unfinished=unfinished))
         found += unneeded(entries, kept) if keep_targets is not None else []
@@ -137,11 +140,8 @@ def gc(
         )
 
 
-def _needs(place: Store, names: str, scale: str, inputs: Inputs) -> tuple[set[str], set[str]]:
-    """Fingerprints of what experiments (comma-separated) need, and of what is soon read. UserError where none is named."""
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    if not wanted:
-        raise UserError("--keep-targets: names none; write for example table-3,table-9")
+def _needs(place: Store, wanted: list[str], scale: str, inputs: Inputs) -> tuple[set[str], set[str]]:
+    """Fingerprints of what experiments need, and of what is soon read."""
     graphs = [planned.graph for planned in plan_texts(wanted, scale, inputs, place)[0]]
     made = [artifact for graph in graphs for artifact in to_make(graph, place)]
     needed = {artifact.fingerprint for graph in graphs for artifact in graph.artifacts}
