@@ -119,7 +119,11 @@ def install_head(model: Any, rounding: Rounding = "none") -> TokenNLLHead:
     ours.train(head.training)
     ours.rounding = rounding
     model.set_output_embeddings(ours)
-    _try(model)
+    try:
+        _try(model)
+    except ValueError:
+        model.set_output_embeddings(head)  # or it would count as installed when it is asked for again
+        raise
     return ours
 
 
