@@ -99,6 +99,7 @@ def _blocks(report: Report, layout: Collection[str]) -> list[Block]:
     differences = {column.difference_of: index for index, column in enumerate(report.columns)}
     shown = {column.key for column in report.columns}
     columns = [place for place in enumerate(report.columns) if place[1].difference_of not in shown]
+    beside = report.style == "both" and report.has_paper
 
     def block(
         heading: str, rows: Sequence[ReportRow], text: Texts, of_paper: bool = False, sizes: bool = False
@@ -114,8 +115,9 @@ def _blocks(report: Report, layout: Collection[str]) -> list[Block]:
                 cells.append(value if less in ("", "-", value) else rf"{value} {{\scriptsize({less})}}")
             label = (row.group if len(report.stub) > 1 else "", row.paper_label if of_paper else row.label)
             lines.append((label, cells, row.rule_below))
-        if sizes:
-            lines.append((("", "n"), [tex(display.column_n_text(report, index)) for index, _ in columns], "n"))
+        if sizes or (is_turned and beside):  # turned, the blocks have their columns in common
+            texts = [tex(display.column_n_text(report, index)) if sizes else "" for index, _ in columns]
+            lines.append((("", "n"), texts, "n"))
         # The stub may name the only group.
         groups = ["" if column.group in report.stub else column.group for _, column in columns]
         labels = [(column.paper_label or "") if of_paper else column.label for _, column in columns]
@@ -132,7 +134,6 @@ def _blocks(report: Report, layout: Collection[str]) -> list[Block]:
 
     if report.style == "paper":
         return [block("", report.rows, papers)]
-    beside = report.style == "both" and report.has_paper
     blocks = [block(f"This run, {report.scale} scale" if beside else "", report.rows, ours, sizes=True)]
     if beside:
         rows = report.rows if is_turned else report.rows_of_paper

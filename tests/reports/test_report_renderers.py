@@ -8,10 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tokenweight.errors import UserError
+from tokenweight.reports import latex
 from tokenweight.reports.files import FORMATS, chosen_formats
 from tokenweight.reports.model import Cell, CellDifference, Report, ReportColumn, ReportRow
 from tokenweight.reports.targets import get_target
@@ -72,6 +74,14 @@ def test_every_target_renders_in_every_format(every_target: list[Report], tmp_pa
                 paths[name].read_text(encoding="utf-8").replace(r"\ensuremath{-}", "-").replace(r"\ensuremath{+}", "+")
             )
             assert not [number for number in printed if number not in text]
+
+
+@pytest.mark.parametrize("style", ["ours", "paper", "both"])
+def test_a_table_of_every_style_can_be_turned(style: Any, eventful: Report) -> None:
+    """In `both` the sizes are a column of ours, which the paper's block leaves empty."""
+    table = latex.render(styled(eventful, style), ("transpose",))
+    lines = [line for line in table.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    assert len({line.count(" & ") for line in lines}) == 1
 
 
 def test_only_complete_cells_stand_out_or_differ_from_the_paper(every_target: list[Report], eventful: Report) -> None:
