@@ -105,9 +105,10 @@ def quantile(distribution: Distribution, share: float, tokens: PmiTokens) -> flo
 
 
 def scott_bandwidth(distribution: Distribution, tokens: PmiTokens) -> float:
-    """Scott's rule, as scipy.stats.gaussian_kde takes it: standard deviation times n^(-1/5), in nats."""
+    """Scott's rule, as scipy.stats.gaussian_kde takes it: standard deviation times n^(-1/5), in nats; a bin at least."""
     n, total, squares = (distribution.total(name, tokens) for name in ("tokens", "sum", "squares"))
-    return math.sqrt((squares - total**2 / n) / (n - 1)) * math.pow(n, -0.2)
+    variance = max(0.0, squares - total**2 / n) / max(1.0, n - 1)
+    return max(math.sqrt(variance) * math.pow(n, -0.2), float(np.diff(distribution.bins["low"]).min()))
 
 
 def density(distribution: Distribution, grid: Floats, bandwidth: float, tokens: PmiTokens) -> Floats:

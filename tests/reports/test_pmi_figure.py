@@ -117,6 +117,19 @@ def test_the_density_is_that_of_all_values(root: Path, pmi: np.ndarray) -> None:
     assert np.trapezoid(density(distribution, wide, bandwidth, "all"), wide) == pytest.approx(1, abs=1e-3)
 
 
+@pytest.mark.parametrize("tokens", [1, 5])
+def test_where_nothing_varies_the_density_has_the_width_of_a_bin(tokens: int, root: Path) -> None:
+    found = read_distribution(read_unit(ENTRY, root))
+    bins = found.bins.assign(far_context=np.where(found.bins["low"] == 0.5, tokens, 0))
+    named = {"tokens": tokens, "sum": 0.5 * tokens, "squares": 0.25 * tokens}
+    documents = pd.DataFrame([{f"far_context.{name}": value for name, value in named.items()}])
+    one = replace(found, bins=bins, documents=documents)
+    width = scott_bandwidth(one, "far")
+    grid = np.linspace(0, 1, 1001)
+    assert width == 1 / 256
+    assert np.trapezoid(density(one, grid, width, "far"), grid) == pytest.approx(1, abs=1e-3)
+
+
 def test_cells_are_what_all_values_give(report: Report, pmi: np.ndarray) -> None:
     far, every = pmi[:, FIRST:].ravel(), pmi.ravel()
 
