@@ -119,6 +119,11 @@ def test_documents_of_all_domains_come_in_one_random_order() -> None:
     assert sorted(order.tolist()) == sorted(other.tolist())
 
 
+def test_a_corpus_of_empty_documents_has_no_sequence() -> None:
+    segments, domains = lcde(np.zeros(0, np.int64), [], CHUNKING, bos=True, separator=1)
+    assert (segments.sequences, domains) == (0, {})
+
+
 def test_more_sequences_than_the_mixture_can_give() -> None:
     with pytest.raises(UserError, match=r"chunking.sequences: 900 sequences of 101 tokens need 90000 tokens"):
         lcde(np.full(50, 20), [""] * 50, CHUNKING.model_copy(update={"sequences": 900}), bos=True, separator=1)

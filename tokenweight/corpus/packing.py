@@ -122,7 +122,8 @@ def lcde(
             f"tokens, the corpus gives {most} with its domains in proportion ({most // payload} sequences); "
             "add text, ask for fewer sequences, or shorten chunking.long_tokens"
         )
-    drawn, cut, quotas = [], [], _in_proportion(tokens / max(tokens.sum(), 1), wanted)
+    nothing = np.zeros(0, np.int64)  # of a corpus whose documents are empty
+    drawn, cut, quotas = [nothing], [nothing], _in_proportion(tokens / max(tokens.sum(), 1), wanted)
     for number, quota in enumerate(quotas.tolist()):
         members = np.flatnonzero(domain == number)
         urn = np.repeat(members, copies[members])
