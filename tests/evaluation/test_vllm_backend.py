@@ -124,6 +124,19 @@ def test_outputs_equal_those_of_hf(both: tuple[LoadedModel, LoadedModel]) -> Non
     assert vllm.ask(_generations([stop]), len(PROMPTS)) == cut
 
 
+def test_a_conversation_is_written_as_by_hf(both: tuple[LoadedModel, LoadedModel]) -> None:
+    turns = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "It is"}]
+    for model in both:
+        model.lm.tokenizer.chat_template = "{% for turn in messages %}{{turn.role}}: {{turn.content}}\n{% endfor %}"
+    for is_open in (True, False):
+        assert len({model.lm.apply_chat_template(turns, is_open) for model in both}) == 1
+
+
+def test_slots_share_a_gpu_s_memory(stand_in: None, checkpoint: Path, execution: Execution) -> None:
+    of_eight = load("vllm", checkpoint, CONTEXT_TOKENS, execution.model_copy(update={"slots_per_gpu": 8}))
+    assert 8 * of_eight.lm._engine.gpu_memory_utilization == pytest.approx(0.9)
+
+
 def test_log_likelihoods_equal_those_of_hf(both: tuple[LoadedModel, LoadedModel]) -> None:
     """Choices of one token, which share one reading of their context, and longer ones."""
     hf, _ = both

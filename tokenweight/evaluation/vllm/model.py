@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
+from lm_eval.models.huggingface import HFLM
 from lm_eval.models.utils import handle_stop_sequences, normalize_gen_kwargs, postprocess_generated_text
 from transformers import AutoConfig, GenerationConfig
 
@@ -25,6 +26,7 @@ from tokenweight.recipes.schema import Execution, Precision
 
 ELEMENT_BYTES: dict[Precision, int] = {"fp32": 4, "bf16": 2}
 CPU_BATCH_SEQUENCES = 8  # of the longest input, as backend hf
+GPU_SHARE = 0.9  # of a GPU's memory, of all processes on it together
 GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them itself; a killed run repeats so much
 
 
@@ -64,6 +66,7 @@ class VllmModel(LoadedModel):
             max_model_len=context_tokens,
             tensor_parallel_size=execution.tensor_parallel,
             generation_config="vllm",  # none of the checkpoint's own sampling settings
+            gpu_memory_utilization=GPU_SHARE / execution.slots_per_gpu,
             kv_cache_memory_bytes=cache_bytes,
             enforce_eager=on_cpu,
             seed=0,
@@ -113,6 +116,13 @@ class VllmLM(TemplateLM):  # type: ignore[misc]
 
     def tok_decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special_tokens))
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """The turns of a conversation as backend hf writes them."""
+        text: str = HFLM.apply_chat_template(self, chat_history, add_generation_prompt)
+        return text
+
+    chat_template_args: ClassVar[dict[str, Any]] = {}  # that it reads
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Greedy continuations of (context, generation arguments)."""

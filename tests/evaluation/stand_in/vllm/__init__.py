@@ -26,12 +26,12 @@ class SamplingParams:
 
 
 class LLM:
-    def __init__(self, model: str, dtype: str, max_model_len: int, generation_config: str, **_: Any) -> None:
+    def __init__(self, model: str, dtype: str, max_model_len: int, generation_config: str, **more: Any) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         assert (dtype, generation_config) == ("float32", "vllm")
-        self.max_model_len = max_model_len
+        self.max_model_len, self.gpu_memory_utilization = max_model_len, more["gpu_memory_utilization"]
         self.seen: list[list[int]] = []
         self._tokenizer = AutoTokenizer.from_pretrained(model)
         self._model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
