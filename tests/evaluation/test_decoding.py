@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lm_eval.api.instance import Instance
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tokenweight.assets import smoke_base_dir
 from tokenweight.evaluation.decoding import _Step, decode_greedily
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel, _is_greedy
+from tokenweight.evaluation.loaded_model import cache_bytes_of_token
 from tokenweight.recipes.schema import Execution
 
 PROMPTS = ["The old house by the sea", "Once there was a king who had three sons. The eldest of them said", "No"]
@@ -39,6 +44,48 @@ def test_ids_are_those_of_generate(lm: EvaluatedModel, ends: str, monkeypatch: p
     found = decode_greedily(lm.model, context, mask, cache, longest, lm.tokenizer.pad_token_id, is_over)
     assert found.tolist() == wanted.tolist()
     assert (found.shape[1] < longest) == (ends in ("all rows", "at a text"))
+
+
+ROPE = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
+
+
+@pytest.mark.parametrize(
+    ("family", "settings"),
+    [
+        ("gemma2", {"sliding_window": 8}),  # no sdpa
+        ("falcon", {"alibi": True, "head_dim": None}),  # no mask of four dimensions
+        ("gpt_neo", {"num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]], "window_size": 8}),
+        (
+            "phi3",
+            {"rope_scaling": ROPE, "original_max_position_embeddings": 16},
+        ),  # frequencies by the longest of a batch
+        ("mamba", {"num_attention_heads": None, "num_key_value_heads": None, "head_dim": None}),
+        ("recurrent_gemma", {"lru_width": 32, "num_hidden_layers": 3}),  # a state that takes padding for text
+    ],
+)
+def test_in_a_batch_a_prompt_gets_what_it_gets_alone(family: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    values = {
+        "vocab_size": 4097, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256, "pad_token_id": 0, **settings,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **{name: value for name, value in values.items() if value is not None})
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        parameter.data.mul_(4 if parameter.ndim > 1 else 1)
+    model.save_pretrained(tmp_path)
+    for file in smoke_base_dir().glob("tokenizer*"):
+        shutil.copy(file, tmp_path)
+    ours = HFModel(tmp_path, 128, Execution(device="cpu"))
+    assert cache_bytes_of_token(ours.lm.model.config, 4) > 0
+    arguments = {"max_gen_toks": 12, "until": [], "do_sample": False}
+    asked = [Instance("generate_until", {}, (text, arguments), number) for number, text in enumerate(PROMPTS)]
+    found = ours.ask(asked, min(3, ours.batch_size(40, 12)))
+    alone = []
+    for ids in map(ours.lm.tok_encode, PROMPTS):
+        output = ours.lm.model.generate(torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=12)
+        alone.append(ours.lm.tok_decode(output[0, len(ids) :]))
+    assert found == alone
 
 
 def test_sampling_is_left_to_transformers() -> None:

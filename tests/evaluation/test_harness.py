@@ -150,8 +150,11 @@ def test_the_precision_is_the_evaluations_not_the_devices(
     assert HFModel(checkpoint, CONTEXT_TOKENS, execution, precision).lm.model.dtype == dtype
 
 
-def test_slots_of_one_gpu_share_the_memory_for_logits(checkpoint: Path, execution: Execution) -> None:
+def test_slots_of_one_gpu_share_the_memory_for_logits_and_for_reading_prompts(
+    checkpoint: Path, execution: Execution
+) -> None:
     alone, of_eight = (
         HFModel(checkpoint, CONTEXT_TOKENS, execution.model_copy(update={"slots_per_gpu": slots})) for slots in (1, 8)
     )
     assert of_eight.logits_tokens == alone.logits_tokens // 8
+    assert of_eight.lm.read_tokens == alone.lm.read_tokens // 8

@@ -20,7 +20,12 @@ from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Extension, Training, Weighting
 from tokenweight.training.models import load_model
 from tokenweight.training.run import deepspeed_config
-from tokenweight.training.sequence_parallel import check_sequence_parallel, install_attention, shared_rows
+from tokenweight.training.sequence_parallel import (
+    check_sequence_parallel,
+    install_attention,
+    share_sequences,
+    shared_rows,
+)
 from tokenweight.weighting.head import model_nll
 from tokenweight.weighting.shards import SequenceShard
 
@@ -142,6 +147,12 @@ def test_what_does_not_divide_is_said_in_one_line(changed, tokens, message):
         check_sequence_parallel(execution, config, tokens)
     assert "\n" not in str(error.value)
     check_sequence_parallel(execution.model_copy(update={"sequence_parallel": 1}), config, tokens)
+
+
+def test_attention_that_is_none_of_torchs_is_refused():
+    execution = Execution(launcher="torchrun", processes=2, sequence_parallel=2)
+    with pytest.raises(UserError, match="no form by torch's sdpa"):
+        share_sequences(SimpleNamespace(_supports_sdpa=False), execution, 64)
 
 
 def test_accumulation_counts_groups_not_processes(make_request, tmp_path):

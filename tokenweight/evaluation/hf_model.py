@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 from array import array
 from collections.abc import Callable
 from functools import lru_cache
@@ -28,7 +29,8 @@ from tokenweight.training.quiet import quiet_transformers
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
 CACHE_SHARE = 0.4  # of a GPU's memory: attention repeats a layer's keys and values beside the cache
-READ_TOKENS = {"cpu": 1, "cuda": 2**16}  # of prompts that are read together, one at least
+READ_TOKENS = {"cpu": 1, "cuda": 2**16}  # of prompts that are read together on one device, one at least
+RUN_OVER_PADDING = ("recurrent_gemma", "rwkv", "xlstm")  # models whose state takes padding for text
 ENCODED_TOKENS = 2**24  # token ids kept for the models of one tokenizer: 64 MiB
 LOGITS_ELEMENTS = {"cpu": 2**26, "cuda": 2**31}  # fp32 elements of the batches on one device: 256 MiB, 8 GiB
 
@@ -43,6 +45,7 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
     """
 
     has_gpu_alone = False  # graphs keep memory that eight processes on one GPU did not have left
+    read_tokens = 1  # of prompts that are read together: our share of the device's
 
     def __init__(self, *, tokenizer: Any, **arguments: Any) -> None:
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -96,11 +99,14 @@ class EvaluatedModel(HFLM):  # type: ignore[misc]
 
         Shapes: context and mask [batch, tokens].
         """
+        # What transformers cannot compile, or Falcon's ALiBi, which reads two-dimensional masks, takes no cache of ours.
+        if not self.model._can_compile_fullgraph or getattr(self.model.config, "alibi", False):
+            return None
         joint = StaticCache(config=self.model.config, max_cache_len=max_length)
         if not all(type(layer) is StaticLayer for layer in joint.layers):
             return None
         lengths = mask.sum(1).tolist()
-        together = max(1, READ_TOKENS[context.device.type] // max(lengths))
+        together = max(1, self.read_tokens // max(lengths))
         caches = []
         for first in range(0, len(context), together):
             tokens = [n - 1 for n in lengths[first : first + together]]
@@ -180,7 +186,17 @@ class HFModel(LoadedModel):
                 softmax_dtype="float32",
             )
         lm.has_gpu_alone = device == "cuda" and execution.slots_per_gpu == 1
+        lm.read_tokens = READ_TOKENS[device] // execution.slots_per_gpu
         super().__init__(lm, checkpoint_dir, context_tokens)
+        rope = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+        self.alike_tokens = math.inf  # in a batch longer sequences would change what shorter ones get
+        if rope.get("rope_type") == "longrope":  # Phi-3's frequencies are those of the batch's longest sequence
+            self.alike_tokens = rope["original_max_position_embeddings"]
+        elif model.config.model_type in RUN_OVER_PADDING:
+            self.alike_tokens = 0
+
+    def batch_size(self, longest_tokens: int, new_tokens: int) -> int:
+        return 1 if longest_tokens > self.alike_tokens else super().batch_size(longest_tokens, new_tokens)
 
 
 def _is_greedy(arguments: dict[str, Any]) -> bool:

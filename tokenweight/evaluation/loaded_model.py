@@ -143,6 +143,8 @@ class LoadedModel:
 def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
     """Bytes of the keys and values of one token in all layers, by a model's configuration."""
     config = config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * width * element_bytes)
+    heads = getattr(config, "num_attention_heads", None) or 1  # Mamba has none, and less to keep than this
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return int(
+        2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width * element_bytes
+    )

@@ -66,7 +66,7 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             with nullcontext() if sharded else no_init_weights():  # drawn once: under ZeRO-3 by from_config itself
-                model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+                model = AutoModelForCausalLM.from_config(config, dtype=dtype)
             if not sharded:
                 model.init_weights()
         delattr(model.config, RANDOM_SEED)
@@ -76,9 +76,7 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
 def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
     check_weights(model_dir, str(model_dir), config)  # transformers draws what is missing at random, and warns
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            model_dir, config=config, dtype=dtype, attn_implementation="sdpa", local_files_only=True
-        )
+        model: Any = AutoModelForCausalLM.from_pretrained(model_dir, config=config, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises whatever its readers do
         raise UserError(
             f"{model_dir}: cannot be loaded ({why(error)}); give a complete checkpoint of transformers"

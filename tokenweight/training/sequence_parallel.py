@@ -50,6 +50,8 @@ def share_sequences(model: Any, execution: Execution, long_tokens: int) -> Seque
     """
     if execution.sequence_parallel == 1:
         return None
+    if not model._supports_sdpa:  # ours is sdpa: gpt-oss would lose its sinks
+        raise UserError("execution.sequence_parallel: the model's attention has no form by torch's sdpa; set it to 1")
     install_attention(model)
     group, _ = dist.new_subgroups(group_size=execution.sequence_parallel)
     return SequenceShard(long_tokens, dist.get_rank(group), execution.sequence_parallel, group)
