@@ -63,6 +63,12 @@ def plan_experiment(resolved: ResolvedExperiment, store: Store) -> ResolvedExper
     """With the artifacts of all rows, each once, in graph and manifest. UserError for models and data that do not fit."""
     manifest, experiment = resolved.manifest, resolved.manifest.experiment
     graph = Planner(store).graph(resolved.each_recipe, in_order(experiment.benchmarks))
+    units = (leaf.stage for leaves in graph.evaluations.values() for leaf in leaves)
+    measured = {stage.unit.benchmark for stage in units if isinstance(stage, Evaluate)}
+    if (unread := sorted(experiment.benchmarks - measured)) and not graph.missing:
+        raise UserError(
+            f"{unread[0]}: every length is beyond what the rows read; give shorter ones, or leave {unread[0]} out"
+        )
     columns, of_columns = list[Column](), list[str]()
     evaluation, context = resolved.each_recipe[0].evaluation, max(one.context_tokens for one in resolved.each_recipe)
     for column in experiment.columns:

@@ -214,6 +214,15 @@ def test_several_texts_are_several_experiments_once_each() -> None:
         find_experiments(["table-3/uniform@mmlu", "table-3/uniform@bbh"], "smoke")
 
 
+def test_a_benchmark_of_which_nothing_can_be_read_is_refused_and_rows_without_it_are_not_alike(tmp_path: Path) -> None:
+    rows = "".join(f"  - {{label: '{n}', recipe: table-3/no-train-8k, set: {{seed: {n}}}}}\n" for n in (1, 2))
+    text = f"name: own\nbenchmarks: [ruler]\nset: {{evaluation.ruler.lengths_tokens: [4096]}}\nrows:\n{rows}"
+    with pytest.raises(UserError, match="ruler: every length is beyond what the rows read; give shorter ones"):
+        plan_experiment(found(text), Store(tmp_path))
+    longer = plan_experiment(found(text + "  - {recipe: table-3/no-train-32k}\n"), Store(tmp_path))
+    assert [len(recipes) for recipes in longer.graph.runs.values()] == [1, 1, 1]
+
+
 def test_a_context_beyond_what_the_model_says_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     rows = f"rows:\n  - {{label: one, base: {smoke_base_dir()}, context: CONTEXT}}\n"

@@ -203,6 +203,10 @@ def test_gc_keeps_what_the_targets_need(
     kept = next(node.identity for node in graph.artifacts if node.stage.name == "chunk")
     make(store, kept)
     options = ("store", "gc", "--store", store.root, "--keep-targets", "table-9", "--yes")
+    monkeypatch.setattr("tokenweight.pipeline.locks._RUNS", "not/there")  # as on a disk that is read-only
+    code, told = run(capsys, monkeypatch, *options)
+    assert (code, "cannot be written" in told) == (2, True), told
+    monkeypatch.setattr("tokenweight.pipeline.locks._RUNS", "runs.lock")
     with shared_lock(store.root):
         code, told = run(capsys, monkeypatch, *options)
         assert code == 2

@@ -119,8 +119,10 @@ def shared_lock(root: Path, note: Callable[[str], None] = lambda message: None) 
 
 @contextmanager
 def exclusive_lock(root: Path) -> Iterator[None]:
-    """Held by a clean-up that takes complete artifacts. UserError where a run is at work in the store."""
-    with (root / _RUNS).open("a+") as file:
+    """Held by a clean-up that takes complete artifacts. UserError where a run is at work in the store, or it is read-only."""
+    with writing(f"store {root}", "another --store"):
+        file = (root / _RUNS).open("a+")
+    with file:
         if not _flock(file, fcntl.LOCK_EX) or held_in(root):
             raise UserError(
                 f"store {root}: a run is using it and may need what would be removed; wait for its end, "

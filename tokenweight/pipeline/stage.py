@@ -211,7 +211,7 @@ class Graph:
         """Recipes that are the same run, by the first's name: a run is what its evaluations are, with all behind."""
         alike: dict[tuple[str, ...], list[str]] = {}
         for recipe, leaves in self.evaluations.items():
-            alike.setdefault(tuple(leaf.fingerprint for leaf in leaves), []).append(recipe)
+            alike.setdefault(tuple(leaf.fingerprint for leaf in leaves) or (recipe,), []).append(recipe)
         return {recipes[0]: recipes for recipes in alike.values()}
 
     def part(self, recipes: Iterable[str]) -> Graph:
