@@ -105,6 +105,12 @@ class Recipe(Frozen):
                 f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds chunking.long_tokens "
                 f"({self.chunking.long_tokens})"
             )
+        if self.scorer and self.scorer.kind == "frozen":
+            context_tokens = (self.scorer.model or self.base).context_tokens
+            if self.scorer.short_tokens > context_tokens:
+                raise ValueError(
+                    f"scorer.short_tokens ({self.scorer.short_tokens}) exceeds the scorer's context ({context_tokens})"
+                )
         if self.filter and not self.training:
             raise ValueError("filter chooses what training reads: leave it out where nothing is trained")
         if self.filter and self.chunking:

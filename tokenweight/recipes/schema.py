@@ -222,7 +222,9 @@ class Bbh(Frozen):
 class Perplexity(Frozen):
     """Perplexity over the first N tokens of validation documents (Table 9)."""
 
-    lengths_tokens: Lengths
+    lengths_tokens: Annotated[
+        tuple[Annotated[Count, Field(ge=2)], ...], Field(min_length=1)
+    ]  # of one none is predicted
     corpus: Corpus
     documents: Count | None = None
 

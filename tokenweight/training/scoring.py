@@ -54,7 +54,8 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     check_sight(config, stage.short_tokens, "scorer.short_tokens", model_dir.name)
     if stage.short_tokens > context_tokens:
         raise UserError(
-            f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it"
+            f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it "
+            "(of planted, evaluation.planted.short_tokens)"
         )
     plan = scorer_windows(tokens.shape[1], stage)
     if models.load_tokenizer(model_dir).get_vocab() != models.load_tokenizer(inputs["tokenizer"]).get_vocab():
