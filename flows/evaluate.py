@@ -11,6 +11,7 @@ from tokenweight.evaluation.run import evaluation_execution
 from tokenweight.flat import Part, flat
 from tokenweight.flows.reproduce import paths_of, run_experiments
 from tokenweight.pipeline.store import open_store
+from tokenweight.planning.plan import check_before_running
 from tokenweight.recipes.execution import default_execution
 from tokenweight.recipes.options import EvaluationInputs, ModelOptions, RunOptions
 from tokenweight.tasks.experiments import plan_models
@@ -39,4 +40,5 @@ def evaluate(
     place = open_store(options.store)
     planned, runs = plan_models(models, how, inputs, place, benchmarks or (), lengths_tokens or ())
     execution = evaluation_execution(how) if runs else default_execution(how.scale)
+    check_before_running([planned.graph] if runs else [], place, execution)
     return paths_of(run_experiments([planned], place, execution, options))[planned.name]

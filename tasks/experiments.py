@@ -11,7 +11,7 @@ from pathlib import Path
 from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import ModelSpec, find
 from tokenweight.evaluation.run import check_backend
-from tokenweight.evaluation.units import BENCHMARKS, Evaluate, benchmark_of, in_order, unreachable
+from tokenweight.evaluation.units import BENCHMARKS, Evaluate, benchmark_of, in_order, offered, unreachable
 from tokenweight.pipeline.archive import check_place, write_records
 from tokenweight.pipeline.experiment import Column, Row
 from tokenweight.pipeline.manifest import (
@@ -28,6 +28,7 @@ from tokenweight.planning.graph import Planner
 from tokenweight.planning.plan import shortened, to_make
 from tokenweight.recipes import Inputs
 from tokenweight.recipes.options import ModelOptions
+from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
@@ -123,7 +124,8 @@ def plan_models(
 
     UserError: a model is given twice or cannot be evaluated so, or the backend or data, of which all is named, is missing.
     """
-    chosen = tuple(in_order(benchmarks))
+    text = ",".join(benchmarks)
+    chosen = chosen_names("benchmarks", text, offered("evaluate", text)) if benchmarks else ()
     if how.endpoint and (len(names) > 1 or how.backend == "vllm"):
         raise UserError(
             f"--endpoint {how.endpoint}: is of one model; give one --model, without --compare and --backend"

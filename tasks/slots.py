@@ -183,7 +183,7 @@ class Slots:
         environment = dict(os.environ)
         if self.gpus:
             environment[VISIBLE] = ",".join(sees)
-        threads = int(environment.get("OMP_NUM_THREADS") or max(1, _cores() // len(self.slots)))
+        threads = int(environment.get("OMP_NUM_THREADS", "").partition(",")[0] or max(1, _cores() // len(self.slots)))
         given = self.store.root, self.execution, self._log(slot), os.getcwd(), environment, threads
         slot.worker, slot.sees = start(work, *given), sees
         return slot.worker

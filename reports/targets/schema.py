@@ -131,6 +131,10 @@ class ExperimentSpec(Described[RowSpec, Columns]):
                 raise ValueError(f"scales.{name}: is a scale of your own; write `like: smoke` (or mini, paper) in it")
         if self.limit and all(row.recipe for row in self.rows):
             raise ValueError("limit: is for models that are not trained; set evaluation.mmlu.samples and the like")
+        if self.backend != "hf" and self.recipes:
+            raise ValueError(
+                "backend: is for models that are not trained, all of them; set evaluation.backend of recipes"
+            )
         return self
 
     def scale_like(self, name: str) -> Scale:

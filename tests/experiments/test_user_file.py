@@ -157,6 +157,7 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("seeds: 2", "corpus: nowhere", r"line 8, corpus: nowhere: does not exist"),
         ("seeds: 2", "lengths: [1]", r"line 8, lengths\[0\]: .*greater than or equal to 2"),
         ("seeds: 2", "limit: 3", r"limit: is for models that are not trained"),
+        ("seeds: 2", "backend: vllm", r"backend: is for models that are not trained, all of them; set evaluation\.backend"),
         ("training.learning_rate", "training.save_every_steps", r"line 3, .*steps: is how a run works.* --execution save_every_"),
         ("seeds: 2", "limit: 0", r"line 8, limit: .*greater than 0"),
         ("seeds: 2", "[a]: 3", r"line 8, .*is not a word; write keys as words"),

@@ -43,6 +43,10 @@ def test_evaluate_refuses_what_the_command_refuses(tmp_path: Path) -> None:
         evaluate.fn(models=[MODEL], scale="smoke", tensor_parallel=2, **place)
     with pytest.raises(UserError, match="is of one model"):
         evaluate.fn(models=["a", "b"], revision="main", **place)
+    with pytest.raises(UserError, match="benchmarks phrase: 'phrase' is unknown; choose one of ruler"):
+        evaluate.fn(models=[MODEL], scale="smoke", benchmarks=["phrase"], **place)
+    with pytest.raises(UserError, match="--endpoint: is missing"):
+        evaluate.fn(models=[MODEL], scale="smoke", benchmarks=["ruler"], backend="endpoint", **place)
 
 
 def test_reproduce_refuses_an_empty_experiment(tmp_path: Path) -> None:

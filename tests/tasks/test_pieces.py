@@ -116,3 +116,10 @@ def test_two_slots_on_a_cpu_of_two_cores(
 ) -> None:
     monkeypatch.setattr(slots, "_cores", lambda: cores)
     assert len(Slots(Store(tmp_path), Execution(device="cpu"), []).slots) == count
+
+
+def test_threads_of_a_worker_are_those_of_the_first_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,1")  # as clusters set it
+    monkeypatch.setattr(slots, "start", lambda *given: given)
+    places = Slots(Store(tmp_path), Execution(device="cpu"), [])
+    assert places._start(places.slots[0], ())[-1] == 3  # type: ignore[comparison-overlap]
