@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -363,7 +364,8 @@ def test_hub_data_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_a_killed_run_goes_on_with_its_workers(place: Path, whole: dict[str, Any]) -> None:
     command = [sys.executable, "-c", COMMAND, "evaluate", "--model", SHIPPED, *SMOKE, "--json"]
     command += ["--store", "killed", "--out", "after", "--processes", "2"]
-    first = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "PREFECT_PLUGINS_ENABLED": "true"}  # ours ends the server with the run
+    first = subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     while first.poll() is None and not list((place / "killed").glob("evaluate/*/record.json")):
         time.sleep(0.1)
     first.send_signal(signal.SIGKILL)
