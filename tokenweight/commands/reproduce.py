@@ -88,10 +88,8 @@ def sweep(
         raise UserError("--dry-run: cannot be combined with --report-only; leave one out")
     benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else ()
     user = sweep_experiment(recipes, over, members, benchmarks, name)
-    try:
-        find_experiments(
-            [user], scale, inputs
-        )  # what is wrong is named as the options name it, not by lines of the text
+    try:  # what is wrong is named as the options name it, not by lines of the text
+        find_experiments([user], scale, inputs)
     except UserError as error:
         text = re.sub(r"^rows\[\d+\]\.", "", str(error))
         raise UserError(re.sub(r"^over\.", "--member " if members else "--over ", text)) from None

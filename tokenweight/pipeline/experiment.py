@@ -139,9 +139,8 @@ class Described(Frozen, Generic[RowT, ColumnT]):
     emphasis: Emphasis = Emphasis()
     baseline: str | None = None  # row that the others are compared with; difference columns: with the row's reference
     divergences: tuple[str, ...] = ()  # from the paper, true at every scale
-    paper_lengths_tokens: tuple[PositiveInt, ...] = Field(
-        default=PAPER_LENGTHS.ruler, min_length=1
-    )  # RULER's, and labels'
+    # RULER's, and those of labels.
+    paper_lengths_tokens: tuple[PositiveInt, ...] = Field(default=PAPER_LENGTHS.ruler, min_length=1)
     correlate: tuple[str, str] | None = None  # two columns whose correlation the caption gives
     correlations_printed: tuple[tuple[Literal["Pearson", "Spearman"], str], ...] = ()  # (name, as printed)
     seeds: int = Field(default=1, ge=1, le=MOST_SEEDS)  # runs of each recipe where the user says nothing
