@@ -40,7 +40,7 @@ class Project:
         self.environment = {
             **environment(directory), "OMP_NUM_THREADS": "1", "PREFECT_WORKER_QUERY_SECONDS": "2",
             "PREFECT_RUNNER_POLL_FREQUENCY": "2", "PREFECT_SERVER_API_PORT": str(self.port), "DO_NOT_TRACK": "1",
-            "PREFECT_SERVER_ANALYTICS_ENABLED": "false", **settings,
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "PREFECT_UI_URL": f"http://127.0.0.1:{self.port}", **settings,
         }  # fmt: skip
         (directory / "pyproject.toml").write_text("[tool.prefect.plugins]\nenabled = true\n")
         self.deployments = yaml.safe_load((ROOT / "prefect.yaml").read_text())
