@@ -125,8 +125,8 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     @model_validator(mode="after")
     def _known_scales(self) -> "ExperimentSpec":
         for name, settings in self.scales.items():
-            if "/" in name:
-                raise ValueError(f"scales.{name}: is part of files' names; leave / out")
+            if not re.fullmatch(r"[\w-]+", name):
+                raise ValueError(f"scales.{name}: is part of files' names; use letters, digits, dashes and _")
             if name not in SCALES and settings.get("like") not in SCALES:
                 raise ValueError(f"scales.{name}: is a scale of your own; write `like: smoke` (or mini, paper) in it")
         if self.limit and all(row.recipe for row in self.rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from tokenweight.evaluation.decoding import _Step, decode_greedily
 from tokenweight.evaluation.hf_model import EvaluatedModel, HFModel, _is_greedy
 from tokenweight.evaluation.loaded_model import cache_bytes_of_token
 from tokenweight.recipes.schema import Execution
+from tokenweight.training.models import causal_lm
 
 PROMPTS = ["The old house by the sea", "Once there was a king who had three sons. The eldest of them said", "No"]
 NEW_TOKENS = 24
@@ -117,3 +119,11 @@ def test_without_memory_for_a_graph_every_step_is_computed(lm: EvaluatedModel, m
     cache = {lm._cache_argument: lm._read_prompts(context, mask, longest)}
     found = decode_greedily(lm.model, context, mask, cache, longest, lm.tokenizer.pad_token_id, None)
     assert found.tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("named", ["flash_attention_2", "eager"])
+def test_the_attention_that_a_checkpoints_file_names_is_not_asked_for(named: str, tmp_path: Path) -> None:
+    shutil.copytree(smoke_base_dir(), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "_attn_implementation": named}))
+    assert causal_lm(tmp_path, torch.float32).config._attn_implementation == "sdpa"

@@ -83,6 +83,32 @@ def test_the_page_has_the_findings_numbers(report: Any) -> None:
         assert re.search(rf"{re.escape(value)} \[{re.escape(low)}, {re.escape(high)}\]", page), finding["claim"]
 
 
+def test_the_page_has_the_numbers_of_its_sentences(report: Any, cells: dict[tuple[str, str], dict[str, Any]]) -> None:
+    page = told()
+    findings = {int(one["claim"].partition(".")[0]): one for one in report["findings"]}
+    corrected = {number: one["p_corrected"] for number, one in findings.items()}
+    alone = {number: one["p"] for number, one in findings.items()}
+    assert max(corrected[number] for number in (4, 5, 6, 8)) < 0.001
+    assert f"(p {corrected[10]:.3f})" in page
+    assert f"(each p {corrected[9]:.2f}; {alone[9]:.2f} and {alone[14]:.2f} alone)" in page
+    assert f"{corrected[9]:.2f}" == f"{corrected[14]:.2f}"
+    size = {number: f"{abs(one['difference']):.3f}" for number, one in findings.items()}
+    assert f"by {size[2]} and {size[3]} nats" in page
+    assert f"so does rho-1, by {size[14]} (" in page
+    assert f"than uniform (by {size[1]}), EXACT ({size[11]}), LongFilter ({size[12]})" in page
+    assert f"(it is {size[7]} better than frozen sparse" in page
+    assert f"LongCE is, by {size[13]}, with every seed" in page
+    short = [cells[row, "nll-short_context"]["difference"] for row in ("unfrozen-sparse", "frozen-sparse")]
+    assert f"by {-short[0]['value']:.3f} and {-short[1]['value']:.3f}, p < 0.05" in page
+    assert max(one["p_corrected"] for one in short) < 0.05
+    pays = cells["long-ce", "perplexity-all"]["difference"]
+    assert f"with {pays['value']:.2f} [{pays['ci_low']:.2f}, {pays['ci_high']:.2f}] of perplexity" in page
+    rho, npmi = (cells[row, "ruler"]["difference"] for row in ("rho-1", "npmi"))
+    lost = f"{-rho['value']:.1f} [{-rho['ci_high']:.1f}, {-rho['ci_low']:.1f}], p {rho['p_corrected']:.3f}"
+    assert f"(rho-1 {lost} over all tests of the table; NPMI {-npmi['value']:.1f}, p {npmi['p']:.2f} alone)" in page
+    assert f"only PPMI has a better LongPPL ({cells['ppmi', 'longppl']['value']:.2f})" in page
+
+
 def test_what_was_to_be_checked_first_is_so(cells: dict[tuple[str, str], dict[str, Any]], records: Records) -> None:
     """The plan's conditions, by the records: bases recall; no gradient norm behind the warm-up is thrice its row's median."""
     bases = [key for key in records if "pretrained--planted-recall-1024" in key and key.endswith("record.json")]

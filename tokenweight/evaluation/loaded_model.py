@@ -145,6 +145,5 @@ def cache_bytes_of_token(config: Any, element_bytes: int) -> int:
     config = config.get_text_config()
     heads = getattr(config, "num_attention_heads", None) or 1  # Mamba has none, and less to keep than this
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(
-        2 * config.num_hidden_layers * (getattr(config, "num_key_value_heads", None) or heads) * width * element_bytes
-    )
+    kept = getattr(config, "num_key_value_heads", None) or heads
+    return int(2 * config.num_hidden_layers * kept * width * element_bytes)

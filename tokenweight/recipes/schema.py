@@ -222,9 +222,8 @@ class Bbh(Frozen):
 class Perplexity(Frozen):
     """Perplexity over the first N tokens of validation documents (Table 9)."""
 
-    lengths_tokens: Annotated[
-        tuple[Annotated[Count, Field(ge=2)], ...], Field(min_length=1)
-    ]  # of one none is predicted
+    # Of one token none is predicted.
+    lengths_tokens: Annotated[tuple[Annotated[Count, Field(ge=2)], ...], Field(min_length=1)]
     corpus: Corpus
     documents: Count | None = None
 

@@ -37,6 +37,7 @@ def check_weights(model_dir: Path, name: str, config: Any = None) -> None:
     try:
         with quiet_transformers(), _in_one_piece():
             config = config or AutoConfig.from_pretrained(model_dir, local_files_only=True)
+            config._attn_implementation = None  # sdpa where the model has it, whatever attention config.json names
             made: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
             # transformers' own loading, whose every name of old and fused tensors it knows, of no values into no memory
             _, found = made.from_pretrained(

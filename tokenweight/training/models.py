@@ -75,6 +75,7 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
 
 def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
     check_weights(model_dir, str(model_dir), config)  # transformers draws what is missing at random, and warns
+    config._attn_implementation = None  # as there
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(model_dir, config=config, dtype=dtype, local_files_only=True)
     except Exception as error:  # transformers raises whatever its readers do
