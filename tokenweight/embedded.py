@@ -124,6 +124,8 @@ def ended_together() -> Iterator[None]:
     try:
         yield
     finally:
+        if _over.is_set():  # what this run waited for is gone before its end is said
+            time.sleep(_LONGER_THAN_THE_END_TAKES)
         _over.set()
     keep_database()
 

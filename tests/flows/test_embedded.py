@@ -90,8 +90,9 @@ def test_a_killed_run_takes_its_server_and_its_directory_along() -> None:
 
 
 INTERRUPTED = """
-import subprocess, sys
+import subprocess, sys, time
 from tokenweight import embedded
+embedded.remove_home = lambda: time.sleep(1)  # the child is gone by then, and the run must not leave before its line
 with embedded.ended_together():
     subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]).wait()
 """
