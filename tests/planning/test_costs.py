@@ -95,6 +95,28 @@ def test_seconds_are_as_near_the_measured_as_the_docs_say() -> None:
         assert all(1 / bound < value < bound for value in row.values()), label  # docs/plan.md says why
 
 
+def test_a_plan_of_scale_mini_has_the_gpu_hours_of_its_trainings(tmp_path: Path) -> None:
+    """Of its own plan, against benchmarks/small_model.py: a row of docs/plan.md, within 1.3. Its scoring was not timed."""
+    inputs = Inputs(corpus=str(ROOT / "reports/results/mini/books.sha256"))
+    (planned,), _ = plan_texts(["table-3"], "mini", inputs, Store(tmp_path))
+    uniform = planned.graph.trained["table-3/uniform"]
+    trained = {
+        "pre-training": uniform.inputs["model"].inputs["model"],
+        "table-3/uniform": uniform,
+        "table-3/unfrozen-sparse": planned.graph.trained["table-3/unfrozen-sparse"],
+    }
+    cells = []
+    for name, artifact in trained.items():
+        training, chunks = artifact.stage.training, artifact.inputs["chunks"].stage.chunking
+        tokens = training.steps * training.sequences_per_step * chunks.long_tokens
+        seconds = tokens / measured("small-model")["rows"][f"{name}, layers compiled"]["tokens/s"]
+        ratio = 3600 * (stage_cost(artifact, Execution()).gpu_hours or 0.0) / seconds
+        assert 1 / 1.3 < ratio < 1.3, name
+        cells.append(f"{ratio:.2f}")
+    assert f"pre-training {cells[0]}, uniform {cells[1]}, unfrozen sparse {cells[2]}" in DOCS
+    assert stage_cost(planned.graph.trained["table-3/frozen-dense"].inputs["scores"], Execution()).gpu_hours is None
+
+
 def test_the_seconds_of_a_sample_are_the_measured() -> None:
     result = measured("h200x2-evaluation-8k-llama3.2-1b-shape")["benchmarks"]
     by_benchmark = {name: benchmark.timed for name, benchmark in BENCHMARKS.items() if benchmark.timed}

@@ -27,7 +27,7 @@ from tokenweight.training.stages import Initialize, Pretrain, Score, Select, Tra
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _MFU: dict[str, dict[str, float]] = _TABLES["mfu"]  # of training and scoring, by family
 GPU = "H200"
-LEAST_PARAMETERS = 1e9  # smaller models were not timed, and do not fill a GPU
+LEAST_PARAMETERS = 1e9  # smaller models do not fill a GPU, and were not timed but for training (mfu.least)
 
 _BYTES: dict[str, Any] = _TABLES["bytes"]
 
@@ -108,8 +108,9 @@ def _tokens(chunks: Artifact) -> int:
 
 
 def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer | None, execution: Execution) -> Cost:
-    config, training, unknown = config_of(model), stage.training, _untimed(model)
+    config, training = config_of(model), stage.training
     size, sequences = parameters(config), training.steps * training.sequences_per_step
+    unknown = _untimed(model, _MFU["least"].get(getattr(config, "model_type", ""), LEAST_PARAMETERS))
     if not unknown and training.precision != "bf16":
         unknown = {"GPU-hours of training in fp32": 1}
     return Cost(
@@ -166,9 +167,9 @@ def seconds_timed(artifact: Artifact) -> float:
     return float(samples * seconds / count * tokens / measured["tokens"])
 
 
-def _untimed(model: Artifact) -> dict[str, int]:
+def _untimed(model: Artifact, least: float = LEAST_PARAMETERS) -> dict[str, int]:
     """Why a model's GPU-hours have no basis, if they have none."""
-    if (size := parameters(config_of(model))) >= LEAST_PARAMETERS:
+    if (size := parameters(config_of(model))) >= least:
         return {}
     name = model.stage.repo_id if isinstance(model.stage, HubModel) else "models"
     return {"GPU-hours of models smaller than any timed" if size else f"GPU-hours of {name} of unknown size": 1}
