@@ -244,9 +244,9 @@ def become_torchrun(folder: Path, launcher: str, nodes: str, processes_per_node:
     rank = os.environ["SLURM_PROCID"] if launcher == "srun" else "0"
     host, port = meet(folder, rank) if launcher == "srun" else bind_rendezvous()
     options = ["--nnodes", nodes, "--node_rank", rank, "--nproc_per_node", processes_per_node]
-    run.main(
-        [*options, "--master_addr", host, "--master_port", str(port), "-m", "tokenweight.training.launch", str(folder)]
-    )
+    options += ["--master_addr", host, "--master_port", str(port)]
+    options += ["--log_dir", str(folder / "logs")]  # or each launch leaves a directory of its own in /tmp
+    run.main([*options, "-m", "tokenweight.training.launch", str(folder)])
 
 
 # --- Asking a call to stop ---
