@@ -1,6 +1,7 @@
 """Documents: their examples run, their links lead somewhere, the names they use exist."""
 
 import doctest
+import json
 import re
 import shlex
 from importlib import metadata
@@ -104,3 +105,27 @@ def test_commands_of_pages_have_the_options_and_values_that_pages_give_them(docu
             words = words[1:] if words[:1] == ["$"] else words
             if words and words[0].removeprefix(".venv/bin/") == "tokenweight":
                 app.parse_args(words[1:], exit_on_error=False, print_error=False)
+
+
+def test_step_times_at_the_papers_size_are_those_of_their_files():
+    results, text = ROOT / "benchmarks" / "results", (ROOT / "docs" / "paper-scale.md").read_text(encoding="utf-8")
+    columns = []
+    for name in ("2026-11-28-h200x4-llama3-8b-zero3-fused", "everything/llama3-8b-two", "everything/llama3-8b"):
+        found = json.loads((results / f"{name}.json").read_text())
+        to_uniform = found["ratios"]
+        dense, sparse, ready = (
+            to_uniform[row] for row in ("unfrozen dense", "unfrozen sparse 0.2", "frozen, scores ready")
+        )
+        scoring, small = to_uniform["scoring alone"], to_uniform["scoring alone, llama3.2-1b"]
+        columns.append(
+            (f"{dense:.2f} / {sparse:.2f}", f"{ready:.2f} / {ready + scoring:.2f}", f"{ready + small:.2f}",
+             f"{found['mfu_uniform']:.2f}")
+        )  # fmt: skip
+    for row in zip(*columns, strict=True):
+        assert f"| {' | '.join(row)} |" in text
+
+
+def test_the_table_of_one_commit_is_the_one_that_is_shown():
+    made = (ROOT / "benchmarks/results/everything/everything.md").read_text(encoding="utf-8")
+    shown = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    assert made.replace("](", "](results/everything/") in shown
