@@ -23,8 +23,6 @@ from tokenweight.tasks.pieces import ModelKey, Piece
 from tokenweight.tasks.worker import OutOfMemory, start, work
 from tokenweight.training.launch import STOP_SECONDS
 
-_LATE_SECONDS = 60.0  # behind a stage's own deadline, at which a launched one saves its step
-
 
 class Interrupted(StageError):
     """The run stops: the piece is resumed by the next one."""
@@ -163,8 +161,9 @@ class Slots:
         connection.send(piece.artifacts)
         begun = time.monotonic()
         while True:
-            left = None if deadline is None else max(0.0, begun + deadline + _LATE_SECONDS - time.monotonic())
+            left = None if deadline is None else max(0.0, begun + deadline - time.monotonic())
             if not connection.poll(left):
+                _end_gently([slot])
                 slot.end()
                 raise StageError(
                     f"{piece.label}: ended after {deadline} s (execution.deadline_seconds); run again to resume"
@@ -194,14 +193,20 @@ class Slots:
     def close(self, gently: bool = True) -> None:
         """End all workers; `gently`: those at work may save a step first, STOP_SECONDS at most."""
         self.closing = True
-        at_work = [slot.worker[0] for slot in self.slots if gently and slot.piece and slot.worker]
-        for process in at_work:
-            process.terminate()
-        end = time.monotonic() + STOP_SECONDS + 5
-        for process in at_work:
-            process.join(max(0.0, end - time.monotonic()))
+        if gently:
+            _end_gently(self.slots)
         for slot in self.slots:
             slot.end()
+
+
+def _end_gently(slots: Sequence[Slot]) -> None:
+    """Let the workers that are at work save a step and end."""
+    at_work = [slot.worker[0] for slot in slots if slot.piece and slot.worker]
+    for process in at_work:
+        process.terminate()
+    end = time.monotonic() + STOP_SECONDS + 5
+    for process in at_work:
+        process.join(max(0.0, end - time.monotonic()))
 
 
 def _cores() -> int:

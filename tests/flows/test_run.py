@@ -27,6 +27,7 @@ from prefect.testing.utilities import prefect_test_harness
 from tokenweight.errors import StageError
 from tokenweight.flows import pool
 from tokenweight.flows.reproduce import Outcome, reproduce, run_artifacts, run_graph
+from tokenweight.pipeline.locks import lease
 from tokenweight.pipeline.stage import Graph
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.graph import Planner
@@ -204,6 +205,17 @@ def test_the_time_is_over(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="the time limit is reached: chunk never left"):
         outcome.raise_failures()
     assert not [child for child in psutil.Process().children(recursive=True) if "worker" in child.name()]
+
+
+def test_a_stage_is_ended_at_its_deadline_and_no_other(tmp_path: Path) -> None:
+    place, store = texts(tmp_path / "texts"), Store(tmp_path / "store")
+    held, free = chunk(place, "held"), chunk(place, "free")
+    with lease(store.root, "chunk", held.fingerprint):  # it waits for another run for ever
+        outcome, _ = run(graph_of(held, free), store, CPU.model_copy(update={"deadline_seconds": 5.0}))
+    assert outcome.failures() == [
+        "chunk held: ended after 5.0 s (execution.deadline_seconds); run again to resume"
+    ]
+    assert outcome.made == 1
 
 
 def test_a_ready_piece_starts_within_a_second(tmp_path: Path) -> None:

@@ -107,16 +107,6 @@ def test_a_child_that_does_not_listen_is_ended(tmp_path, monkeypatch):
     assert not psutil.pid_exists(pids[0])
 
 
-def test_a_child_is_ended_at_its_deadline(tmp_path):
-    pids, stop_file = [], tmp_path / "stop"
-    command = [sys.executable, "-c", ENDS_WHEN_ASKED, str(stop_file)]
-    with pytest.raises(StageError, match=r"ended after 3.0 s \(execution.deadline_seconds\); run again to resume"):
-        run_guarded(
-            command, dict(os.environ), lambda *args: pids.append(args[0]), stop_file=stop_file, deadline_seconds=3.0
-        )
-    assert not psutil.pid_exists(pids[0])
-
-
 def test_all_launched_trainings_are_asked_and_waited_for(tmp_path, monkeypatch):
     stop_file = tmp_path / "stop"
     monkeypatch.setattr(launch, "STOP_SECONDS", 0.1)

@@ -83,13 +83,8 @@ def launch(call: partial[Any], out_dir: Path, execution: Execution, progress: Pr
     _active.add(stop_file)
     try:
         (folder / CALL).write_bytes(pickle.dumps((os.environ.get(VARIABLE), call)))
-        status, tail = run_guarded(
-            launch_command(execution, folder),
-            {**defaults, **os.environ},
-            progress,
-            stop_file=stop_file,
-            deadline_seconds=execution.deadline_seconds,
-        )
+        command = launch_command(execution, folder)
+        status, tail = run_guarded(command, {**defaults, **os.environ}, progress, stop_file=stop_file)
         if (folder / ERROR).is_file():
             raise pickle.loads((folder / ERROR).read_bytes())
         if status != 0:
@@ -102,19 +97,14 @@ def launch(call: partial[Any], out_dir: Path, execution: Execution, progress: Pr
 
 
 def run_guarded(
-    command: list[str],
-    environment: dict[str, str],
-    progress: Progress,
-    *,
-    stop_file: Path | None = None,
-    deadline_seconds: float | None = None,
+    command: list[str], environment: dict[str, str], progress: Progress, *, stop_file: Path | None = None
 ) -> tuple[int, list[str]]:
     """Run a command to its end: its status and last lines; its progress lines go to `progress`.
 
     It stays in our process group, so that whoever ends the group ends it too; the kernel ends it when we die;
     and an exception here (a cancelled task, Ctrl-C) stops its whole tree first. With `stop_file` the command is one
     that can end by itself: once it has made progress, and except at Ctrl-C, it is asked to by that file and has some
-    seconds to. After `deadline_seconds` it is ended in the same way: a StageError.
+    seconds to.
     """
     child = subprocess.Popen(
         [sys.executable, "-m", "tokenweight.processes", str(os.getpid()), *command],
@@ -127,27 +117,7 @@ def run_guarded(
     )
     assert child.stdout is not None
     tail: deque[str] = deque(maxlen=20)
-    begun = late = False
-
-    def end() -> None:
-        try:
-            if stop_file is not None and begun:
-                ask_to_stop(stop_file)
-                with suppress(subprocess.TimeoutExpired):
-                    child.wait(STOP_SECONDS)
-        finally:
-            if child.poll() is None:
-                stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
-
-    def expire() -> None:
-        nonlocal late
-        late = True
-        end()
-
-    timer = threading.Timer(deadline_seconds or 0, expire)
-    timer.daemon = True
-    if deadline_seconds is not None:
-        timer.start()
+    begun = False
     try:
         for line in child.stdout:
             _, is_progress, rest = line.partition(PROGRESS_PREFIX)  # other nodes' lines may begin with their name
@@ -157,18 +127,19 @@ def run_guarded(
                 progress(int(done), int(total), what.strip())
             elif line.strip():
                 tail.append(line.strip())
-        status = child.wait()
+        return child.wait(), list(tail)
     except BaseException as error:
-        begun = begun and not isinstance(error, KeyboardInterrupt)  # Ctrl-C does not wait for a checkpoint
         # Somebody must read on: a child whose pipe is full cannot end.
         threading.Thread(target=deque, args=(child.stdout, 0), daemon=True).start()
-        end()
+        try:
+            if stop_file is not None and begun and not isinstance(error, KeyboardInterrupt):  # which does not wait
+                ask_to_stop(stop_file)
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(STOP_SECONDS)
+        finally:
+            if child.poll() is None:
+                stop_tree(child, GRACE_SECONDS, LEAVE_SIGNAL)
         raise
-    finally:
-        timer.cancel()
-    if late:
-        raise StageError(f"ended after {deadline_seconds} s (execution.deadline_seconds); run again to resume")
-    return status, list(tail)
 
 
 # --- torchrun on one node, or by srun on several ---
