@@ -111,22 +111,20 @@ def run_experiments(
     written = {} if written is None else written
     out = options.out.expanduser().resolve()
     outcome, note = Outcome(), get_run_logger().info
-    if options.pool:
-        if options.seconds:
-            raise UserError("seconds: does not end what runs in a pool; leave it out, or leave pool out")
-        given = parameters or {}
-        each = [given if len(wanted) == 1 else own_parameters(one, given) for one in wanted]
-        with tables_as_they_come(wanted, store, out, note), packed_as_it_goes(store.root, options.records):
+    if options.pool and options.seconds:
+        raise UserError("seconds: does not end what runs in a pool; leave it out, or leave pool out")
+    with tables_as_they_come(wanted, store, out, note), packed_as_it_goes(store.root, options.records):
+        if options.pool:
+            given = parameters or {}
+            each = [given if len(wanted) == 1 else own_parameters(one, given) for one in wanted]
             failed = {
                 one.name: run_in_pool(one, store, options.pool, options.at_once, own)
                 for one, own in zip(wanted, each, strict=True)
             }
-    else:
-        graphs, seconds = [planned.graph for planned in wanted], options.seconds or float("inf")
-        with tables_as_they_come(wanted, store, out, note):
-            outcome = run_graph(graphs, store, execution, seconds=seconds, records=options.records)
-        failed = {planned.name: _failed_recipes(planned, outcome) for planned in wanted}
-        note("%s made, %d reused", counted(outcome.made, "artifact"), outcome.reused)
+        else:
+            outcome = run_graph([one.graph for one in wanted], store, execution, seconds=options.seconds)
+            failed = {planned.name: _failed_recipes(planned, outcome) for planned in wanted}
+            note("%s made, %d reused", counted(outcome.made, "artifact"), outcome.reused)
     for planned in wanted:
         try:
             files = write_tables(planned, store, out, options.figures, failed[planned.name])
@@ -213,27 +211,19 @@ def _listed(pieces: list[Piece]) -> str:
     return ", ".join(names) + (f" and {len(pieces) - _LISTED} more" if len(pieces) > _LISTED else "")
 
 
-def run_graph(
-    graphs: Sequence[Graph],
-    store: Store,
-    execution: Execution,
-    *,
-    seconds: float = float("inf"),
-    records: Path | None = None,
-) -> Outcome:
+def run_graph(graphs: Sequence[Graph], store: Store, execution: Execution, *, seconds: float | None = None) -> Outcome:
     """Make what recipes need and the store does not hold, within a flow; the earlier graphs first.
 
-    After `seconds`, waiting for GPUs included, what is at work is interrupted, to be resumed by the next run. `records`:
-    an archive of the store's records, written every minute and at the end. A piece that fails ends what depends on it
-    alone: see :meth:`Outcome.raise_failures`.
+    After `seconds`, waiting for GPUs included, what is at work is interrupted, to be resumed by the next run. A piece that
+    fails ends what depends on it alone: see :meth:`Outcome.raise_failures`.
     """
     # A deployment's run ends with the process that started it: nobody could cancel it any more. The kernel forgets the
     # wish with the thread that makes it, so that only the main thread can make it.
     if "PREFECT__FLOW_RUN_ID" in os.environ and threading.current_thread() is threading.main_thread():
         end_with_parent(os.getppid())
-    end = time.monotonic() + seconds
+    end = time.monotonic() + (float("inf") if seconds is None else seconds)
     note = get_run_logger().info
-    with shared_lock(store.root, note), packed_as_it_goes(store.root, records):
+    with shared_lock(store.root, note):
         plans = [schedule(graph, store) for graph in graphs]
         stages = {entry.artifact.stage.name for plan in plans for entry in plan if entry.action != "reuse"}
         if not stages:

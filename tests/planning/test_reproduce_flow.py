@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +90,20 @@ def test_what_is_left_when_the_time_is_over_is_the_error(
     monkeypatch: pytest.MonkeyPatch, run_command: Any, tmp_path: Path
 ) -> None:
     asked: dict[str, Any] = {}
+    packed: list[Path] = []
 
     def stop(graphs: list[Graph], _store: object, _: Any, **given: Any) -> Outcome:
         asked.update(given)
         return Outcome(left=[Piece("train table-3/uniform", "train", 0, artifacts=graphs[0].artifacts[:1])])
 
     monkeypatch.setattr(flows, "run_graph", stop)
+    monkeypatch.setattr(flows, "packed_as_it_goes", lambda root, file: nullcontext(packed.append(file)))  # type: ignore[func-returns-value]
     monkeypatch.setattr(flows, "get_run_logger", Told)
     monkeypatch.setattr(command, "run_flow", flows.run_experiments)
     code, _, err = run_command(tmp_path, "reproduce", "table-9", "--seconds", "5", "--records", "r.tar.xz")
     assert code == 1
     assert "the time limit is reached: train table-3/uniform left" in err
-    assert asked == {"seconds": 5.0, "records": Path("r.tar.xz")}
+    assert (asked, packed) == ({"seconds": 5.0}, [Path("r.tar.xz")])
 
 
 def test_a_store_of_an_earlier_version_is_refused(

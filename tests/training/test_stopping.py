@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 from training_calls import train
 
-from tokenweight.errors import StageError
 from tokenweight.progress import no_progress
 from tokenweight.recipes.schema import Execution, Weighting
 from tokenweight.training import launch
