@@ -5,7 +5,6 @@ metrics.jsonl and progress always, TensorBoard by default, Weights & Biases and 
 
 import json
 import math
-import os
 import shutil
 import statistics
 import time
@@ -140,7 +139,7 @@ class StepReports:
         self.path = out_dir / "metrics.jsonl"
         rows = [row for row in read_metrics(self.path) if row["step"] <= done_steps]
         replace_file(self.path, "".join(json.dumps(row) + "\n" for row in rows))
-        self.trackers = [_TRACKERS[name](out_dir) for name in report_to]
+        self.trackers = [_tracker(name, out_dir) for name in report_to]
         for tracker in self.trackers:
             tracker.start()
         for row in rows:
@@ -165,31 +164,13 @@ class StepReports:
             tracker.finish()
 
 
-def _tensorboard(out_dir: Path) -> Any:
-    from accelerate.tracking import TensorBoardTracker
+def _tracker(name: str, out_dir: Path) -> Any:
+    """accelerate's tracker of a name: TensorBoard in `out_dir`, of the others a run of the artifact's name and group."""
+    from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
-    shutil.rmtree(out_dir / "tensorboard", ignore_errors=True)
-    return TensorBoardTracker("tensorboard", out_dir)
-
-
-def _wandb(out_dir: Path) -> Any:
-    """A W&B run, one of the artifact's group; WANDB_MODE is W&B's own, and HF_HUB_OFFLINE=1 also means offline."""
-    from accelerate.tracking import WandBTracker
-
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON")
-    mode = os.environ.get("WANDB_MODE") or ("offline" if offline else None)
-    return WandBTracker("tokenweight", **_named(out_dir), dir=str(out_dir), mode=mode)
-
-
-def _trackio(out_dir: Path) -> Any:
-    """A run of Trackio, one of the artifact's group, on this machine unless Trackio's own variables name another place."""
-    from accelerate.tracking import TrackioTracker
-
-    return TrackioTracker("tokenweight", **_named(out_dir))
-
-
-def _named(out_dir: Path) -> dict[str, str]:
-    return dict.fromkeys(("name", "group"), out_dir.name.removeprefix(".").removesuffix(".partial"))
-
-
-_TRACKERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
+    if name == "tensorboard":
+        shutil.rmtree(out_dir / name, ignore_errors=True)
+        return LOGGER_TYPE_TO_CLASS[name](name, out_dir)
+    run = out_dir.name.removeprefix(".").removesuffix(".partial")
+    place = {"dir": str(out_dir)} if name == "wandb" else {}
+    return LOGGER_TYPE_TO_CLASS[name]("tokenweight", name=run, group=run, **place)
