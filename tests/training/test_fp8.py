@@ -279,12 +279,6 @@ def test_a_device_without_float8_is_named(monkeypatch, make_request, tmp_path):
         check_fp8(torch.device("cuda", 0))
 
 
-def test_a_score_without_a_scoring_pass_takes_no_fp8(make_request, tmp_path):
-    focal = Weighting(score="focal", postprocessing="raw")
-    with pytest.raises(UserError, match=r"scorer\.precision: score 'focal' needs no scoring pass"):
-        train(make_request(weighting=focal, scorer=FP8), tmp_path, CPU, no_progress)
-
-
 def test_a_frozen_scorer_takes_no_fp8():
     with pytest.raises(ValueError, match="precision 'fp8' is for unfrozen scorers"):
         Scorer(kind="frozen", short_tokens=16, stride_tokens=12, precision="fp8")

