@@ -154,7 +154,7 @@ def test_a_server_that_fails_is_one_line(
         ("bbh --endpoint {url}/other", "/other: does not speak OpenAI's protocol (/models is not its JSON); correct"),
         ("bbh --endpoint {url}/none", "/none: has no /models; correct the address, which mostly ends in /v1, or write"),
         ("bbh --endpoint {url}/none#tiny", "/none: has no /completions, or no model tiny; correct the address"),
-        ("bbh --endpoint {url}/words", "/words: does not speak HTTP; correct the address"),
+        ("bbh --endpoint {url}/words", "/words: does not answer (the connection failed); start the server, or"),
         ("bbh --backend endpoint", "--endpoint: is missing, and backend endpoint needs it"),
     ],
 )

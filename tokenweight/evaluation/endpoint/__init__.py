@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import ssl
-import urllib.error
-import urllib.request
 from functools import cache
-from http.client import HTTPException, InvalidURL, responses
+from http import HTTPStatus
+from http.client import responses
 from importlib.util import find_spec
 from typing import Any
+
+import aiohttp
+import requests
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Execution
@@ -57,33 +57,35 @@ def place(endpoint: str) -> tuple[str, str]:
 
 def _asked(url: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """JSON that a server answers; None: it has no such page. UserError, in words, where it gives neither."""
-    headers = {"Content-Type": "application/json"}
-    headers |= {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
-    data = None if body is None else json.dumps(body).encode()
-    why = "is no address of a server; write for example http://127.0.0.1:8000/v1"
-    if not url.startswith(("http://", "https://")):
-        raise UserError(f"--endpoint {url}: {why}")
+    headers = {"Authorization": f"Bearer {key}"} if (key := os.environ.get(KEY)) else {}
+    method, seconds = ("GET", ANSWER_SECONDS) if body is None else ("POST", TOKEN_SECONDS)
+    way = "start the server, or correct the address"
     try:
-        asked = urllib.request.Request(f"{url}/{path}", data, headers)
-        with urllib.request.urlopen(asked, timeout=ANSWER_SECONDS if body is None else TOKEN_SECONDS) as answer:
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
+        answer = requests.request(method, f"{url}/{path}", json=body, headers=headers, timeout=seconds)
+        if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
-        way = f"set {KEY}" if error.code in (401, 403) else "check the server, or correct the address"
-        why = f"refuses ({error.code} {responses.get(error.code, '')}); {way}"
-    except InvalidURL:
-        pass
-    except HTTPException:
-        why = "does not speak HTTP; correct the address"
-    except ValueError:  # no JSON
+        if answer.ok:
+            return answer.json()
+        is_denied = answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+        why = f"refuses ({answer.status_code} {answer.reason}); {f'set {KEY}' if is_denied else way}"
+    except requests.JSONDecodeError:
         why = _NO_API.format(path=path)
-    except OSError as error:
-        why = f"does not answer ({_reason(getattr(error, 'reason', error))}); start the server, or correct the address"
+    except ValueError:
+        why = "is no address of a server; write for example http://127.0.0.1:8000/v1"
+    except requests.RequestException as error:
+        why = f"does not answer ({reason(error)}); {way}"
     raise UserError(f"--endpoint {url}: {why}")
 
 
-def _reason(error: str | Exception) -> str:
-    if isinstance(error, ssl.SSLError):
+def reason(error: Exception) -> str:
+    """What a server did in place of an answer, in words."""
+    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None) or 0
+    if status >= HTTPStatus.BAD_REQUEST:
+        return f"{status} {responses.get(status, '')}".strip()
+    if isinstance(error, TimeoutError | requests.Timeout):
+        return "not in time"
+    if isinstance(error, requests.exceptions.SSLError):
         return "no TLS that is trusted"
-    return "not in time" if isinstance(error, TimeoutError) else str(getattr(error, "strerror", error)).lower()
+    if isinstance(error, aiohttp.ContentTypeError | LookupError | TypeError | ValueError):
+        return "what it sent is not JSON with choices and their texts"
+    return "the connection failed"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from http import HTTPStatus
-from http.client import responses
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import requests as http
 from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from tokenweight.errors import StageError
-from tokenweight.evaluation.endpoint import check, place
+from tokenweight.evaluation.endpoint import check, place, reason
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.recipes.schema import Execution, Precision
@@ -39,6 +38,8 @@ class EndpointModel(LoadedModel):
 class EndpointLM(LocalCompletionsAPI):  # type: ignore[misc]
     """lm-eval's client `local-completions`, whose prompts begin with BOS where the tokenizer adds one."""
 
+    tok_decode = HFLM.tok_decode
+
     def __init__(self, url: str, name: str, tokenizer_dir: Path, context_tokens: int, at_once: int) -> None:
         super().__init__(
             base_url=f"{url}/completions",
@@ -50,19 +51,13 @@ class EndpointLM(LocalCompletionsAPI):  # type: ignore[misc]
             timeout=TIMEOUT_SECONDS,
         )
         self.tokenizer = model_tokenizer(tokenizer_dir)
-        self._prefix = self.tokenizer.decode([self.prefix_token_id])
+        self.add_bos_token = None  # as the tokenizer has it
 
     def tok_encode(self, string: Any, add_special_tokens: bool | None = None, **_: Any) -> Any:
-        """Ids of a text as the tokenizer encodes it, no second BOS before one that begins with it; of several texts so, too."""
+        """Ids of a text as backend hf has them; of several texts so, too."""
         if not isinstance(string, str):
             return [self.tok_encode(one) for one in string]
-        if add_special_tokens is None and string.startswith(self._prefix):
-            add_special_tokens = False
-        given = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        return self.tokenizer.encode(string, **given)
-
-    def tok_decode(self, tokens: list[int]) -> str:
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True))
+        return HFLM.tok_encode(self, string, add_special_tokens)
 
     def _create_payload(self, *arguments: Any, **given: Any) -> dict[str, Any]:
         payload: dict[str, Any] = super()._create_payload(*arguments, **given)
@@ -76,20 +71,8 @@ class EndpointLM(LocalCompletionsAPI):  # type: ignore[misc]
             answers: list[str] = super().generate_until(requests, disable_tqdm=disable_tqdm)
         except (TimeoutError, aiohttp.ClientError, http.RequestException, LookupError, TypeError, ValueError) as error:
             raise StageError(
-                f"{self.base_url} gave no answer ({_reason(error)}); check the server and run again to resume"
+                f"{self.base_url} gave no answer ({reason(error)}); check the server and run again to resume"
             ) from None
         if None in answers:
             raise StageError(f"{self.base_url} answered without text; check the server and run again to resume")
         return answers
-
-
-def _reason(error: Exception) -> str:
-    """What a server did in place of an answer, in words."""
-    status = getattr(error, "status", None) or getattr(getattr(error, "response", None), "status_code", None) or 0
-    if status >= HTTPStatus.BAD_REQUEST:
-        return f"{status} {responses.get(status, '')}".strip()
-    if isinstance(error, TimeoutError | http.Timeout):
-        return f"none within {TIMEOUT_SECONDS} s"
-    if isinstance(error, aiohttp.ContentTypeError | LookupError | TypeError | ValueError):
-        return "what it sent is not JSON with choices and their texts"
-    return "the connection failed"

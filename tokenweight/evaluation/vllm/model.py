@@ -7,7 +7,6 @@ only where a model is about to run.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -86,43 +85,18 @@ def stop_token_ids(checkpoint_dir: Path, tokenizer: Any) -> list[int]:
 
 
 class VllmLM(TemplateLM):  # type: ignore[misc]
-    """lm-eval's model interface over vLLM's `LLM.generate`, in token ids both ways."""
+    """lm-eval's model interface over vLLM's `LLM.generate`, in token ids both ways: those that backend hf has of a text."""
+
+    add_bos_token = custom_prefix_token_id = None  # as the tokenizer has it
+    chat_template_args: ClassVar[dict[str, Any]] = {}
+    eot_token_id, prefix_token_id = HFLM.eot_token_id, HFLM.prefix_token_id
+    tok_encode, tok_decode, apply_chat_template = HFLM.tok_encode, HFLM.tok_decode, HFLM.apply_chat_template
 
     def __init__(self, engine: Any, tokenizer: Any, stop_token_ids: list[int]) -> None:
         super().__init__()
         self.tokenizer = tokenizer
         self._engine = engine
         self._stop_token_ids = stop_token_ids
-        self._prefix = tokenizer.decode([self.prefix_token_id])
-
-    @property
-    def eot_token_id(self) -> int:
-        """The token at the end of a text."""
-        return int(self.tokenizer.eos_token_id)
-
-    @property
-    def prefix_token_id(self) -> int:
-        """The token before an empty context: BOS where there is one."""
-        bos = self.tokenizer.bos_token_id
-        return self.eot_token_id if bos is None else int(bos)
-
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
-        """Token ids as the tokenizer encodes a text, BOS included; no second one before a text that begins with it."""
-        if add_special_tokens is None and string.startswith(self._prefix):
-            add_special_tokens = False
-        given = {} if add_special_tokens is None else {"add_special_tokens": add_special_tokens}
-        ids: list[int] = self.tokenizer.encode(string, **given)
-        return ids
-
-    def tok_decode(self, tokens: Iterable[int], skip_special_tokens: bool = True) -> str:
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=skip_special_tokens))
-
-    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """The turns of a conversation as backend hf writes them."""
-        text: str = HFLM.apply_chat_template(self, chat_history, add_generation_prompt)
-        return text
-
-    chat_template_args: ClassVar[dict[str, Any]] = {}  # that it reads
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Greedy continuations of (context, generation arguments)."""
