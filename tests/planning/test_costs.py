@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.costs import (
     parameters,
@@ -24,6 +24,7 @@ from tokenweight.tasks.experiments import plan_texts
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs/plan.md").read_text()
+EVALUATION = tomllib.loads((ROOT / "tokenweight/planning/costs.toml").read_text())["evaluation"]
 LLAMA3_8B_ID, LLAMA32_1B = "meta-llama/Meta-Llama-3-8B", "meta-llama/Llama-3.2-1B"
 LLAMA32_3B, PHI2_ID = "meta-llama/Llama-3.2-3B", "microsoft/phi-2"
 MODELS = {"llama3-8b": LLAMA3_8B_ID, "llama3.2-1b": LLAMA32_1B, "phi-2": PHI2_ID}
@@ -119,17 +120,17 @@ def test_a_plan_of_scale_mini_has_the_gpu_hours_of_its_trainings(tmp_path: Path)
 
 def test_the_seconds_of_a_sample_are_the_measured() -> None:
     result = measured("h200x2-evaluation-8k-llama3.2-1b-shape")["benchmarks"]
-    by_benchmark = {name: benchmark.timed for name, benchmark in BENCHMARKS.items() if benchmark.timed}
+    by_benchmark = EVALUATION["timed"]
     assert len(by_benchmark) == 5
-    assert {name: (result[name]["seconds"], result[name]["samples"]) for name in by_benchmark} == by_benchmark
+    assert {name: [result[name]["seconds"], result[name]["samples"]] for name in by_benchmark} == by_benchmark
 
 
 def test_the_least_seconds_of_a_sample_are_those_of_a_small_model_alone_and_in_eight_slots() -> None:
     alone, of_eight = (measured(name)["benchmarks"] for name in ("evaluation-mini", "h200-evaluation-mini-8-slots"))
-    timed = {name: benchmark.timed_small for name, benchmark in BENCHMARKS.items() if benchmark.timed_small}
+    timed = EVALUATION["timed_small"]
     assert len(timed) == 4
     for name, least in timed.items():
-        assert (alone[name]["seconds"], of_eight[name]["seconds"], alone[name]["samples"]) == least
+        assert [alone[name]["seconds"], of_eight[name]["seconds"], alone[name]["samples"]] == least
 
 
 @pytest.mark.parametrize(("slots", "name"), [(1, "evaluation-mini"), (8, "h200-evaluation-mini-8-slots")])

@@ -33,8 +33,6 @@ class Bbh(HarnessBenchmark):
     fewshot_order = "first_n of lm-eval's"
     files = ("{task}.json",)
     layout = "a directory of the 27 official JSON files"
-    timed = (114.0, 675)
-    every_sample = 6511
     hub_data = HubData("SaylorTwift/bbh", "b5306be6f827cfafbb545ff5a51f96916029b0fd", "boolean_expressions", "--bbh")
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:

@@ -95,10 +95,6 @@ class Benchmark(ABC):
     hub_data: ClassVar[HubData | None] = None  # that setting `data` "hub" reads
     metric_version: ClassVar[int] = 1
     metric_packages: ClassVar[tuple[str, ...]] = ()
-    # Seconds of one GPU, and the samples that took them (planning/costs.toml); of a small model alone and in one of eight slots.
-    timed: ClassVar[tuple[float, int] | None] = None
-    timed_small: ClassVar[tuple[float, float, int] | None] = None
-    every_sample: ClassVar[int | None] = None  # of all tasks, where all are asked
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
     checks_tokens: ClassVar[bool] = False  # of the user's files
@@ -149,10 +145,9 @@ class Benchmark(ABC):
         self.raw_files(unit, evaluation)
 
     def samples_asked(self, evaluation: Evaluation) -> float | None:
-        """Samples of a unit, on the mean of all tasks; None where only the data say how many."""
+        """Samples of a unit, where the settings say how many."""
         settings = self.settings(evaluation)
-        given = getattr(settings, "samples", None) or getattr(settings, "documents", None)
-        return given or (self.every_sample and self.every_sample / len(self.tasks))
+        return getattr(settings, "samples", None) or getattr(settings, "documents", None)
 
     def n_expected(self, evaluation: Evaluation) -> int | None:
         """Samples of each unit, where the settings say how many."""

@@ -28,9 +28,6 @@ class Mmlu(HarnessBenchmark):
     fewshot_order = "first_n of dev"
     files = ("dev/{task}_dev.csv", "test/{task}_test.csv")
     layout = "a directory with dev/ and test/"
-    timed = (21.9, 1425)
-    timed_small = (11.6, 24.0, 1140)
-    every_sample = 14_042
     hub_data = HubData("cais/mmlu", "c30699e8356da336a370243923dbaf21066bb9fe", "abstract_algebra", "--mmlu")
 
     def splits(self, files: list[Path], evaluation: Evaluation) -> dict[str, Documents]:

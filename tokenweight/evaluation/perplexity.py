@@ -53,8 +53,6 @@ class CorpusBenchmark(Benchmark):
 class Perplexity(CorpusBenchmark):
     name = "perplexity"
     tasks: ClassVar = {"validation": Task(metric="nll")}
-    timed = (2.2, 8)
-    timed_small = (0.6, 0.6, 40)
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         return [Unit(self.name, "validation", n) for n in evaluation.perplexity.lengths_tokens if n <= context_tokens]

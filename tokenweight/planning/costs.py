@@ -125,17 +125,17 @@ def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer
 def _evaluate(artifact: Artifact, stage: Evaluate, slots: int) -> Cost:
     """As the timed model took, by parameters."""
     benchmark, model, measured = benchmark_of(stage.unit), artifact.inputs["checkpoint"], _TABLES["evaluation"]
-    unknown = _untimed(model)
-    if benchmark.timed is None:
+    unknown, small = _untimed(model), measured["timed_small"].get(benchmark.name)
+    if benchmark.name not in measured["timed"]:
         unknown = {f"GPU-hours of evaluation by {benchmark.name}, which was not timed": 1}
-    elif benchmark.timed_small and parameters(config_of(model)) >= measured["least_parameters"]:
+    elif small and parameters(config_of(model)) >= measured["least_parameters"]:
         unknown = {}
     if unknown:
         return Cost(unknown=unknown)
     samples = _samples(stage.placed(artifact.sources))
     if samples is None:
         return Cost(unknown={"GPU-hours of evaluation on a corpus whose documents are not counted yet": 1})
-    alone, of_eight, least_count = benchmark.timed_small or (0.0, 0.0, 1)
+    alone, of_eight, least_count = small or (0.0, 0.0, 1)
     busy = (of_eight - alone) / 7  # the GPU; what it waits for, slots share
     least = (busy + (alone - busy) / slots) / least_count
     return Cost(
@@ -146,9 +146,9 @@ def _evaluate(artifact: Artifact, stage: Evaluate, slots: int) -> Cost:
 def _samples(stage: Evaluate) -> float | None:
     """That a unit asks for; None where its data was not counted."""
     benchmark = benchmark_of(stage.unit)
-    hub = benchmark.hub(stage.evaluation)
+    hub, every = benchmark.hub(stage.evaluation), _TABLES["evaluation"]["samples"].get(benchmark.name)
     counted: float | None = _TABLES["documents"].get(hub.repo_id) if hub else None
-    return benchmark.samples_asked(stage.evaluation) or counted
+    return benchmark.samples_asked(stage.evaluation) or (every / len(benchmark.tasks) if every else counted)
 
 
 def seconds_timed(artifact: Artifact) -> float:
@@ -160,10 +160,11 @@ def seconds_timed(artifact: Artifact) -> float:
     assert isinstance(stage, Evaluate)
     benchmark = benchmark_of(stage.unit)
     samples = _samples(stage.placed(artifact.sources))
-    if benchmark.timed is None or samples is None:
+    timed = measured["timed"].get(benchmark.name)
+    if timed is None or samples is None:
         return float("inf")
     tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])
-    seconds, count = benchmark.timed
+    seconds, count = timed
     return float(samples * seconds / count * tokens / measured["tokens"])
 
 

@@ -20,8 +20,6 @@ class Ruler(PromptedBenchmark):
     prefix = ""  # as lm-eval's own RULER
     path_fields = ("haystack", "squad", "hotpotqa")
     apart_by = "length_tokens"
-    timed = (58.7, 325)
-    timed_small = (30.2, 100.8, 2600)
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = evaluation.ruler.lengths_tokens
