@@ -71,7 +71,7 @@ def test_packed_lines_and_capitals_are_read_and_what_is_not_is_named(library: Pa
     assert len(found) == 14
     assert left_out(files(library)) == ["linked", "manifest.tsv"]
     (library / "e.jsonl.zst").write_bytes(b"(\xb5/\xfd")
-    with pytest.raises(UserError, match=r"e\.jsonl\.zst: cannot be unpacked"):
+    with pytest.raises(UserError, match=r"e\.jsonl\.zst: cannot be read"):
         check(files(library))
 
 

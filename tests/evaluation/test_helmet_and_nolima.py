@@ -288,7 +288,7 @@ def test_both_are_planned_evaluated_and_shown_by_length(
     assert {stage.unit.id for stage in left if isinstance(stage, UnitStage)} == {"helmet/kilt_nq/8192"}
     (moved / file.relative_to(helmet)).write_text("{}\n")
     changed, _ = plan_models([str(model)], how, Inputs(settings=again), store, names, None)
-    with pytest.raises(UserError, match=r"train-multikilt_1000_k3_dep6.jsonl line 1: has no field 'question'"):
+    with pytest.raises(UserError, match=r"train-multikilt_1000_k3_dep6.jsonl, line 1: has no field 'question'"):
         check_before_running([changed.graph], store, Execution(device="cpu"))
     (moved / file.relative_to(helmet)).unlink()
     (moved / "msmarco/test_reranking_data_k50_dep3.jsonl").unlink()

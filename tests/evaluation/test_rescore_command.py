@@ -130,13 +130,13 @@ def test_longbench_without_a_task_has_no_mean_and_all_zero_is_told(
 @pytest.mark.parametrize(
     ("task", "line", "message"),
     [
-        ("lcc", '{"pred": "x", "answ', r"lcc.jsonl line 3: is not JSON .* incomplete"),
-        ("lcc", '{"pred": "x"}', r"lcc.jsonl line 3: has no field 'answers'"),
-        ("lcc", '["x"]', r"lcc.jsonl line 3: is not a JSON object"),
-        ("lcc", '{"pred": null, "answers": ["x"]}', r"lcc.jsonl line 3: pred is not a text"),
-        ("lcc", '{"pred": "x", "answers": ["x"], "length": "k"}', r"lcc.jsonl line 3: length is not a number"),
-        ("lcc", '{"pred": "x", "answers": "x"}', r"lcc.jsonl line 3: answers is not a list of texts"),
-        ("trec", '{"pred": "x", "answers": ["Date"]}', r"trec.jsonl line 3: all_classes is not a list"),
+        ("lcc", '{"pred": "x", "answ', r"lcc.jsonl, line 3: not JSON .* incomplete"),
+        ("lcc", '{"pred": "x"}', r"lcc.jsonl, line 3: has no field 'answers'"),
+        ("lcc", '["x"]', r"lcc.jsonl, line 3: is not a JSON object"),
+        ("lcc", '{"pred": null, "answers": ["x"]}', r"lcc.jsonl, line 3: pred is not a text"),
+        ("lcc", '{"pred": "x", "answers": ["x"], "length": "k"}', r"lcc.jsonl, line 3: length is not a number"),
+        ("lcc", '{"pred": "x", "answers": "x"}', r"lcc.jsonl, line 3: answers is not a list of texts"),
+        ("trec", '{"pred": "x", "answers": ["Date"]}', r"trec.jsonl, line 3: all_classes is not a list"),
         ("passage_retrieval_en", '{"pred": "x", "answers": ["3"]}', r"line 3: an answer does not read 'Paragraph N'"),
     ],
 )
@@ -162,7 +162,7 @@ def test_bad_folders_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "latin.jsonl").write_bytes(b'{"pred": "caf\xe9"}\n')
     (tmp_path / "latin.jsonl").rename(tmp_path / "trec.jsonl")
     (tmp_path / "result.json").unlink()
-    with pytest.raises(UserError, match=r"trec.jsonl line 1: is not UTF-8"):
+    with pytest.raises(UserError, match=r"trec.jsonl, line 1: not UTF-8"):
         run(capsys, "longbench", tmp_path)
 
 
@@ -229,17 +229,17 @@ def test_ruler_without_a_task_has_no_mean_and_bad_lines_are_named(
     assert "no mean: vt missing" in run(capsys, "ruler", ruler_results)
     again = (ruler_results / "cwe.jsonl").read_text()
     (ruler_results / "cwe.jsonl").write_text(again + again)
-    with pytest.raises(UserError, match=r"cwe.jsonl line 3: sample 0 occurs twice"):
+    with pytest.raises(UserError, match=r"cwe.jsonl, line 3: sample 0 occurs twice"):
         run(capsys, "ruler", ruler_results)
     (ruler_results / "cwe.jsonl").write_text('{"index": 0, "pred": "x"}\n')
-    with pytest.raises(UserError, match=r"cwe.jsonl line 1: has no field 'outputs'"):
+    with pytest.raises(UserError, match=r"cwe.jsonl, line 1: has no field 'outputs'"):
         run(capsys, "ruler", ruler_results)
     for outputs in ("[1]", "[]", '"12345"', '{"a": 1}', "null"):
         (ruler_results / "cwe.jsonl").write_text(f'{{"index": 0, "pred": "1", "outputs": {outputs}}}\n')
-        with pytest.raises(UserError, match=r"cwe.jsonl line 1: outputs is not a list of texts, one at least"):
+        with pytest.raises(UserError, match=r"cwe.jsonl, line 1: outputs is not a list of texts, one at least"):
             run(capsys, "ruler", ruler_results)
     (ruler_results / "cwe.jsonl").write_text('{"index": 0, "pred": 1, "outputs": ["1"]}\n')
-    with pytest.raises(UserError, match=r"cwe.jsonl line 1: pred is not a text; give it as the model wrote it"):
+    with pytest.raises(UserError, match=r"cwe.jsonl, line 1: pred is not a text; give it as the model wrote it"):
         run(capsys, "ruler", ruler_results)
     (ruler_results / "cwe.jsonl").write_text(again)
     (ruler_results / "summary.csv").write_text("0,1\nTasks,cwe\n")
@@ -343,7 +343,7 @@ def test_bbh_outputs_that_cannot_be_scored_are_named(tmp_path: Path, capsys: pyt
     with pytest.raises(UserError, match=r"line 2: resps holds no text"):
         run(capsys, "bbh", tmp_path)
     log.write_text(json.dumps(logged(0, "x", "Yes")) + '\n{"doc_')
-    with pytest.raises(UserError, match=r"line 2: is not JSON"):
+    with pytest.raises(UserError, match=r"line 2: not JSON"):
         run(capsys, "bbh", tmp_path)
     lines(log, logged(0, "x", "Yes"))
     lines(tmp_path / "samples_bbh_navigate_2026-11-29.jsonl", logged(0, "x", "Yes"))

@@ -121,7 +121,7 @@ def test_data_that_are_read_after_training_are_looked_at_before(benchmark: str, 
     text = f"table-3/uniform@{benchmark}"
     planned(tmp_path / "store", text, **{benchmark: str(tmp_path / "data")})
     altered(tmp_path / "data", benchmark)
-    with pytest.raises(UserError, match=r"virology_test\.csv|snarks\.json|hotpotqa\.jsonl line") as raised:
+    with pytest.raises(UserError, match=r"virology_test\.csv|snarks\.json|hotpotqa\.jsonl, line") as raised:
         planned(tmp_path / "store", text, **{benchmark: str(tmp_path / "data")})
     assert "\n" not in str(raised.value)
     tally("altered data", benchmark, "refused")

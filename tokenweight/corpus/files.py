@@ -127,8 +127,9 @@ def _read(corpus: FilesCorpus, path: Path) -> Iterator[Document]:
     if _suffix(path) == ".txt":
         yield Document(name, _without_nul(decode(path, path.read_bytes()), str(path)), domain)
         return
-    unit, rows = ("row", _parquet_rows(path)) if _suffix(path) == ".parquet" else ("line", _json_rows(path))
-    for number, text in rows:
+    unit, rows = ("row", _parquet_rows(path)) if _suffix(path) == ".parquet" else ("line", json_lines(path))
+    for number, row in rows:
+        text = row.get(TEXT_FIELD) if isinstance(row, dict) else None
         if not isinstance(text, str):
             raise UserError(f"{path}, {unit} {number}: no string in field `{TEXT_FIELD}`; every {unit} needs one")
         try:
@@ -163,31 +164,34 @@ def _newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Line number and value of each line that is not blank. UserError: the file cannot be read, or a line is no JSON."""
     for line, raw in enumerate(_lines(path), 1):
         if not raw.strip():
             continue
         try:
             row = json.loads(decode(path, raw, line))
         except (ValueError, RecursionError) as error:  # too deep, or a number of thousands of digits
-            raise UserError(f"{path}, line {line}: not JSON ({error}); write one object a line") from None
-        yield line, row.get(TEXT_FIELD) if isinstance(row, dict) else None
+            raise UserError(
+                f"{path}, line {line}: not JSON ({error}); it may be incomplete: write one object a line"
+            ) from None
+        yield line, row
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, plain or compressed."""
+    """The lines of a file, plain or compressed, ended by \\n alone: JSON may hold characters such as U+2028 as they are."""
     packed = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix.lower())
-    if packed is None:
-        with path.open("rb") as plain:
-            yield from plain
-        return
-    import pyarrow as pa
-
     try:
-        with io.BufferedReader(pa.input_stream(str(path), compression=packed)) as file:
+        with _unpacked(path, packed) if packed else path.open("rb") as file:
             yield from file
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be unpacked ({str(error).splitlines()[0]}); copy it again") from None
+        raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]}); copy it again") from None
+
+
+def _unpacked(path: Path, packed: str) -> io.BufferedReader:
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.input_stream(str(path), compression=packed))
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -198,7 +202,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
     row = 0
     try:
         for row, value in enumerate(chain.from_iterable(parquet_column(path, TEXT_FIELD)), 1):
-            yield row, value.as_py()
+            yield row, {TEXT_FIELD: value.as_py()}
     except UnicodeDecodeError as error:
         raise UserError(f"{path}, row {row}: not UTF-8 ({error.reason}); write it again as UTF-8") from None
 

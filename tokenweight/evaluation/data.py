@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tokenweight.corpus.files import json_lines
 from tokenweight.errors import UserError, hub_reason
 from tokenweight.recipes.recipe import read_yaml
 
@@ -61,29 +61,11 @@ def fault(error: Exception) -> str:
     return f"field {error} is missing" if isinstance(error, KeyError) else str(error)
 
 
-def json_lines(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_objects(path: Path, *fields: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line number and object of every line that is not blank. UserError: unreadable, no JSON object, or lacks a field."""
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        where = f"{path} line {number}"
-        try:
-            row = json.loads(line)
-        except UnicodeDecodeError:
-            raise UserError(f"{where}: is not UTF-8; give the file as it was written") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: is not JSON ({error}); it may be incomplete, remove or repair it") from None
+    for number, row in json_lines(path):
         if not isinstance(row, dict):
-            raise UserError(f"{where}: is not a JSON object; expected one with {', '.join(fields)}")
+            raise UserError(f"{path}, line {number}: is not a JSON object; expected one with {', '.join(fields)}")
         if missing := [name for name in fields if name not in row]:
-            raise UserError(f"{where}: has no field {missing[0]!r}; expected {', '.join(fields)}")
+            raise UserError(f"{path}, line {number}: has no field {missing[0]!r}; expected {', '.join(fields)}")
         yield number, row
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """Ended by \\n alone: predictions may hold characters such as U+2028 that JSON leaves as they are."""
-    try:
-        with path.open("rb") as stream:
-            yield from (line.rstrip(b"\n") for line in stream)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give a readable file") from None

@@ -22,7 +22,7 @@ import numpy as np
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
-from tokenweight.evaluation.data import Task, fault, is_text, json_lines, table
+from tokenweight.evaluation.data import Task, fault, is_text, json_objects, table
 from tokenweight.evaluation.longbench import normalised
 from tokenweight.evaluation.ruler.benchmark import string_match_all
 from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark, write_prompts
@@ -32,11 +32,12 @@ from tokenweight.pipeline.measures import TaskMean
 from tokenweight.recipes.schema import Evaluation
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pandas as pd
 
 QUESTIONS, SEED, SHOTS = 100, 42, 2
 QUESTIONS_ICL = 500
 CUTOFF = 10  # of NDCG
+ENDS = ("parquet", "jsonl", "csv")
 Json = dict[str, Any]
 
 
@@ -70,7 +71,7 @@ class HelmetTask(Task):
 
     def check(self, file: Path) -> None:
         """UserError where a file is not as HELMET has it, as far as its first row shows."""
-        if (first := next(json_lines(file, *self.fields), None)) is None:
+        if (first := next(json_objects(file, *self.fields), None)) is None:
             raise UserError(f"evaluation.helmet.data: {file} is empty; give {Helmet.layout}")
         with _read_as_helmets(file):
             self.asked_of(first[1], [])
@@ -86,7 +87,7 @@ class HelmetTask(Task):
             yield self.asked_of(row, self.demonstrations(row, demos, excluded) if self.demos else [])
 
     def rows(self, file: Path) -> Iterator[Json]:
-        rows = (row for _, row in json_lines(file, *self.fields))
+        rows = (row for _, row in json_objects(file, *self.fields))
         return (row for row in rows if self.log10_views is None or log10(row["s_pop"]) < self.log10_views)
 
     def key(self, row: Json) -> str:
@@ -140,13 +141,13 @@ class HelmetTask(Task):
 class IclTask(HelmetTask):
     """In-context learning: texts with the numbers of their labels, which are shuffled anew for every question.
 
-    `file`, `demos`: without an end, of :data:`READERS`; `fields`: text and label; `sizes`: demonstrations at each length.
+    `file`, `demos`: without an end, of :data:`ENDS`; `fields`: text and label; `sizes`: demonstrations at each length.
     """
 
     n_labels: int
 
     def files(self, root: Path, length_tokens: int) -> list[Path]:
-        every = [[root / f"{name}.{end}" for end in READERS] for name in (self.file, self.demos) if name]
+        every = [[root / f"{name}.{end}" for end in ENDS] for name in (self.file, self.demos) if name]
         return [next((file for file in files if file.is_file()), files[0]) for files in every]
 
     def check(self, file: Path) -> None:
@@ -155,12 +156,12 @@ class IclTask(HelmetTask):
     def labelled(self, file: Path) -> list[tuple[str, int]]:
         """Texts and their labels. UserError: another layout."""
         try:
-            columns = READERS[file.suffix[1:]](file)
+            columns = _read_table(file)
         except (OSError, ValueError):
             raise UserError(f"{file}: cannot be read as {file.suffix[1:]}; give it anew") from None
-        if missing := [name for name in self.fields if name not in columns.column_names]:
+        if missing := [name for name in self.fields if name not in columns]:
             raise UserError(f"{file}: has no column {missing[0]!r}; expected {', '.join(self.fields)}")
-        rows = [tuple(row.values()) for row in columns.select(self.fields).to_pylist()]
+        rows: list[tuple[str, int]] = list(zip(*(columns[name].tolist() for name in self.fields), strict=True))
         for number, (text, label) in enumerate(rows, start=1):
             if not is_text(text) or not isinstance(label, int) or not 0 <= label < self.n_labels:
                 wanted = (
@@ -203,32 +204,18 @@ def balanced(rows: list[tuple[str, int]], n: int) -> list[tuple[str, int]]:
     return [row for one in rounds for row in one][:n]
 
 
-# What looks like a number or a date is a text, too. Pyarrow starts a thread: not where this module is imported, before a fork.
+def _read_table(file: Path) -> pd.DataFrame:
+    """What looks like a number, a date or nothing is a text, too."""
+    import pandas as pd  # starts a thread: not where this module is imported, before a fork
+
+    match file.suffix[1:]:
+        case "parquet":
+            return pd.read_parquet(file)
+        case "jsonl":
+            return pd.read_json(file, lines=True, dtype=False, convert_dates=False)
+    return pd.read_csv(file, dtype={"text": str}, keep_default_na=False)
 
 
-def _parquet(file: Path) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(file)
-
-
-def _json(file: Path) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import json
-
-    as_text = json.ParseOptions(explicit_schema=pa.schema([("text", pa.string())]))
-    return json.read_json(file, parse_options=as_text)
-
-
-def _csv(file: Path) -> pa.Table:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    lines, as_text = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types={"text": pa.string()})
-    return csv.read_csv(file, parse_options=lines, convert_options=as_text)
-
-
-READERS: dict[str, Callable[[Path], pa.Table]] = {"parquet": _parquet, "jsonl": _json, "csv": _csv}
 _TABLE = table("helmet")
 LENGTHS: list[int] = _TABLE["lengths"]
 TASKS = {name: (IclTask if "n_labels" in values else HelmetTask)(**values) for name, values in _TABLE["tasks"].items()}

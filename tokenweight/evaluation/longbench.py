@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData, Unit
-from tokenweight.evaluation.data import Task, is_text, json_lines, readable_hub, table
+from tokenweight.evaluation.data import Task, is_text, json_objects, readable_hub, table
 from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
@@ -48,9 +48,6 @@ class LongBench(PromptedBenchmark):
     tasks = TASKS
     files = ("{task}.jsonl",)
     layout = "the directory of the official JSONL"
-    timed = (80.3, 400)
-    timed_small = (1.0, 3.1, 64)
-    every_sample = 3750
     # The parquet mirror; the original needs a script, which datasets >= 4 refuses.
     hub_data: ClassVar = HubData(
         "Xnhyacinth/LongBench", "2e9ade51ebf45d98942056c0716234f9d5d257d5", "narrativeqa", "--longbench"
@@ -103,10 +100,10 @@ class LongBench(PromptedBenchmark):
         """Prompt, before any cut, and row of a task's first samples. UserError: no file, or a line that lacks a field."""
         spec, hub, found, seen = TASKS[task], self.hub_data, list[tuple[str, dict[str, Any]]](), set[str]()
         for path in self.local_files(task, longbench.data):
-            for number, row in json_lines(path, "input", "context", "answers", "length"):
+            for number, row in json_objects(path, "input", "context", "answers", "length"):
                 id = json.dumps(row.get("_id", number))
                 if wrong := _wrong(task, row) or (f"_id {id} is given twice" if id in seen else None):
-                    raise UserError(f"{path} line {number}: {wrong}; give the official JSONL")
+                    raise UserError(f"{path}, line {number}: {wrong}; give the official JSONL")
                 seen.add(id)
                 found.append((spec.template.format(context=row["context"], input=row["input"]), row))
         if longbench.data == "hub":

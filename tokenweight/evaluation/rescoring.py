@@ -16,7 +16,7 @@ import pandas as pd
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.bbh import BBH_TASKS, strict_answer, tolerant_score
-from tokenweight.evaluation.data import json_lines, table
+from tokenweight.evaluation.data import json_objects, table
 from tokenweight.evaluation.longbench import TASKS, FirstLine, score_longbench, unscorable
 from tokenweight.evaluation.rows import ROWS_NAME, read_rows
 from tokenweight.evaluation.ruler.benchmark import Ruler
@@ -72,8 +72,8 @@ def _runs_below(benchmark: str, directory: Path) -> dict[str, Files]:
 def _lines(path: Path, *fields: str, once: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each line's place and object. UserError: there is none, one lacks a field, or two are equal in the fields `once`."""
     seen, where = set[tuple[str, ...]](), ""
-    for number, row in json_lines(path, *fields):
-        where, sample = f"{path} line {number}", tuple(str(row.get(field)) for field in once)
+    for number, row in json_objects(path, *fields):
+        where, sample = f"{path}, line {number}", tuple(str(row.get(field)) for field in once)
         if once and sample in seen:
             raise UserError(f"{where}: sample {sample[0]} occurs twice; give the outputs of one run")
         seen.add(sample)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.benchmark import Benchmark, Kept, Step, Unit, UnitRun, version
-from tokenweight.evaluation.data import json_lines
+from tokenweight.evaluation.data import json_objects
 from tokenweight.evaluation.loaded_model import LoadedModel, Prompt
 from tokenweight.evaluation.rows import SUMMARY_NAME, Row, sha256_text
 from tokenweight.files import replace_file
@@ -300,4 +300,4 @@ def write_prompts(made: list[dict[str, Any]], out_dir: Path, **fill_ratios: floa
 
 def read_prompts(prepared_dir: Path) -> Iterator[dict[str, Any]]:
     """Records of a prepare artifact's prompts.jsonl. UserError: the file is missing or a line is not JSON."""
-    return (record for _, record in json_lines(prepared_dir / "prompts.jsonl", *_UNCUT))
+    return (record for _, record in json_objects(prepared_dir / "prompts.jsonl", *_UNCUT))

@@ -85,10 +85,10 @@ def test_rescore_names_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no <task>\.jsonl"):
         rescore("longbench", tmp_path)
     (tmp_path / "trec.jsonl").write_text('{"pred": "x", "all_classes": []}\n')
-    with pytest.raises(UserError, match=r"trec.jsonl line 1: has no field 'answers'"):
+    with pytest.raises(UserError, match=r"trec.jsonl, line 1: has no field 'answers'"):
         rescore("longbench", tmp_path)
     (tmp_path / "trec.jsonl").write_text("not json\n")
-    with pytest.raises(UserError, match=r"trec.jsonl line 1: is not JSON"):
+    with pytest.raises(UserError, match=r"trec.jsonl, line 1: not JSON"):
         rescore("longbench", tmp_path)
 
 

@@ -119,7 +119,7 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"longbench.data: .*lcc.jsonl missing"):
         Benchmark().load_samples("lcc", data)
     (tmp_path / "lcc.jsonl").write_text(json.dumps({"input": "", "context": ""}) + "\n")
-    with pytest.raises(UserError, match=r"lcc.jsonl line 1: has no field 'answers'"):
+    with pytest.raises(UserError, match=r"lcc.jsonl, line 1: has no field 'answers'"):
         Benchmark().load_samples("lcc", data)
     null = "context, input or length is null or of another type"
     for task, wrong, told in (
@@ -134,11 +134,11 @@ def test_samples_are_limited_and_errors_named(tmp_path: Path) -> None:
         ("trec", {"answers": ["Place"]}, "all_classes is not a list of class names"),
     ):
         (tmp_path / f"{task}.jsonl").write_text(json.dumps({"input": "", "context": "", "length": 1} | wrong) + "\n")
-        with pytest.raises(UserError, match=f"{task}.jsonl line 1: {told}"):
+        with pytest.raises(UserError, match=f"{task}.jsonl, line 1: {told}"):
             Benchmark().load_samples(task, data)
     row = json.dumps({"input": "", "context": "", "length": 1, "answers": ["x"], "_id": "7"})
     (tmp_path / "lcc.jsonl").write_text(f"{row}\n{row}\n")
-    with pytest.raises(UserError, match=r'lcc.jsonl line 2: _id "7" is given twice'):
+    with pytest.raises(UserError, match=r'lcc.jsonl, line 2: _id "7" is given twice'):
         Benchmark().load_samples("lcc", data)
     (tmp_path / "lcc.jsonl").write_text("\n")
     with pytest.raises(UserError, match="no sample of lcc"):
