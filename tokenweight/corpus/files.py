@@ -164,6 +164,14 @@ def _newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def json_of(path: Path) -> Any:
+    """What a file of JSON that others wrote holds. UserError: it is none."""
+    try:
+        return json.loads(decode(path, path.read_bytes()))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON ({error}); give the file as it was published") from None
+
+
 def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Line number and value of each line that is not blank. UserError: the file cannot be read, or a line is no JSON."""
     for line, raw in enumerate(_lines(path), 1):

@@ -4,10 +4,10 @@ The main score is lm-eval's strict one; a tolerant extraction is beside it, beca
 "(A). " and any answer without its final full stop.
 """
 
-import json
 import re
 from pathlib import Path
 
+from tokenweight.corpus.files import json_of
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import HubData
 from tokenweight.evaluation.data import Task, is_text, table
@@ -49,10 +49,7 @@ class Bbh(HarnessBenchmark):
 def read_examples(path: Path) -> Documents:
     """Input and target of each example of one official JSON. UserError: it has another layout."""
     try:
-        examples = json.loads(path.read_text(encoding="utf-8"))["examples"]
-        documents = [{name: example[name] for name in ("input", "target")} for example in examples]
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not JSON ({error}); give the official file") from None
+        documents = [{name: example[name] for name in ("input", "target")} for example in json_of(path)["examples"]]
     except (KeyError, TypeError):
         raise UserError(
             f"{path}: not in the official layout; give a file whose examples have input and target"

@@ -4,7 +4,6 @@ Needles, names, places in the haystack and the metric are those of its own code,
 prompt is its user's message, without chat template and system message.
 """
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenweight.corpus.files import decode, json_of
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit, columns_apart
 from tokenweight.evaluation.data import Task, fault, table
@@ -102,7 +102,7 @@ def trials(file: Path, task: str) -> list[Trial]:
     """All of a task: each book, question and set of words at each depth, the name drawn anew. UserError: another layout."""
     found = []
     try:
-        entries = json.loads(file.read_text("utf-8"))
+        entries = json_of(file)
         asked = [
             (entry, question, test["input_args"], test.get("gold_answers", []))
             for entry in entries
@@ -137,10 +137,7 @@ def _filled(text: str, fill: dict[str, str]) -> str:
 @lru_cache(maxsize=5)
 def _book(file: Path, counter: TokenCounter) -> tuple[list[int], NDArray[np.int64]]:
     """Its tokens, and where a needle may be: at the beginning, and at each token with a line break."""
-    try:
-        ids = counter.encode(file.read_text("utf-8"))
-    except UnicodeDecodeError:
-        raise UserError(f"{file}: is not UTF-8; give NoLiMa's own") from None
+    ids = counter.encode(decode(file, file.read_bytes()))
     breaks = {id for id in set(ids) if "\n" in counter.decode([id])}
     return ids, np.array([0, *(i for i, id in enumerate(ids) if id in breaks)])
 

@@ -66,13 +66,13 @@ def test_missing_and_unreadable_sources_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"holds no .txt"):
         haystack_words(tmp_path)
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(UserError, match=r"latin.txt is not UTF-8 \(byte 3\)"):
+    with pytest.raises(UserError, match=r"latin.txt, line 1: not UTF-8 \(byte 0xe9\)"):
         haystack_words(tmp_path)
     (tmp_path / "essays.json").write_text("{}")
     with pytest.raises(UserError, match=r"no field `text`"):
         haystack_words(tmp_path / "essays.json")
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(UserError, match=r"cannot be read as JSON"):
+    with pytest.raises(UserError, match=r"broken.json: not JSON"):
         questions("squad", tmp_path / "broken.json")
 
 

@@ -1,6 +1,5 @@
 """The 13 tasks of RULER (tasks.yaml), and what their samples are made of: texts, their sentences, and lists of words."""
 
-import json
 import re
 from bisect import bisect_right
 from collections import defaultdict
@@ -11,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
+from tokenweight.corpus.files import decode, json_of
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import Task, smoke_eval_dir, table
 
@@ -83,14 +83,11 @@ def haystack_words(path: Path) -> tuple[str, ...]:
 
 def _text_of(file: Path) -> str:
     if file.suffix == ".json":
-        data = _json(file, "haystack")
+        data = json_of(file)
         if not isinstance(data, dict) or not isinstance(data.get("text"), str):
             raise UserError(f"ruler.haystack: {file} has no field `text`; give a JSON object with the essays in `text`")
         return str(data["text"])
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UserError(f"ruler.haystack: {file} is not UTF-8 (byte {error.start}); convert it") from None
+    return decode(file, file.read_bytes())
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,7 @@ class Question:
 def questions(dataset: Literal["squad", "hotpotqa"], path: Path) -> tuple[list[Question], list[str]]:
     """All answerable questions in the file's order, and all distinct documents sorted. UserError: another schema."""
     (file,) = _files(path, dataset)
-    data = _json(file, dataset)
+    data = json_of(file)
     try:
         return _squad(data) if dataset == "squad" else _hotpotqa(data)
     except (KeyError, TypeError, ValueError) as error:
@@ -144,13 +141,6 @@ def _hotpotqa(data: Any) -> tuple[list[Question], list[str]]:
         own = [i for _, i in titled]
         found.append(Question(entry["question"], [entry["answer"]], own, gold or own, []))
     return found, documents
-
-
-def _json(path: Path, source: Source) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"ruler.{source}: {path} cannot be read as JSON ({error}); give the published file") from None
 
 
 @lru_cache(maxsize=64)
