@@ -5,7 +5,7 @@ tokens, so the scoring pass can bear rounding that training could not. How much 
 first step of every run, against scores in the training's own precision.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import MethodType
@@ -16,7 +16,7 @@ from torch import Tensor, distributed, nn
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.weighting.settings import Weighting
-from tokenweight.weighting.weights import Choice, sparse, token_weights
+from tokenweight.weighting.weights import Choice, token_weights
 
 E4M3 = torch.float8_e4m3fn
 E4M3_MAX = torch.finfo(E4M3).max  # 448
@@ -168,26 +168,16 @@ class Fp8Scoring:
 
 
 def top_kappa_overlap(
-    long_nll: Tensor,
-    short_nll: Tensor,
-    other_short_nll: Tensor,
-    weighting: Weighting,
-    *,
-    sequence_ids: Sequence[int],
-    seed: int,
-    choose: Choice = sparse,
+    long_nll: Tensor, short_nll: Tensor, other_short_nll: Tensor, weighting: Weighting, **ties: Any
 ) -> tuple[int, int]:
     """Tokens among the top kappa by both of two short-context NLLs, and tokens among the top kappa by either one.
 
     All NLLs fp32 [B, M] of the same tokens; the counts add up over batches and processes, their ratio is from kappa (by
     chance) to 1. The sets are those that sparse postprocessing keeps (Section 3.2), by the weighting's kappa or by
-    :data:`KAPPA_WITHOUT_ONE`. Ties fall alike.
+    :data:`KAPPA_WITHOUT_ONE`. `ties`: what settles them in :func:`token_weights`, for both alike.
     """
     weighting = choosing_weighting(weighting)
-    chosen, also = (
-        token_weights(long_nll, nll, weighting, sequence_ids=sequence_ids, seed=seed, choose=choose) > 0
-        for nll in (short_nll, other_short_nll)
-    )
+    chosen, also = (token_weights(long_nll, nll, weighting, **ties) > 0 for nll in (short_nll, other_short_nll))
     return int((chosen & also).sum()), int(chosen.sum())
 
 

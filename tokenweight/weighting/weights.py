@@ -7,7 +7,7 @@ token and the far context (Appendix A): PMI = -D. All functions are pure, on fp3
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,34 +92,25 @@ def token_weights(
     where a sequence has several documents; position_counts [N]: of all that training reads, else of what is here. Raises
     ValueError for wrong shapes, FloatingPointError for NLLs that are not finite, and scores that make no weights.
     """
-    given: dict[str, Tensor | None] = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy}
     if position is None:
         position = torch.arange(1, long_nll.shape[-1] + 1, device=long_nll.device).expand_as(long_nll)
-    given["position"], numbers = position, dict[str, Any](weighting.numbers)
     if "position_counts" in weighting.inputs:
         read = position if scored is None else position[scored]
         counts = read.flatten().long().bincount() if position_counts is None else position_counts.to(read.device)
-        numbers["position_counts"] = counts.float()
-    if scored is None:
-        return _token_weights(given, numbers, weighting, sequence_ids, seed, choose)
-    weights = torch.zeros_like(long_nll, dtype=torch.float32)
-    for row, chosen in enumerate(scored):
-        if bool(chosen.any()):
-            own = {name: None if value is None else value[row, chosen][None] for name, value in given.items()}
-            weights[row, chosen] = _token_weights(own, numbers, weighting, sequence_ids[row : row + 1], seed, choose)[0]
-    return weights
-
-
-def _token_weights(
-    given: Mapping[str, Tensor | None],
-    numbers: Mapping[str, Any],
-    weighting: Weighting,
-    sequence_ids: Sequence[int],
-    seed: int,
-    choose: Choice,
-) -> Tensor:
+        position_counts = counts.float()
+    given = {"long_nll": long_nll, "short_nll": short_nll, "long_entropy": long_entropy, "position": position}
+    if scored is not None:
+        ties: dict[str, Any] = {"seed": seed, "choose": choose, "position_counts": position_counts}
+        weights = torch.zeros_like(long_nll, dtype=torch.float32)
+        for row in scored.any(dim=1).nonzero()[:, 0].tolist():
+            chosen, ids = scored[row], sequence_ids[row : row + 1]
+            own: dict[str, Any] = {
+                name: None if value is None else value[row, chosen][None] for name, value in given.items()
+            }
+            weights[row, chosen] = token_weights(weighting=weighting, sequence_ids=ids, **own, **ties)[0]
+        return weights
     tensors = {name: value.detach().float() for name, value in given.items() if value is not None}
-    shape = tensors["long_nll"].shape
+    shape = long_nll.shape
     for name, tensor in tensors.items():
         if tensor.ndim != 2 or tensor.shape != shape:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)}, expected [B, M] = {tuple(shape)}")
@@ -127,6 +118,7 @@ def _token_weights(
             raise FloatingPointError(f"{name} is not finite")
     if weighting.postprocessing == "uniform":
         return torch.ones_like(tensors["long_nll"])
+    numbers: dict[str, Any] = {**weighting.numbers, "position_counts": position_counts}
     scores = token_scores(weighting.score, **{**given, **tensors, **numbers})
     if scores.shape != shape:
         raise ValueError(f"score {weighting.label} has shape {tuple(scores.shape)}, expected [B, M] = {tuple(shape)}")
