@@ -182,8 +182,8 @@ class Slots:
         environment = dict(os.environ)
         if self.gpus:
             environment[VISIBLE] = ",".join(sees)
-        threads = int(environment.get("OMP_NUM_THREADS", "").partition(",")[0] or max(1, _cores() // len(self.slots)))
-        given = self.store.root, self.execution, self._log(slot), os.getcwd(), environment, threads
+        environment["OMP_NUM_THREADS"] = environment.get("OMP_NUM_THREADS") or str(max(1, _cores() // len(self.slots)))
+        given = self.store.root, self.execution, self._log(slot), os.getcwd(), environment
         slot.worker, slot.sees = start(work, *given), sees
         return slot.worker
 

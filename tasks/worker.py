@@ -79,13 +79,7 @@ def start(target: Callable[..., None], *arguments: Any) -> tuple[BaseProcess, Co
 
 
 def work(
-    connection: Connection,
-    store: Path,
-    execution: Execution,
-    log: Path,
-    directory: str,
-    environment: dict[str, str],
-    threads: int,
+    connection: Connection, store: Path, execution: Execution, log: Path, directory: str, environment: dict[str, str]
 ) -> None:
     """Make what comes over the connection until nobody sends any more, in the run's `directory` and `environment`.
 
@@ -104,8 +98,7 @@ def work(
     call_at_signals(_end, signal.SIGINT, signal.SIGTERM)
     import torch
 
-    torch.set_num_threads(threads)
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # of what is launched here
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].partition(",")[0]))  # the first level's
     worker = _Worker(connection, Store(store), execution)
     while True:
         try:

@@ -122,4 +122,5 @@ def test_threads_of_a_worker_are_those_of_the_first_level(tmp_path: Path, monkey
     monkeypatch.setenv("OMP_NUM_THREADS", "3,1")  # as clusters set it
     monkeypatch.setattr(slots, "start", lambda *given: given)
     places = Slots(Store(tmp_path), Execution(device="cpu"), [])
-    assert places._start(places.slots[0], ())[-1] == 3  # type: ignore[comparison-overlap]
+    *_, environment = places._start(places.slots[0], ())
+    assert environment["OMP_NUM_THREADS"] == "3,1"  # type: ignore[index]
