@@ -44,7 +44,7 @@ from tokenweight.training.kernels import attention_kernels, checkpoint_activatio
 from tokenweight.training.metrics import StepReports
 from tokenweight.training.models import load_model
 from tokenweight.training.run import training_arguments
-from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
+from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import TrainingRows
 from tokenweight.training.stages import Train
 from tokenweight.training.trainer import TokenWeightingTrainer
@@ -176,9 +176,8 @@ def main() -> None:
         }
         rows = RowsOfManyLengths(options.lengths, steps_per_length, shape.config["vocab_size"], ready)
         trainer = TokenWeightingTrainer(
-            model, arguments, rows, stage, plan=windows(options.lengths[0]), bos_token_id=None,
+            model, arguments, rows, stage, execution, bos_token_id=None,
             reports=StepReports(Path(folder), (), stage.training.steps, no_progress) if arguments.process_index == 0 else None,
-            execution=execution, shard=share_sequences(model, execution, options.lengths[0]),
         )  # fmt: skip
         about = {
             "model": options.model + (" (tiny)" if options.tiny else ""), "layers": layers, "processes": world,

@@ -112,11 +112,10 @@ def main() -> None:
         scores = [(ready, row) for row in range(len(tokens))]
         rows = TrainingRows(tokens, stage.sequences, shape.config["vocab_size"], scores)
         trainer = TokenWeightingTrainer(
-            model, arguments, rows, stage,
-            plan=plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens),
-            bos_token_id=None, execution=execution,
+            model, arguments, rows, stage, execution, bos_token_id=None,
             reports=StepReports(Path(folder), (), stage.training.steps, no_progress) if arguments.process_index == 0 else None,
         )  # fmt: skip
+        trainer.plan = plan_windows(shape.long_tokens, shape.short_tokens, shape.stride_tokens)
         switch = Switch(trainer, order, options.steps)
         trainer.add_callback(switch)
         with attention_kernels(), fused_elementwise(model) if options.fused else nullcontext():

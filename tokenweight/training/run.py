@@ -25,7 +25,7 @@ from tokenweight.training.kernels import checkpoint_activations, fast_kernels
 from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch
 from tokenweight.training.metrics import StepReports, read_metrics
 from tokenweight.training.quiet import quiet_transformers
-from tokenweight.training.sequence_parallel import check_sequence_parallel, share_sequences
+from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import (
     Documents,
     TokenRows,
@@ -33,11 +33,10 @@ from tokenweight.training.sequences import (
     open_documents,
     open_scores,
     open_tokens,
-    scorer_windows,
+    window_plan,
 )
 from tokenweight.training.stages import Train
 from tokenweight.webpage import plain_environment
-from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 PROBE_TOKENS = 128
 
@@ -138,11 +137,10 @@ def fit(
         )
         offload = execution.offload_activations and arguments.device.type != "cpu"
         checkpoint_activations(model, execution.checkpointing, offload=offload)
-        tokenizer = models.load_tokenizer(model_dir)
+        bos = models.bos_token_id(models.load_tokenizer(model_dir), model.config)
 
         # 3. The data, with frozen scores if there are any.
         tokens = open_tokens(inputs["chunks"])
-        plan = window_plan(stage, tokens)
         scores = open_scores(inputs["scores"], stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
         documents = documents_of(stage, inputs["chunks"], tokens)
         if documents is not None:
@@ -154,17 +152,7 @@ def fit(
         if arguments.process_index == 0:
             done_steps = checkpoints.checkpoint_step(resume_from) if resume_from else 0
             reports = StepReports(out_dir, execution.report_to, stage.training.steps, progress, done_steps)
-        trainer = TokenWeightingTrainer(
-            model,
-            arguments,
-            rows,
-            stage,
-            plan=plan,
-            bos_token_id=models.bos_token_id(tokenizer, model.config),
-            reports=reports,
-            execution=execution,
-            shard=share_sequences(model, execution, tokens.shape[1]),
-        )
+        trainer = TokenWeightingTrainer(model, arguments, rows, stage, execution, bos_token_id=bos, reports=reports)
         try:
             with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
                 trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -248,14 +236,6 @@ def start_deepspeed_on_cpu() -> None:
     deepspeed.init_distributed(dist_backend="gloo", auto_mpi_discovery=False)
     AcceleratorState._reset_state(reset_partial_state=True)
     PartialState(cpu=True, backend="gloo").distributed_type = DistributedType.DEEPSPEED
-
-
-def window_plan(stage: Train, tokens: TokenRows) -> WindowPlan | None:
-    """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
-    if not stage.weighting.needs_short_nll or stage.scorer is None:
-        return None
-    plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
-    return scorer_windows(tokens.shape[1], stage.scorer, plan)
 
 
 def documents_of(stage: Train, chunk_dir: Path, tokens: TokenRows) -> Documents | None:

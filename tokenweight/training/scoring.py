@@ -46,8 +46,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     """
     started = time.perf_counter()
     check_launch(execution)
-    model_dir, chunk_dir = inputs["model"], inputs["chunks"]
-    tokens = open_tokens(chunk_dir, stage.sequences or 0)
+    model_dir, tokens = inputs["model"], open_tokens(inputs["chunks"], stage.sequences or 0)
     sequences = stage.sequences or len(tokens)
     config = load_config(model_dir)
     context_tokens = config.max_position_embeddings
@@ -63,8 +62,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     starts = range(0, sequences, SHARD_SEQUENCES)
     shards = [range(first, min(first + SHARD_SEQUENCES, sequences)) for first in starts]
     out_dir.mkdir(parents=True, exist_ok=True)
-    score_own_shards = partial(_score_own_shards, stage, model_dir, chunk_dir, out_dir, shards, plan, execution)
-    launch(score_own_shards, out_dir, execution, progress)
+    launch(partial(_score_own_shards, stage, dict(inputs), out_dir, shards, execution), out_dir, execution, progress)
     return {
         "sequences": sequences,
         "shards": len(shards),
@@ -75,17 +73,11 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
 
 
 def _score_own_shards(
-    stage: Score,
-    model_dir: Path,
-    chunk_dir: Path,
-    out_dir: Path,
-    shards: list[range],
-    plan: WindowPlan,
-    execution: Execution,
-    progress: Progress,
+    stage: Score, inputs: Inputs, out_dir: Path, shards: list[range], execution: Execution, progress: Progress
 ) -> None:
     """This process's shards (every world-size-th); needs no word with the others."""
-    sequences = shards[-1].stop
+    model_dir, tokens, sequences = inputs["model"], open_tokens(inputs["chunks"]), shards[-1].stop
+    plan = scorer_windows(tokens.shape[1], stage)
     names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     rank, world, local = (int(os.environ.get(name, default)) for name, default in names.items())
     own = {shard_path(out_dir, index): rows for index, rows in enumerate(shards) if index % world == rank}
@@ -93,7 +85,6 @@ def _score_own_shards(
     if not missing:
         progress(sequences, sequences, "sequences")
         return
-    tokens = open_tokens(chunk_dir)
     device = models.resolve_device(execution.device, local)
     config = by_parity(stage.parity, models.scorer_config)(model_dir, stage.short_tokens)
     rounding = by_parity(stage.parity, models.head_rounding)(frozen=True)

@@ -16,8 +16,9 @@ from torch.utils.data import Dataset
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.files import replace_file
+from tokenweight.optional import by_parity
 from tokenweight.recipes.schema import Scorer
-from tokenweight.training.stages import Score
+from tokenweight.training.stages import Score, Train
 from tokenweight.weighting.windows import WindowPlan, plan_windows
 
 TokenRows = npt.NDArray[np.uint32]
@@ -102,6 +103,14 @@ def open_documents(chunk_dir: Path, sequences: int) -> Documents:
     return Documents(account["long_tokens"], starts[order], np.searchsorted(rows[order], np.arange(sequences + 1)))
 
 
+def window_plan(stage: Train, tokens: TokenRows) -> WindowPlan | None:
+    """The scorer's windows over the chunk artifact's sequences; None where weights need no short context."""
+    if not stage.weighting.needs_short_nll or stage.scorer is None:
+        return None
+    plan = by_parity(stage.parity, plan_windows) if stage.scores_itself else plan_windows
+    return scorer_windows(tokens.shape[1], stage.scorer, plan)
+
+
 def scorer_windows(
     long_tokens: int, scorer: Scorer | Score, plan: Callable[[int, int, int], WindowPlan] = plan_windows
 ) -> WindowPlan:
@@ -136,19 +145,15 @@ def open_shard(path: Path, tensor: str = NLL) -> Any:
     return rows
 
 
+@dataclass(eq=False)
 class TrainingRows(Dataset[dict[str, Tensor | int]]):
     """The first `rows` sequences, in order (from the beginning again where there are fewer): no shuffling here."""
 
-    def __init__(
-        self,
-        tokens: TokenRows,
-        rows: int,
-        vocabulary_tokens: int,
-        scores: Scores | None,
-        documents: Documents | None = None,
-    ) -> None:
-        self.tokens, self.rows, self.vocabulary_tokens, self.scores = tokens, rows, vocabulary_tokens, scores
-        self.documents = documents
+    tokens: TokenRows
+    rows: int
+    vocabulary_tokens: int
+    scores: Scores | None
+    documents: Documents | None = None
 
     def __len__(self) -> int:
         return self.rows

@@ -23,13 +23,12 @@ from tokenweight.training.checkpoints import mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
 from tokenweight.training.launch import asked_to_stop
 from tokenweight.training.metrics import Row, StepMetrics, StepReports, same_on_all_ranks
-from tokenweight.training.sequence_parallel import shared_rows
-from tokenweight.training.sequences import TrainingRows
+from tokenweight.training.sequence_parallel import share_sequences, shared_rows
+from tokenweight.training.sequences import TrainingRows, window_plan
 from tokenweight.training.stages import Train
-from tokenweight.weighting.shards import SequenceShard
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.weights import sparse
-from tokenweight.weighting.windows import WindowPlan, score_windows
+from tokenweight.weighting.windows import score_windows
 
 Batch = dict[str, Tensor]
 
@@ -50,19 +49,16 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
         arguments: TrainingArguments,
         rows: TrainingRows,
         stage: Train,
+        execution: Execution,
         *,
-        plan: WindowPlan | None,
         bos_token_id: int | None,
         reports: StepReports | None,
-        execution: Execution,
-        shard: SequenceShard | None = None,
     ) -> None:
+        self.plan, self.shard = window_plan(stage, rows.tokens), share_sequences(model, execution, rows.tokens.shape[1])
         super().__init__(
             model=model, args=arguments, train_dataset=rows, data_collator=torch.utils.data.default_collate
         )
-        self.stage, self.plan, self.bos_token_id, self.shard = stage, plan, bos_token_id, shard
-        self.sequence_parallel = 1 if shard is None else shard.processes  # processes that share each sequence
-        self.execution = execution
+        self.stage, self.execution, self.bos_token_id = stage, execution, bos_token_id
         self.stopped_after: int | None = None  # the step at whose end the run stopped, as asked
         self.reports = reports  # in the first process only
         self.position_counts = None if rows.documents is None else rows.documents.position_counts
@@ -75,7 +71,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
             )
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         self.step_metrics = StepMetrics(
-            device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), self.sequence_parallel
+            device, train_flops(model.config, rows.tokens.shape[1]), peak_flops(name), execution.sequence_parallel
         )
         self.step_row: Row = {}
         self.remove_callback(PrinterCallback)
@@ -108,7 +104,7 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
             token_ids,
             self.plan,
             bos_token_id=self.bos_token_id,
-            windows_per_batch=max(1, per_batch // self.sequence_parallel),
+            windows_per_batch=max(1, per_batch // self.execution.sequence_parallel),
             first_window=False,
             shard=self.shard,
         )
@@ -174,7 +170,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         """Rows in the order in which the chunk stage shuffled them; processes that share sequences read the same."""
-        return shared_rows(len(self.train_dataset), self.args.per_device_train_batch_size, self.sequence_parallel)
+        processes = self.execution.sequence_parallel
+        return shared_rows(len(self.train_dataset), self.args.per_device_train_batch_size, processes)
 
     # --- Numbers --------------------------------------------------------------------------------
 
