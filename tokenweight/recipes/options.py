@@ -97,8 +97,4 @@ class WeightingOptions(Frozen):
                 {"score": self.score, "postprocessing": self.postprocessing, "lambda": lambda_, "kappa": kappa}
             )
         except ValidationError as error:
-            if error.errors()[0]["loc"] == ("score",):
-                raise UserError(f"--score {self.score}: {error.errors()[0]['ctx']['error']}") from None
-            raise UserError(
-                f"--score, --postprocessing, --lambda, --kappa: {one_line(error)}; change one of them"
-            ) from None
+            raise UserError(f"--{one_line(error)}; change it") from None  # all of them begin with a setting

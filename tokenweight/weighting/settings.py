@@ -96,7 +96,7 @@ class Weighting(BaseModel):
         except Exception as error:  # whatever the function does
             place = self.score.partition("@")[0]
             path = Path(place.rpartition(":")[0])
-            raise ValueError(f"{place}: {in_words(error, path)}") from error
+            raise ValueError(f"score {place}: {in_words(error, path)}") from error
 
 
 def used_settings(postprocessing: str, score: ScoreName) -> set[str]:
