@@ -86,12 +86,13 @@ def _take(names: list[str], least: int, most: int, note: Callable[[str], None], 
     reported = False
     while True:
         locks: dict[str, FileLock] = {}
-        for name in names:
-            if len(locks) < most and (lock := _lock(_file(name))):
-                locks[name] = lock
-        if len(locks) >= least:
-            return locks
-        _free(locks)
+        with FileLock(_file("being-chosen"), mode=0o666):  # nobody else shall find taken what is held for a look alone
+            for name in names:
+                if len(locks) < most and (lock := _lock(_file(name))):
+                    locks[name] = lock
+            if len(locks) >= least:
+                return locks
+            _free(locks)
         if not reported:
             others = {_file(name).read_text() or "another process" for name in names if name not in locks}
             free, held = len(locks), ", ".join(sorted(others))

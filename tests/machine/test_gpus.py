@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -95,6 +97,23 @@ def test_runs_that_want_several_hold_none_while_they_wait(runs: list[Run]) -> No
         assert chosen == ["1"]
     one.end()
     assert both.says()["chosen"] == ["0", "1"]
+
+
+def test_who_looks_for_several_takes_none_from_another_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    free, looking = gpus._free, threading.Event()
+
+    def slowly(locks: dict[str, Any]) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            looking.set()
+            time.sleep(0.5)
+        free(locks)
+
+    monkeypatch.setattr(gpus, "_free", slowly)
+    with ThreadPoolExecutor(1) as other, gpus.held_gpus(ONE, {"train"}, pytest.fail):
+        other.submit(gpus._take, ["0", "1"], 2, 2, lambda _: None, time.monotonic())
+        assert looking.wait(60)
+        with gpus.held_gpus(ONE, {"train"}, pytest.fail) as chosen:
+            assert chosen == ["1"]
 
 
 def test_only_what_is_visible_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
