@@ -25,8 +25,9 @@ from tokenweight.processes import call_at_signals, kill
 _SETTINGS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 OWNER = "TOKENWEIGHT_RUN"  # process id of the run whose server this is
 _HOME = "tokenweight-prefect-"
-_LONGER_THAN_THE_END_TAKES = 60  # seconds
-_ANSWER_SECONDS = 3.0
+_LONGER_THAN_THE_END_TAKES = 600  # seconds
+_ANSWER_SECONDS = 10.0  # of a busy machine
+_SIGNAL_SECONDS = 5.0  # in which a signal to the whole group, which ends the server too, is heard here
 
 
 def quiet(group: str = "every_run") -> None:
@@ -99,7 +100,7 @@ def _kept_database() -> Path:
     return cache / "tokenweight" / f"prefect-{version('prefect')}.db"
 
 
-_over = threading.Event()
+_over, _ending = threading.Event(), threading.Lock()
 at_signal: list[Callable[[bool], None]] = []  # ends a run's workers; called with whether they may save a step
 
 
@@ -139,16 +140,19 @@ def _end_without_server() -> None:
             )
             if server is None or (server.is_running() and server.status() != psutil.STATUS_ZOMBIE):
                 continue
-        if not _over.wait(1):  # a signal to the whole group ends server and run
+        if not _over.wait(_SIGNAL_SECONDS):
             _end_run("Prefect's temporary server ended", 1, may_save=True)
 
 
 def _end_run(reason: str, code: int, *, may_save: bool) -> None:
+    _ending.acquire()  # for good: whoever is first says why
     _over.set()
     logging.disable(logging.CRITICAL)  # what fails now that the server was hit too is nobody's matter
-    for end_workers in tuple(at_signal):
-        end_workers(may_save)
-    kill(psutil.Process().children(recursive=True), grace_seconds=5)
-    remove_home()
-    print(f"\nerror: {reason}; run the same command again to resume", file=sys.stderr, flush=True)
-    os._exit(code)
+    try:
+        for end_workers in tuple(at_signal):
+            end_workers(may_save)
+        kill(psutil.Process().children(recursive=True), grace_seconds=5)
+        remove_home()
+        print(f"\nerror: {reason}; run the same command again to resume", file=sys.stderr, flush=True)
+    finally:
+        os._exit(code)

@@ -38,8 +38,9 @@ def test_a_shells_proxy_is_not_asked_for_the_loopback(said: str) -> None:
     with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         done = subprocess.run(
-            [sys.executable, "-c", code.format(server.server_port)], capture_output=True, text=True, check=False
-        )
+            [sys.executable, "-c", code.format(server.server_port)],
+            env=os.environ, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         server.shutdown()
     assert "200 OK" in done.stdout, done.stderr
     assert os.environ["no_proxy"].startswith(said)
@@ -67,7 +68,7 @@ from tokenweight import embedded
 os.environ.pop("PREFECT_HOME", None)
 os.environ.pop("PREFECT_PLUGINS_ENABLED", None)
 embedded.prepare()
-server = "import prefect, time; print('up', flush=True); time.sleep(99)"
+server = "import prefect, time; print('up', flush=True); time.sleep(600)"
 environment = {**os.environ, "PREFECT__SERVER_EPHEMERAL": "1"}
 child = subprocess.Popen([sys.executable, "-c", server], env=environment, stdout=subprocess.PIPE, text=True)
 print(child.stdout.readline().strip(), child.pid, os.environ["PREFECT_HOME"], flush=True)
@@ -76,13 +77,13 @@ child.wait()
 
 
 def test_a_killed_run_takes_its_server_and_its_directory_along() -> None:
-    run = subprocess.Popen([sys.executable, "-c", RUN], stdout=subprocess.PIPE, text=True)
+    run = subprocess.Popen([sys.executable, "-c", RUN], env=os.environ, stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None
     up, pid, home = run.stdout.readline().split()
     assert (up, Path(home).is_dir()) == ("up", True)
     run.kill()
     run.wait()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while psutil.pid_exists(int(pid)):
         assert time.monotonic() < deadline
         time.sleep(0.1)
@@ -92,38 +93,56 @@ def test_a_killed_run_takes_its_server_and_its_directory_along() -> None:
 INTERRUPTED = """
 import subprocess, sys, time
 from tokenweight import embedded
-embedded.remove_home = lambda: time.sleep(1)  # the child is gone by then, and the run must not leave before its line
+{}
 with embedded.ended_together():
-    subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]).wait()
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    server = subprocess.Popen([sys.executable, "-c", code, "prefect.server"])
+    {}
+"""
+AFTER_THE_SERVER = "embedded.remove_home = lambda: time.sleep(1)"  # which is gone by then, and the run must not leave
+HEARD_LATE = """
+embedded._SIGNAL_SECONDS, soon = 60, embedded.call_at_signals
+embedded.call_at_signals = lambda call, *numbers: soon(lambda number: time.sleep(2) or call(number), *numbers)
 """
 
 
-def test_ctrl_c_ends_a_run_and_what_it_starts_with_one_line() -> None:
+@pytest.mark.parametrize(
+    ("number", "given", "meanwhile"),
+    [(signal.SIGINT, AFTER_THE_SERVER, "server.wait()"), (signal.SIGTERM, HEARD_LATE, "time.sleep(600)")],
+)
+def test_a_signal_to_all_ends_a_run_and_what_it_starts_with_one_line(
+    number: signal.Signals, given: str, meanwhile: str
+) -> None:
     run = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
+        [sys.executable, "-c", INTERRUPTED.format(given, meanwhile)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert run.stdout is not None
     assert run.stdout.readline() == "up\n"
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does, to all of them
-    _, err = run.communicate(timeout=30)
-    assert (run.returncode, err.strip()) == (130, "error: interrupted; run the same command again to resume")
+    os.killpg(run.pid, number)  # as a terminal does, to all of them
+    _, err = run.communicate(timeout=300)
+    line = "error: interrupted; run the same command again to resume"
+    assert (run.returncode, err.strip()) == (128 + number, line)
 
 
 WITHOUT_SERVER = """
-import subprocess, sys, time
+import subprocess, sys, threading, time
+import psutil
 from tokenweight import embedded
+embedded._SIGNAL_SECONDS = 0.1
+seen, status = threading.Event(), psutil.Process.status
+psutil.Process.status = lambda process: seen.set() or status(process)
 with embedded.ended_together():
-    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "prefect.server"])
-    time.sleep(1)
+    server = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "prefect.server"])
+    seen.wait()
     server.kill()
-    time.sleep(60)
+    time.sleep(600)
 """
 
 
 def test_a_run_whose_server_is_killed_says_how_to_resume() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_SERVER], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", WITHOUT_SERVER], capture_output=True, text=True, timeout=300, check=False
     )
     line = "error: Prefect's temporary server ended; run the same command again to resume"
     assert (done.returncode, done.stderr.strip()) == (1, line)
