@@ -15,14 +15,17 @@ For authors of tests. `make test` runs two pytest processes (pytest-xdist), one 
 
 import atexit
 import os
+import random
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tokenweight.embedded import quiet
@@ -31,6 +34,7 @@ from tokenweight.embedded import quiet
 SHARED = ("tests/pipeline/test_reproduce.py", "tests/pipeline/test_planted.py")
 
 quiet()
+hypothesis.settings.load_profile("ci")  # the same examples each time, however long one takes
 # Two processes must not share one temporary server's database; a worker would inherit the first process's home.
 os.environ["PREFECT_HOME"] = tempfile.mkdtemp(prefix="tokenweight-tests-")
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
@@ -44,6 +48,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that share a dear fixture first: the longest work starts first."""
     items.sort(key=lambda item: not _shared(item.nodeid))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """The same random numbers whatever ran before in this process."""
+    random.seed(0)
+    for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        if name in sys.modules:
+            attrgetter(seed)(sys.modules[name])(0)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -38,7 +38,7 @@ def run(
     return accounting, np.load(out_dir / "tokens.npy", mmap_mode="r")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 60), max_size=8), st.integers(2, 20), st.booleans())
 def test_per_document_plan_skips_no_token(lengths: list[int], long_tokens: int, bos: bool) -> None:
     sizes = np.array(lengths, np.int64)
@@ -55,7 +55,7 @@ def test_per_document_plan_skips_no_token(lengths: list[int], long_tokens: int, 
     assert set(np.flatnonzero(sizes >= payload).tolist()) == set(predicted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), st.integers(1, 12), st.integers(0, 1))
 def test_packing_puts_pieces_end_to_end(lengths: list[int], payload: int, separator: int) -> None:
     sizes = np.array(lengths, np.int64)
@@ -190,7 +190,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told[-1][2] == "sequences"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 60), max_size=8), st.integers(2, 20), st.booleans(), st.integers(0, 1))
 def test_authors_plan_steps_by_the_whole_length(lengths: list[int], long_tokens: int, bos: bool, skipped: int) -> None:
     """Re-stated: cut what follows the skipped tokens every N tokens, keep the pieces that are full."""

@@ -21,7 +21,7 @@ from learn_tokenizer import BOS, EOS, save_tokenizer, train_tokenizer
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text())
 def test_reads_any_text_and_gives_it_back(shipped: Encoder, text: str) -> None:
     ids = shipped._tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -188,9 +188,7 @@ KINDS = {
 def fuzzed(kind: str, count: int, store: Store, tally: Tally) -> None:
     wrong: list[str] = []
 
-    @settings(
-        max_examples=count, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
-    )
+    @settings(max_examples=count, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def tried(data: Any) -> None:
         try:

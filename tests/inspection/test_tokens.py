@@ -25,7 +25,7 @@ TOKENIZER = load_tokenizer(smoke_base_dir())
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_texts_of_all_tokens_are_the_text(text: str) -> None:
     tokens = first_tokens_with_text(TOKENIZER, text, 10_000)
     assert "".join(tokens.texts) == text
@@ -34,7 +34,7 @@ def test_texts_of_all_tokens_are_the_text(text: str) -> None:
 
 
 @given(st.text(max_size=60), st.integers(2, 30))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_texts_of_the_first_tokens_begin_the_text(text: str, n_tokens: int) -> None:
     tokens = first_tokens_with_text(TOKENIZER, text, n_tokens)
     assert text.startswith("".join(tokens.texts))

@@ -114,7 +114,7 @@ def nlls(draw):
     return long_nll, short_nll
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     nll=nlls(),
     lambda_=st.sampled_from([0.0, 0.05, 0.75, 1.0]),
