@@ -24,7 +24,7 @@ from tokenweight.pipeline.store import Note
 def test_a_killed_run_frees_the_store_for_a_clean_up(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from tokenweight.pipeline.locks import shared_lock\n"
-        "with shared_lock(Path(sys.argv[1])): print('in', flush=True); time.sleep(60)"
+        "with shared_lock(Path(sys.argv[1])): print('in', flush=True); time.sleep(600)"
     )
     victim = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE)
     assert victim.stdout is not None
@@ -49,9 +49,9 @@ def test_a_run_waits_for_a_clean_up_and_says_so(tmp_path: Path) -> None:
     with exclusive_lock(tmp_path):
         thread = threading.Thread(target=work)
         thread.start()
-        assert told.wait(30)
+        assert told.wait(120)
         assert not inside.is_set()
-    thread.join(30)
+    thread.join(120)
     assert inside.is_set()
 
 
@@ -61,10 +61,10 @@ def test_who_waits_for_an_artifact_says_so_and_gets_it(tmp_path: Path) -> None:
     def hold() -> None:
         with lease(tmp_path, "train", "0" * 64):
             held.set()
-            said.wait(20)
+            said.wait(120)
 
     threading.Thread(target=hold).start()
-    assert held.wait(20)
+    assert held.wait(120)
     with lease(tmp_path, "train", "0" * 64, said.set) as second:
         assert said.is_set()
         assert second is not None
@@ -101,6 +101,7 @@ def test_a_holder_that_is_dead_but_not_reaped_or_left_no_record_is_none(tmp_path
 def test_a_holder_elsewhere_counts_as_alive_until_it_was_silent_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tokenweight.pipeline.locks.HEARTBEAT_SECONDS", LEASE_SECONDS - 1)  # none meanwhile
     with lease(tmp_path, "train", "0" * 64):
         file = tmp_path / LEASES / "train-00000000.lock"
         assert held_in(tmp_path) == {("train", "00000000")}

@@ -214,7 +214,7 @@ def test_runs_at_once_make_it_once(tmp_path: Path) -> None:
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(600)
         assert process.exitcode == 0
     assert log.read_text() == "built\n"
 
@@ -224,7 +224,7 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path\n"
         "from tokenweight.pipeline.stage import *; from tokenweight.pipeline.store import *\n"
         "with Store(Path(sys.argv[1])).building(Identity('chunk', 1, 'novel', {'seed': 1})) as work:\n"
-        "    (work.directory / 'part-0').write_text('x'); print('building', flush=True); time.sleep(60)\n"
+        "    (work.directory / 'part-0').write_text('x'); print('building', flush=True); time.sleep(600)\n"
     )
     victim = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
     assert victim.stdout is not None
@@ -238,9 +238,9 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
     def rest(work: Build) -> None:
         assert (work.directory / "part-0").exists()
 
-    started = time.monotonic()
-    get_or_build(store, IDENTITY, rest)
-    assert time.monotonic() - started < 30
+    notes: list[str] = []
+    get_or_build(store, IDENTITY, rest, note=notes.append)
+    assert notes == [f"{IDENTITY.address}: resumes from what an earlier run left"], "and it waits for nobody"
     assert store.state(IDENTITY).kind == "complete"
 
 

@@ -124,7 +124,7 @@ from pathlib import Path
 from tokenweight.training.launch import stop_softly_at_term
 stop_softly_at_term(Path(sys.argv[1]))
 print('ready', flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -139,21 +139,21 @@ def rank(tmp_path):
 
 def test_term_asks_a_rank_and_ends_one_whose_run_has_failed(rank, tmp_path):
     rank.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (tmp_path / "stop").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert rank.poll() is None
     (tmp_path / "error.pickle").touch()
     rank.send_signal(signal.SIGTERM)
-    assert rank.wait(30) == 128 + signal.SIGTERM
+    assert rank.wait(120) == 128 + signal.SIGTERM
 
 
 def test_term_ends_a_rank_that_was_asked_long_ago(rank, tmp_path):
     (tmp_path / "stop").touch()
     os.utime(tmp_path / "stop", (0, 0))
     rank.send_signal(signal.SIGTERM)
-    assert rank.wait(30) == 128 + signal.SIGTERM
+    assert rank.wait(120) == 128 + signal.SIGTERM
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_a_run_ended_by_term_leaves_a_checkpoint_of_its_step_and_no_process(make
     children = psutil.Process(parent.pid).children(recursive=True)
     for process in [psutil.Process(parent.pid), *(children if everyone else [])]:
         process.send_signal(signal.SIGTERM)
-    _, errors = parent.communicate(timeout=120)
+    _, errors = parent.communicate(timeout=600)
     assert errors.rstrip().endswith("Terminated")
     assert len(children) >= 3
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
