@@ -45,7 +45,7 @@ def test_the_core_works_where_the_rooms_are_deleted_and_asking_for_one_is_one_li
     commands = ["--help", "plan table-3", *ROOMS.values()]
     done = subprocess.run(
         [sys.executable, "-c", CODE], input=json.dumps(commands), capture_output=True, text=True, cwd=tmp_path,
-        timeout=120, env={**os.environ, "PYTHONPATH": str(copied), "PYTHONDONTWRITEBYTECODE": "1"},
+        timeout=600, env={**os.environ, "PYTHONPATH": str(copied), "PYTHONDONTWRITEBYTECODE": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (usual, plan, *asked), loaded = map(json.loads, done.stdout.splitlines()[:-1]), done.stdout.splitlines()[-1]

@@ -26,7 +26,7 @@ finally:
 
 def report(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", PROGRAM, "report", *arguments, "--store", ".", "--out", "out"]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600)
 
 
 def test_the_papers_table_needs_no_record_and_loads_nothing_heavy(tmp_path: Path) -> None:

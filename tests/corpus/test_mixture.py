@@ -162,7 +162,7 @@ def test_the_makers_end_with_who_asked_for_them(tmp_path: Path) -> None:
         makers = psutil.Process(asking.pid).children(recursive=True)
         assert makers
         asking.kill()
-        _, alive = psutil.wait_procs(makers, timeout=10)
+        _, alive = psutil.wait_procs(makers, timeout=120)
     assert not alive
 
 

@@ -39,8 +39,8 @@ def starved(laboratory: Laboratory, root: Path, what: str, stage: str, tally: Ta
     for one in {artifact, *laboratory.below(artifact)}:
         shutil.rmtree(copy.path(one))
     process, connection = start(answer_under, copy, [artifact], *STARVED[what])
-    answered = connection.recv() if connection.poll(120) else None
-    process.join(30)
+    answered = connection.recv() if connection.poll(600) else None
+    process.join(120)
     assert answered is not None, f"{what}: silence"
     told, message = answered
     assert told == "failed", message
@@ -100,7 +100,7 @@ def test_a_run_has_room_in_memory_or_does_not_begin(tmp_path: Path, tally: Tally
     limited = ["bash", "-c", 'ulimit -v 1500000; exec "$@"', "bash", sys.executable, "-m", "tokenweight.cli"]
     ended = subprocess.run(
         [*limited, "reproduce", "table-3/uniform@perplexity", "--scale", "smoke", "--store", "store"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
     assert "ulimit -v: 1500000 KiB of memory are too few for a run" in ended.stderr

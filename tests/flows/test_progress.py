@@ -103,7 +103,7 @@ def test_a_server_that_fails_ends_no_stage(lines: list[str], monkeypatch: pytest
 
 def test_a_server_that_hangs_stops_no_stage(lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     artifacts, watch, answered = Artifacts(monkeypatch), Watch(), threading.Event()
-    artifacts.answer = lambda: answered.wait(30) and uuid4()
+    artifacts.answer = lambda: answered.wait(120) and uuid4()
     with progress_of("train", watch) as report:
         for step in range(1, 4):
             watch.now += 11

@@ -28,7 +28,7 @@ def dumped(page: str, directory: Path) -> str:
             str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={directory}/profile",
             "--virtual-time-budget=20000", "--dump-dom", (directory / "page.html").as_uri(),
         ],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout

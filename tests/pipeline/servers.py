@@ -75,14 +75,14 @@ class Project:
     def start_server(self) -> subprocess.Popen[bytes]:
         """`prefect server start`, when it answers."""
         server = self._background([*PREFECT, "server", "start"], "server.log")
-        until(lambda: answers(self.url), 180)
+        until(lambda: answers(self.url), 600)
         return server
 
     def serve(self, *options: str) -> subprocess.Popen[bytes]:
         """`tokenweight serve`, when its deployments are registered."""
         (self.directory / "serve.log").unlink(missing_ok=True)
         serving = self._background([*TOKENWEIGHT, "serve", *options], "serve.log")
-        until(lambda: "next, elsewhere" in self.said() or serving.poll() is not None, 180)
+        until(lambda: "next, elsewhere" in self.said() or serving.poll() is not None, 600)
         assert serving.poll() is None, self.said()
         return serving
 
@@ -120,7 +120,7 @@ def end(process: subprocess.Popen[bytes], number: signal.Signals = signal.SIGTER
     """Signal a process, or as a terminal does its group, and wait for its end."""
     if process.poll() is None:
         (os.killpg if group else os.kill)(process.pid, number)
-    process.wait(90)
+    process.wait(300)
 
 
 def parameters(**given: Any) -> list[str]:

@@ -92,7 +92,7 @@ def test_two_workers_share_the_runs_of_a_server_on_postgres(database: str, tmp_p
     finally:
         for worker in workers:
             worker.terminate()
-        by_worker = [worker.communicate(timeout=60)[0] for worker in workers]
+        by_worker = [worker.communicate(timeout=600)[0] for worker in workers]
         end(server)
     assert [said.count("submitting flow run") for said in by_worker] == [1, 1]  # each ran one of the two
     assert until(lambda: not project.processes(), 30)

@@ -108,7 +108,7 @@ def test_a_killed_run_is_completed_by_the_next(workplace: Path, started: Start) 
     store = workplace / "store"
     before = set(records(store, "evaluate"))
     victim = started("reproduce", "table-10", *small_settings(), cwd=workplace)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not (made := {k: v for k, v in records(store, "evaluate").items() if k not in before}):
         assert victim.poll() is None
         assert time.monotonic() < deadline
@@ -125,7 +125,7 @@ def test_a_killed_run_is_completed_by_the_next(workplace: Path, started: Start) 
 
 def wait_for_the_end_of_all(workplace: Path) -> None:
     """A run that is killed with -9 takes all its processes along."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while others := running_in(workplace):
         assert time.monotonic() < deadline, others
         time.sleep(0.2)
@@ -138,7 +138,7 @@ def test_an_interrupted_training_resumes_from_its_checkpoint(workplace: Path, st
     settings += ["--set", "evaluation.perplexity.lengths_tokens=[1024]"]
     trains = workplace / "store" / "train"
     victim = started("reproduce", "table-9", *settings, "--out", "cut", cwd=workplace)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 600
     while not any(len(file.read_text().splitlines()) > 9 for file in trains.glob(".*.partial/metrics.jsonl")):
         assert victim.poll() is None, (workplace / "log-0").read_text()[-2000:]
         assert time.monotonic() < deadline
@@ -170,12 +170,12 @@ def test_a_signal_to_the_group_ends_the_run_in_one_line(signum: signal.Signals, 
             stderr=stream,
             start_new_session=True,
         )
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + 600
     while "Beginning flow run" not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.2)
     os.killpg(process.pid, signum)
-    assert process.wait(60) == 128 + signum
+    assert process.wait(300) == 128 + signum
     assert log.read_text().endswith("error: interrupted; run the same command again to resume\n")
     assert "Traceback" not in log.read_text()

@@ -128,7 +128,7 @@ def test_latex_prints_hostile_text_and_macros_as_they_are(hostile: Report, tmp_p
     compiled(latex.render(hostile).replace(begin, f"{latex.render_macros(hostile)}{begin}{prose}\n"), tmp_path)
     if shutil.which("pdftotext") is None:
         pytest.skip("NOT CHECKED: pdftotext is missing, the page was not read")
-    subprocess.run(["pdftotext", "-layout", "table.pdf"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(["pdftotext", "-layout", "table.pdf"], cwd=tmp_path, check=True, timeout=600)
     text = flat((tmp_path / "table.txt").read_text(encoding="utf-8")).replace("˜", "~")
     pieces = (
         "a_b %c &d #e $f$ ~g",
@@ -213,5 +213,5 @@ def compiled(document: str, directory: Path, *options: str) -> None:
     """Run pdflatex in a directory; the test fails where it stops."""
     (directory / "table.tex").write_text(document, encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", *options, "table.tex"]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, errors="replace", timeout=600)
     assert done.returncode == 0, done.stdout[-2000:]

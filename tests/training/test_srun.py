@@ -98,7 +98,7 @@ def test_term_leaves_a_checkpoint_of_the_step_and_no_job(slurm, started, place):
     process = started(SRUN)
     assert any(line.startswith("3 ") for line in process.stdout)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert errors.rstrip().endswith("Terminated")
     wait_for(lambda: nothing_is_left(slurm), "the job to end", 10)
     assert last_complete(place / "checkpoints")[0] is not None
@@ -117,7 +117,7 @@ def test_a_run_that_is_ended_while_its_job_waits_takes_it_out_of_the_queue(slurm
     wait_for(lambda: slurm.queue() == ["train/uniform-1234abcd"], "the job in the queue")
     process.send_signal(signum)
     wait_for(lambda: slurm.queue() == [], "the job to leave the queue", 60)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
 
 
 def test_a_killed_srun_leaves_no_job(slurm, started):
@@ -127,7 +127,7 @@ def test_a_killed_srun_leaves_no_job(slurm, started):
     for one in slurm.run("pgrep", "-x", "srun").split():
         if "uniform-1234abcd" in Path(f"/proc/{one}/cmdline").read_text():
             os.kill(int(one), signal.SIGKILL)
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=600)
     assert "srun ended with status" in errors
     wait_for(lambda: nothing_is_left(slurm), "the job to end", 60)
 

@@ -22,7 +22,7 @@ class Threads:
     """Stands in for torch.distributed where each thread of a pool is a process."""
 
     def __init__(self, count):
-        self.count, self.barrier, self.sent = count, threading.Barrier(count, timeout=30), {}
+        self.count, self.barrier, self.sent = count, threading.Barrier(count, timeout=300), {}
         self.rank = threading.local()
 
     def _exchange(self, tensor):
