@@ -200,6 +200,7 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
     """The experiment, its text, and what errors call it."""
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
     where, directory = "the experiment's text", Path()
     try:
@@ -216,6 +217,9 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
             key = re.search(r'"(.*?)"', error.problem or "")
             raise UserError(f"{place}: {key.group(1) if key else 'a key'} is given twice; keep one") from None
         raise UserError(f"{place}: is not valid YAML ({error.problem}); correct it") from None
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise UserError(f"{where}, line {line}: is not valid YAML ({error.reason}); correct it") from None
     except RecursionError:
         raise UserError(f"{where}: is nested too deeply; see docs/experiments.md") from None
     if not isinstance(values, dict):

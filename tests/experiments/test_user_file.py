@@ -173,6 +173,7 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("  tiny:", "  a/b:", r"scales\.a/b: is part of files' names; use letters, digits, dashes and _"),
         ("  tiny:", "  ..:", r"scales\.\.\.: is part of files' names; use letters, digits, dashes and _"),
         ("rows:", "rows: {", r"is not valid YAML"),
+        ("seeds: 2", "seeds: \x07", r"line 8: is not valid YAML \(special characters are not allowed\)"),
         ("like: smoke, ", "", r"scales\.tiny: is a scale of your own; write `like: smoke`"),
         ("label: uniform, group: off", "label: sparse", r"rows\[1\]: has the label 'sparse' of another row"),
         (
