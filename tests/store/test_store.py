@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,9 +60,9 @@ def test_the_record_says_what_made_the_artifact(tmp_path: Path) -> None:
     assert record["devices"] == [store_module._processor()]
     assert store_module._processor() in Path("/proc/cpuinfo").read_text()
     source = Path(__file__).parents[2]
-    if (source / ".git").exists():
-        head = subprocess.run(["git", "-C", source, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        assert record["git"]["commit"] == head.stdout.strip()
+    if (source / ".git").exists() and shutil.which("git"):
+        head = subprocess.run(["git", "-C", source, "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+        assert record["git"]["commit"] == (head.stdout.strip() or None)  # git refuses a checkout of somebody else's
     identity_part = json.dumps([record["config"], record["inputs"], record["fingerprint"]])
     assert str(tmp_path) not in identity_part
 
