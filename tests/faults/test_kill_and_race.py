@@ -38,7 +38,7 @@ def killed_again_and_again(laboratory: Laboratory, root: Path, seed: int, kills:
     random, copy, died = Random(seed), laboratory.at(root / "store"), 0
     for number in range(kills + 1):
         process = started(copy, dies_after=random.randint(1, MOST_WRITES) if number < kills else 0)
-        process.join(300)
+        process.join(600)
         assert process.exitcode in (0, -signal.SIGKILL), process.exitcode
         died += process.exitcode != 0
     outcome = compared(copy, laboratory, root)
@@ -69,10 +69,10 @@ def raced(laboratory: Laboratory, root: Path, runs: int, tally: Tally) -> None:
     dies = Random(runs).randint(10, MOST_WRITES)
     processes = [started(copy, wanted[number % 3], 0 if number else dies) for number in range(runs)]
     for process in processes:
-        process.join(300)
+        process.join(600)
     killed = [process for process in processes if process.exitcode != 0]
     assert [process.exitcode for process in killed] == [-signal.SIGKILL] * len(killed)
-    started(copy).join(300)  # what only the killed one wanted
+    started(copy).join(600)  # what only the killed one wanted
     begun = copy.begun()
     assert begun.total() <= len(begun) + len(killed), begun
     tally("race", f"{runs} runs at once", compared(copy, laboratory, root))

@@ -47,7 +47,7 @@ def starved(laboratory: Laboratory, root: Path, what: str, stage: str, tally: Ta
     assert message
     assert copy.store.state(artifact.identity).kind == "missing"
     process = started(copy)
-    process.join(300)
+    process.join(600)
     tally(f"no {what}", stage, "named" if copy.contents() == laboratory.contents() else "false numbers")
 
 
