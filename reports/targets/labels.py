@@ -48,7 +48,8 @@ def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[
     Of a sweep the slowest setting is the group where there are several and every row has them all.
     """
     if any(m.row.label or m.row.group or not m.values for m in rows):
-        labels = {m.key: (m.row.group, m.row.label or m.key.removeprefix(f"{m.row.group} ")) for m in rows}
+        named = {m.key: m.row.label for m in rows if not m.values}  # of a labelled sweep the values tell rows apart
+        labels = {m.key: (m.row.group, named.get(m.key) or m.key.removeprefix(f"{m.row.group} ")) for m in rows}
         return (("Group", "Model") if any(group for group, _ in labels.values()) else ("Model",)), labels
     symbols, whole = _fields(rows)
 

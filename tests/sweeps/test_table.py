@@ -20,6 +20,7 @@ from tokenweight.reports.model import Cell, Report, ReportColumn, ReportRow
 from tokenweight.reports.targets.find import find_experiments, sweep_experiment
 from tokenweight.reports.targets.labels import labels_of
 from tokenweight.reports.targets.members import members
+from tokenweight.reports.targets.schema import ExperimentSpec
 from tokenweight.reports.writing import write_results
 from tokenweight.tasks.experiments import plan_experiment
 
@@ -60,6 +61,10 @@ def test_labels_follow_the_fields() -> None:
     assert rows == [("κ = 0.2", "seed = 0, steps = 2"), ("κ = 0.4", "seed = 0, steps = 2")]
     stub, rows = labels([], ["weighting.kappa=0.2", "training.steps=2"])
     assert (stub, rows) == (("member",), [("", "κ = 0.2"), ("", "steps = 2")])
+    labelled = {"label": "mine", "group": "sparse", "recipe": SPARSE, "over": {"weighting.kappa": [0.2, 0.4]}}
+    found = members(ExperimentSpec(name="s", rows=[{"label": "uniform", "recipe": "table-3/uniform"}, labelled]))
+    labels_there = [("", "uniform"), ("sparse", "mine kappa=0.2"), ("sparse", "mine kappa=0.4")]
+    assert labels_of(found) == (("Group", "Model"), dict(zip((m.key for m in found), labels_there, strict=True)))
 
 
 def report_of(values: dict[str, float | None]) -> Report:
