@@ -9,9 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from tokenweight import files
 from tokenweight.assets import smoke_base_dir
+from tokenweight.context.checkpoint_files import copy_tokenizer
 from tokenweight.errors import UserError
 from tokenweight.evaluation.data import smoke_eval_dir
 from tokenweight.pipeline.store import Store
@@ -61,6 +63,14 @@ def test_a_base_that_the_recipe_does_not_fit(
     with pytest.raises(UserError, match=message) as raised:
         planned(tmp_path / "store", base=base(**BASES[message]))
     assert "\n" not in str(raised.value)
+    tally("a base that does not fit", "plan", "refused")
+
+
+def test_a_base_without_rope_is_refused_before_its_corpus_is_read(tmp_path: Path, tally: Tally) -> None:
+    GPT2LMHeadModel(GPT2Config(vocab_size=4096, n_embd=8, n_layer=1, n_head=1)).save_pretrained(tmp_path / "base")
+    copy_tokenizer(smoke_base_dir(), tmp_path / "base")
+    with pytest.raises(UserError, match=r"base/config\.json: the model has no RoPE"):
+        planned(tmp_path / "store", base=str(tmp_path / "base"))
     tally("a base that does not fit", "plan", "refused")
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from tokenweight.context.extend import Extend, load_config
 from tokenweight.corpus.sources import check, check_split
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
@@ -20,9 +21,9 @@ from tokenweight.pipeline.store import Store, locate
 from tokenweight.recipes.execution import check_batch
 from tokenweight.recipes.schema import Corpus, Execution
 from tokenweight.training.checkpoints import FOLDER, check_resume, last_complete
-from tokenweight.training.stages import Pretrain, Train
+from tokenweight.training.stages import Pretrain, Score, Train
 
-_SHOWN = 20  # missing files of a setting
+_SHOWN = 4  # missing files of a setting
 SHARED = "what members share"  # a run that is no recipe's
 
 
@@ -97,6 +98,8 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
             stage = artifact.stage.placed(artifact.sources)
             if isinstance(stage, Chunk) and stage.chunking.mixture != "as_is":
                 corpora[stage.corpus] = None
+            elif isinstance(stage, Extend | Score) and (here := artifact.inputs["model"].sources.get("sha256")):
+                load_config(Path(here))  # has RoPE: said before a corpus is read
             elif isinstance(stage, UnitStage) and any(artifact.sources.values()):  # not shipped
                 tokenizer = artifact.inputs.get("tokenizer")
                 data[stage.unit, tokenizer, *artifact.sources.items()] = stage, tokenizer
