@@ -255,7 +255,7 @@ def test_a_scorer_that_sees_less_than_its_windows_is_refused(score, base_dir, tm
     config = json.loads((folder / "config.json").read_text()) | {"model_type": "mistral", "sliding_window": 8}
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(
-        UserError, match=r"scorer.short_tokens: every layer of sliding sees the last 8 tokens .* fewer than 16"
+        UserError, match=r"scorer.short_tokens .*: every layer of sliding sees the last 8 tokens .* fewer than 16"
     ):
         score(model_dir=folder)
 

@@ -56,7 +56,7 @@ def ls(
         print(f"{size:>10}  {made[:16]}  {of}/{name}{count}{state_of}")
     counts = Counter(row["state"] for row in shown)
     states = ", ".join(f"{count} {name}" for name, count in counts.items())
-    print(f"{decimal(sum(row['bytes'] for row in shown))} in {states or 'nothing'}")
+    print(f"{decimal(sum(row['bytes'] for row in shown))} in {states or '0 artifacts'}")
 
 
 @command

@@ -50,7 +50,7 @@ def score(stage: Score, inputs: Inputs, out_dir: Path, execution: Execution, pro
     sequences = stage.sequences or len(tokens)
     config = load_config(model_dir)
     context_tokens = config.max_position_embeddings
-    check_sight(config, stage.short_tokens, "scorer.short_tokens", model_dir.name)
+    check_sight(config, stage.short_tokens, "scorer.short_tokens (score: --long-tokens)", model_dir.name)
     if stage.short_tokens > context_tokens:
         raise UserError(
             f"scorer.short_tokens: {stage.short_tokens} exceeds the scorer's context ({context_tokens}); lower it "
