@@ -40,6 +40,9 @@ class Estimate:
     spread: float | None = None  # over seeds
     chance: float = 0.0  # what guessing gives
 
+    def without_value(self, row: str, why: str, status: Status = "refused", **changes: Any) -> "Estimate":
+        return replace(self, status=status, value=None, draws=None, reasons=(Reason(row, why),), **changes)
+
 
 @dataclass(frozen=True)
 class Measured(Generic[Key]):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,13 +67,9 @@ def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measu
     )
     if refusal is None:
         return measured
-    reasons = (Reason("", f"the records of this column cannot be compared: {refusal}"),)
-    refused = {
-        run: replace(cell, status="refused", value=None, draws=None, reasons=reasons)
-        for run, cell in measured.cells.items()
-        if cell.status != "missing"
-    }
-    return Measured({**measured.cells, **refused})
+    why, found = f"the records of this column cannot be compared: {refusal}", measured.cells
+    refused = {run: cell.without_value("", why) for run, cell in found.items() if cell.status != "missing"}
+    return Measured({**found, **refused})
 
 
 def _finite(measure: measures.Measure, measured: Measured[Run], units: RunUnits, manifest: Manifest) -> Measured[Run]:
@@ -86,8 +82,7 @@ def _finite(measure: measures.Measure, measured: Measured[Run], units: RunUnits,
         why = f"{', '.join(unit.entry.unit for unit in units[run][:_NAMED])}: its value overflows, it is not a finite number"
         if isinstance(measure, measures.Perplexity):
             why += f" (exp of a mean NLL of {measured.scores[run].mean():,.0f} nats)"
-        reasons = (Reason(manifest.label(run), why),)
-        cells[run] = replace(cell, status="refused", value=None, draws=None, reasons=reasons)
+        cells[run] = cell.without_value(manifest.label(run), why)
     return Measured(cells, measured.scores)
 
 
@@ -122,14 +117,12 @@ def _means(
         wide = samples.of_items(field)
         return wide.loc[wide.index.isin(names, level="unit"), list(ready)]
 
-    def no_value(run: Run, text: str, status: Literal["refused", "missing"], n: int = 0) -> None:
-        cells[run] = replace(cells[run], status=status, n=n, reasons=(Reason(manifest.label(run), text),))
-
     scores = items("tolerant_score" if getattr(measure, "tolerant", False) else "score")
     counts = scores.count().to_dict()
     for run, held in ready.items():
         if counts[run] < (n := sum(unit.n for unit in held)):
-            no_value(run, f"{held[0].entry.benchmark} has no tolerant scores", "refused", n)
+            why = f"{held[0].entry.benchmark} has no tolerant scores"
+            cells[run] = cells[run].without_value(manifest.label(run), why, n=n)
     if isinstance(measure, measures.TaskMean) and measure.side:
         lengths = items("untruncated_tokens" if measure.unit == "tokens" else "length_words")
         label = about([measure.benchmark])[measure.benchmark].get("label", measure.benchmark)
@@ -139,11 +132,12 @@ def _means(
         scores = scores.where(is_short if measure.side == "short" else ~is_short)
         there = scores.groupby(level="unit").count()
         for run, held in ready.items():
-            absent = sorted(unit.entry.task for unit in held if not there.at[unit.entry.unit, run])
+            absent, name = sorted(u.entry.task for u in held if not there.at[u.entry.unit, run]), manifest.label(run)
             if bad := next((unit for unit in held if unknown.at[unit.entry.unit, run]), None):
-                no_value(run, f"{bad.entry.unit}: samples without a length in {measure.unit}", "refused", bad.n)
+                why = f"{bad.entry.unit}: samples without a length in {measure.unit}"
+                cells[run] = cells[run].without_value(name, why, n=bad.n)
             elif len(absent) == len(held):
-                no_value(run, f"{where}: no task has a sample there", "missing")
+                cells[run] = cells[run].without_value(name, f"{where}: no task has a sample there", "missing")
             elif absent:
                 remark = f"{where}: no sample there, left out of the mean: {', '.join(absent)}"
                 cells[run] = replace(cells[run], remarks=(remark,))

@@ -6,14 +6,14 @@ far context. In the former the PMI says nothing of far context: it is 0 where th
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from tokenweight.pipeline.measures import Pmi, PmiTokens
-from tokenweight.reports.estimates import Estimate, Reason
+from tokenweight.reports.estimates import Estimate
 from tokenweight.reports.samples import Floats, UnitResult
 from tokenweight.reports.statistics import bootstrap_means
 
@@ -66,11 +66,10 @@ def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
         distribution = read_distribution(unit)
         far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return replace(refused, reasons=(Reason(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})"),))
+        return refused.without_value(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})")
     n = far if measure.tokens == "far" else whole
     if not n:
-        reasons = (Reason(label, "no document is long enough for a far context"),)
-        return replace(refused, status="missing", reasons=reasons)
+        return refused.without_value(label, "no document is long enough for a far context", "missing")
     value, draws = statistic(measure, distribution)
     remark = (
         f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others are in the first window "

@@ -42,7 +42,8 @@ class RuntimeFile(BaseModel, frozen=True, extra="ignore", allow_inf_nan=False):
     versions: dict[str, str] = Field(min_length=1)
 
 
-# Models; rows with the paper's keys (and labels, where it has them) and the variants whose ratios add up; notes.
+# The report's headings, models, notes; rows with the paper's keys (and labels, where it has them) and the variants whose ratios
+# add up.
 _TABLE: dict[str, Any] = json.loads(Path(__file__).with_name("runtimes.json").read_text("utf-8"))
 _MODELS: dict[str, str] = _TABLE["models"]
 _GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with --out"
@@ -51,8 +52,6 @@ _GIVE = "give what benchmarks/training_cost.py or benchmarks/zero3.py wrote with
 def read_runtimes(paths: Iterable[Path]) -> tuple[RuntimeFile, ...]:
     """Read measurements; UserError for a file that is none, or a model that was measured twice in one setup."""
     found = [read_model(RuntimeFile, path, "a measurement of run time", _GIVE) for path in paths]
-    if not found:
-        raise UserError(f"no files; {_GIVE}")
     (model, setup), times = Counter((file.model, file.setup) for file in found).most_common(1)[0]
     if times > 1:
         raise UserError(f"{times} files measure {model} on {setup!r}; give one of them")
@@ -87,10 +86,7 @@ def runtime_report(files: Sequence[RuntimeFile]) -> Report:
         rows.append(ReportRow(key=key, group=model, **looks, cells=tuple(cells)))
     return Report(
         target=TARGET,
-        title="Run time as a factor of uniform weighting, by setup",
-        paper_place="Table 6",
-        scale="paper",
-        stub=("Model", "Loss"),
+        **_TABLE["report"],
         columns=tuple(
             ReportColumn(key=setup, label=setup, decimals=3, paper_column=PAPER_COLUMN, paper_label="Time factor")
             for setup in setups

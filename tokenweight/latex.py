@@ -30,15 +30,7 @@ _LIGATURES = re.compile(r"(?<=[-,'’])(?=[-,'’])")  # -- would print as a das
 
 def environment(templates: Path) -> Environment:
     """Templates of LaTeX: `<< value >>`, `<% statement %>`, `<# comment #>`; an unknown name is an error."""
-    return plain_environment(
-        templates,
-        block_start_string="<%",
-        block_end_string="%>",
-        variable_start_string="<<",
-        variable_end_string=">>",
-        comment_start_string="<#",
-        comment_end_string="#>",
-    )
+    return plain_environment(templates, **_TABLES["delimiters"])
 
 
 def escape(text: str) -> str:

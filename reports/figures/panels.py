@@ -1,13 +1,13 @@
 """Figures of panels: ablations and sweeps, a benchmark by length, over the paper's values where it has some."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.pipeline.measures import ColumnMean, Difference, Perplexity, SampleMean, TaskMean
@@ -16,10 +16,6 @@ from tokenweight.reports.comparisons import PMI_SHARES
 from tokenweight.reports.figures import style
 from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _TYPES = {"value": "float64", "ci_low": "float64", "ci_high": "float64", "n": "Int64"}
 Axis = Literal["row", "column"]

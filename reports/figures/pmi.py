@@ -1,12 +1,12 @@
 """Figure 3 drawn: the density of the PMI, and below it what each PMI variant of Section 5.3 selects."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports import pmi
@@ -15,10 +15,6 @@ from tokenweight.reports.figures.style import Drawing
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import Distribution
 from tokenweight.reports.samples import Floats, read_unit, reads
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.patches import Patch
 
 KAPPA = 0.4  # Section 5.3: the variants are compared on sparse frozen with kappa = 0.4
 LABELS = {"abs_pmi": "abs(PMI)", "ppmi": "PPMI", "npmi": "NPMI", "sppmi": "sPPMI", "snpmi": "sNPMI"}
@@ -32,7 +28,6 @@ _SELECTED, _SCORED = "#0072B2", "#C9C9C9"
 
 def draw(report: Report, manifest: Manifest, store_root: Path) -> Drawing:
     """The density of each row that is there whole; for a single one also the ranges that the variants select."""
-    from matplotlib.figure import Figure
 
     found: dict[str, Distribution] = {}
     absent = []
@@ -98,7 +93,6 @@ def _curves(axes: Axes, found: dict[str, Distribution]) -> pd.DataFrame:
 def _strips(axes: Axes, distribution: Distribution) -> list[Patch]:
     """A bar for each variant: where its score is above 0 (light), what sparse weighting selects by it (dark), and on
     the right how many of all tokens have a score of zero. Returns what the bars are, for the legend."""
-    from matplotlib.patches import Patch
 
     beside = axes.get_yaxis_transform()
     for row, variant in enumerate(LABELS):

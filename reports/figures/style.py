@@ -22,8 +22,9 @@ COLUMN_INCHES, TEXT_INCHES = 3.03, 6.3  # a column and both columns of the ACL's
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 LINE_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Of this run's values, of the paper's, and of a baseline's.
-OURS, PAPER, BASELINE = json.loads(Path(__file__).with_name("looks.json").read_text(encoding="utf-8")).values()
+# Of this run's values, of the paper's, and of a baseline's; titles of the panels of trainings.
+LOOKS: dict[str, Any] = json.loads(Path(__file__).with_name("looks.json").read_text(encoding="utf-8"))
+OURS, PAPER, BASELINE = LOOKS["ours"], LOOKS["paper"], LOOKS["baseline"]
 SMALLEST = 6  # points; figures.mplstyle has all other sizes
 # No dates: the same records give the same files.
 FORMATS: dict[str, dict[str, Any]] = {

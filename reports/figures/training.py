@@ -13,13 +13,7 @@ from tokenweight.reports.model import Report
 from tokenweight.reports.samples import record_of
 
 DIFFERENCE = "nll_less_baseline"
-_TITLES = {  # of the panels; the sixth place is the legend's
-    "nll": "NLL (nats)",
-    "weighted_nll": "weighted NLL, the loss (nats)",
-    DIFFERENCE: "NLL less the baseline's (nats)",
-    "learning_rate": "learning rate (no unit)",
-    "grad_norm": "gradient norm, unclipped (no unit)",
-}
+_TITLES: dict[str, str] = style.LOOKS["training"]  # of the panels; the sixth place is the legend's
 QUANTITIES = [name for name in _TITLES if name != DIFFERENCE]
 _MARKS = 6  # markers on a line, to tell it from others in grey
 

@@ -136,11 +136,8 @@ class Records:
         self.root = store_root
         self.known: dict[str, dict[str, Any]] = {}
         # All but evaluations (nothing is made from those), by the digits of the fingerprint that end their name.
-        self._by_prefix: dict[str, list[str]] = {}
-        for path in sorted(store_root.glob("*/*-*")):
-            if path.parent.name != "evaluate" and path.is_dir() and not path.name.startswith("."):
-                address = f"{path.parent.name}/{path.name}"
-                self._by_prefix.setdefault(path.name.rpartition("-")[2], []).append(address)
+        made = (path for path in store_root.glob("*/[!.]*-*") if path.parent.name != "evaluate")
+        self._by_prefix = {path.name.rpartition("-")[2]: f"{path.parent.name}/{path.name}" for path in made}
 
     def add(self, address: str) -> bool:
         """Read an artifact's record and those of all that it was made from; False where it has none."""
@@ -159,10 +156,8 @@ class Records:
 
     def address_of(self, fingerprint: Any) -> str | None:
         """Address of what an artifact was made from; None where no artifact in the store has that fingerprint."""
-        for address in self._by_prefix.get(str(fingerprint)[:8], ()):
-            if self.add(address) and self.known[address].get("fingerprint") == fingerprint:
-                return address
-        return None
+        address = self._by_prefix.get(str(fingerprint)[:8], "")
+        return address if self.add(address) and self.known[address].get("fingerprint") == fingerprint else None
 
 
 def choose_samples(
@@ -203,8 +198,6 @@ def _extremes(directory: Path, record: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         table = pa.table({}) if files_fault(directory, record, digests=True) else read_rows(directory, _COLUMNS)
         scores = table["score"].cast(pa.float64()).to_numpy()
-        if not np.all(np.isfinite(scores)):
-            return []
         rows = table.take(list(dict.fromkeys((int(np.argmin(scores)), int(np.argmax(scores)))))).to_pylist()
         cut = {"output": _OUTPUT, "filtered": _SHORT, "reference": _SHORT}
         return [

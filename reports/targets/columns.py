@@ -4,7 +4,7 @@ column at the same multiple of the base's context, 3k of a 1k base beside 24k of
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -112,13 +112,8 @@ def _made(template: str | dict[str, Any], lengths: Lengths, task: str) -> Iterat
         texts = {"task": task, "split": tokens_label(split), "border": split, "unit": lengths.longbench_unit}
         texts |= {"at": at, "tokens": tokens, "paper": tokens_label(of_paper)}
         texts["range"] = f"{tokens_label(nearest)}–{at}" if nearest else f"≤{at}"
-        column = Column.model_validate(_filled(template, texts))
+        filled = json.dumps(template)
+        for name, value in texts.items():
+            filled = filled.replace(f"{{{name}}}", json.dumps(str(value))[1:-1])
+        column = Column.model_validate_json(filled)
         yield column.model_copy(update={"paper": None}) if between else column
-
-
-def _filled(template: Any, texts: Mapping[str, object]) -> Any:
-    if isinstance(template, dict):
-        return {key: _filled(value, texts) for key, value in template.items()}
-    if isinstance(template, list):
-        return [_filled(value, texts) for value in template]
-    return template.format_map(texts) if isinstance(template, str) else template

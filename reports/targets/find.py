@@ -111,9 +111,8 @@ def _resolve(
     lengths = lengths_of(list(recipes.values()))
     kind = "target" if spec.name in TARGETS else "own" if spec.recipes else "models"
     about = [_about(spec, like, kind, next(iter(recipes.values())).evaluation)]
-    if limit := spec.limit:
-        most = limit if isinstance(limit, int) else ", ".join(f"{n} ({name})" for name, n in limit.items())
-        about.append(f"Limited to {most} of the samples of each task at each length: not the whole protocol.")
+    if spec.limit:
+        about.append(f"Limited to {spec.limit} of the samples of each task at each length: not the whole protocol.")
     about += [f"Backend {spec.backend}."] if spec.backend != "hf" else []
     given = given_by(inputs)
     manifest = Manifest(
@@ -203,7 +202,7 @@ def models_experiment(
     benchmarks: Sequence[str],
     *,
     lengths_tokens: tuple[int, ...] = (),
-    limit: int | Mapping[str, int] | None = None,
+    limit: int | None = None,
     backend: Backend = "hf",
 ) -> ExperimentSpec:
     """Models as they are by their labels, a row each, as `evaluate --model` has them."""

@@ -22,7 +22,9 @@ RECIPE, SEED = "recipe", "seed"
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
 _FIELDS = {name: getattr(field.annotation, "model_fields", {}) for name, field in Evaluation.model_fields.items()}
 _LENGTHS = {name: f"evaluation.{name}.lengths_tokens" for name, own in _FIELDS.items() if "lengths_tokens" in own}
-_LIMITED = {name: kind for name, own in _FIELDS.items() for kind in ("samples", "documents") if kind in own}
+_LIMITED = [
+    f"evaluation.{name}.{kind}" for name, own in _FIELDS.items() for kind in ("samples", "documents") if kind in own
+]
 Bases = Mapping[str, LocalBase | HubBase]
 
 
@@ -134,7 +136,7 @@ def _evaluated(
 
     Lengths are the scale's, as far as the model's context holds them, or the experiment's. The context is the model's,
     but no longer than the longest length: LongBench is cut to it, as the paper cuts it to its 32k. The experiment's limit is
-    the most samples of a task, subject or length, and the most documents of perplexity, of all benchmarks or by benchmark.
+    the most samples of a task, subject or length, and the most documents of perplexity.
 
     UserError: the context is too short for a length, for all of them, or for a far context.
     """
@@ -164,12 +166,9 @@ def _evaluated(
             )
         if lengths:  # else nobody reads them
             settings = replace(settings, "the model's context, or given by you", {key: lengths})
-    for benchmark, field in _LIMITED.items():
-        most = spec.limit.get(benchmark) if isinstance(spec.limit, dict) else spec.limit
-        if most is not None:
-            key = f"evaluation.{benchmark}.{field}"
-            own = settings[key].value if key in settings else None
-            settings = replace(settings, "--limit", {key: most if own is None else min(most, own)})
+    for key in _LIMITED if spec.limit else ():
+        own = settings[key].value if key in settings else None
+        settings = replace(settings, "--limit", {key: min(filter(None, (spec.limit, own)))})
     if spec.backend != "hf":
         settings = replace(settings, "--backend", {"evaluation.backend": spec.backend})
     inputs = inputs.model_copy(update={"base": None, "tokenizer": None})

@@ -41,9 +41,8 @@ LONGEST_NAME = 100
 _PATH_SETTING = re.compile(r"\.(data|path|file|haystack|squad|hotpotqa|tokenizer|config|include_path)$")
 # By pydantic's kinds of mistakes.
 _WORDS: dict[str, str] = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
-_OF_RECIPE = re.compile(
-    r"^(recipe .*? \(\w+\): |--set )"
-)  # such as "recipe x (smoke): weighting.kappa: Input should be ..."
+# Such as "recipe x (smoke): weighting.kappa: Input should be ..."
+_OF_RECIPE = re.compile(r"^(recipe .*? \(\w+\): |--set )")
 _IN_TEXT = re.compile(r"^[\w.]+(\[\d+\])?(\.[\w.\[\]]+)?(?=:)")
 
 
@@ -58,11 +57,9 @@ def _at(value: str, info: ValidationInfo) -> str:
 
 
 def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    is_path = {
-        key: isinstance(value, str) and (_PATH_SETTING.search(key) or ".py:" in value)
-        for key, value in settings.items()
-    }
-    return {key: _at(value, info) if is_path[key] else value for key, value in settings.items()}
+    texts = {key: value for key, value in settings.items() if isinstance(value, str)}
+    paths = {key: value for key, value in texts.items() if _PATH_SETTING.search(key) or ".py:" in value}
+    return settings | {key: _at(value, info) for key, value in paths.items()}
 
 
 Length = Annotated[int, Field(ge=2)]
@@ -117,7 +114,7 @@ class ExperimentSpec(Described[RowSpec, Columns]):
     lengths: tuple[Length, ...] = Field(default=(), min_length=1)  # RULER's and perplexity's, in tokens
     set: Settings = Field(default={})  # settings of all rows that have them
     scales: dict[str, Settings] = Field(default={})  # settings at a scale, by its name; `like` names another
-    limit: PositiveInt | dict[str, PositiveInt] | None = None  # samples of a task at most
+    limit: PositiveInt | None = None  # samples of a task at most
     backend: Backend = "hf"  # of models as they are
     command: str = ""  # that runs it, where that is not `tokenweight reproduce FILE`
     notes_of: tuple[Benchmark, ...] = ()  # benchmarks whose notes are below a table with columns of its own

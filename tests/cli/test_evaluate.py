@@ -292,7 +292,7 @@ def test_the_pmi_is_measured_on_request(longer: Path, run: Run, place: Path) -> 
         (("--benchmarks", ","), "--benchmarks: is empty; choose from"),
         (("--model", str(SHIPPED) + "/config.json"), "config.json: is a file; give the checkpoint's directory"),
         (("--lengths", "4k"), "--lengths 4k: not lengths in tokens"),
-        (("--compare", SHIPPED), f"--compare {SHIPPED}: is also given as --model"),
+        (("--compare", SHIPPED), f"--model {SHIPPED}: given twice"),
         (("--apply-chat-template",), "--apply-chat-template: applies only to tasks of lm-eval"),
         (("--tasks", "ruler,nowhere"), "lm_eval:nowhere: lm-eval"),
         (("--tasks", ","), "--tasks: is empty; choose from"),

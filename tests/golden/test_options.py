@@ -8,6 +8,7 @@ NOW = Path(__file__).parents[1] / "cli" / "golden-surface.txt"  # held against t
 GONE = {
     "plan: --price-per-gpu-hour": "a rate times the GPU-hours that the plan shows",
     "doctor: --end": "a worker ends with its run; what is left of a run is put right by the next one",
+    "sweep: --report-only": "`report NAME` with the sweep's name",
     "agree": "tests/evaluation/test_vllm_backend.py, run in the environment of vllm",
     "server up": "prefect server start, and tokenweight serve",
     "server down": "Ctrl-C",

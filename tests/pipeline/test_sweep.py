@@ -60,7 +60,7 @@ def test_a_member_fails_and_the_next_run_makes_it_alone(tmp_path: Path) -> None:
     assert made == wanted - {path.parent.name for path in before}
     assert (tmp_path / "results" / "smoke" / "k.pdf").read_bytes().startswith(b"%PDF")
 
-    again = run(*arguments, "--report-only", cwd=tmp_path)
+    again = run("report", "k", cwd=tmp_path)
     assert again.returncode == 0, again.stderr[-2000:]
     assert {path: path.stat().st_mtime_ns for path in store.root.rglob("record.json")} == after
 

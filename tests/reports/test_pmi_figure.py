@@ -250,7 +250,7 @@ def test_a_quantile_is_the_bin_that_the_share_ends_in(root: Path) -> None:
 
 def test_matplotlib_is_loaded_only_where_a_figure_is_drawn() -> None:
     code = (
-        "import sys, tokenweight.cli, tokenweight.tasks.experiments, tokenweight.reports.figures.pmi\n"
+        "import sys, tokenweight.cli, tokenweight.tasks.experiments, tokenweight.reports.figures.writing\n"
         "print('matplotlib' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

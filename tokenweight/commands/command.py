@@ -1,23 +1,17 @@
 """What all commands share: from a function with described parameters to a command of cyclopts; and what is printed."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from tokenweight.errors import UserError
 from tokenweight.flat import TEXTS, flat
 
 _WIDE = 80  # letters of a terminal in which a column that stays whole leaves room for others
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -37,12 +31,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     run.__signature__ = inspect.Signature(described)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in described}
     return run
-
-
-def results_directory(out: Path) -> Path:
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out}: is not a directory; choose another")
-    return out.expanduser().resolve()
 
 
 def show(files: Mapping[str, Path], as_json: bool, text: str | None = None) -> None:
@@ -69,7 +57,7 @@ def print_text(text: str, markdown: bool = False) -> None:
 
 
 def print_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str | None = None, numbers_from: int = 99
+    headings: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, numbers_from: int = 99
 ) -> None:
     """Rows letter by letter; columns from `numbers_from` on are to the right, and these and the first stay whole.
 
@@ -80,7 +68,7 @@ def print_table(
     from rich.text import Text
 
     if not sys.stdout.isatty():
-        print(*filter(None, [title]), *("\t".join(map(str, row)) for row in (headings, *rows)), sep="\n")
+        print(*filter(None, [title]), *map("\t".join, (headings, *rows)), sep="\n")
         return
     console, table = Console(), Table(title=title, title_justify="left")
     for number, heading in enumerate(headings):
@@ -89,7 +77,7 @@ def print_table(
         whole = (is_number or not number) and console.width >= _WIDE
         table.add_column(heading, overflow="fold", justify=justify, no_wrap=whole)
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*map(Text, row))
     console.print(table)
 
 

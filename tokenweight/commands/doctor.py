@@ -18,7 +18,6 @@ from tokenweight.files import check_writable
 from tokenweight.recipes.options import STORE
 
 Status = Literal["ok", "absent", "missing"]
-_COLOURS: dict[Status, str] = {"ok": "green", "absent": "yellow", "missing": "red"}
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
@@ -36,10 +35,7 @@ def doctor(*, store: Path = STORE, as_json: bool = False) -> None:
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
-        from rich.text import Text
-
-        rows = [(one.name, Text(one.status, _COLOURS[one.status]), one.detail) for one in findings]
-        print_table(("what", "status", "detail"), rows)
+        print_table(Finding._fields, findings)
 
 
 def examine(store_root: Path) -> Iterator[Finding]:

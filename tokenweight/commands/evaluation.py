@@ -63,8 +63,6 @@ def evaluate(
             )
         inputs = inputs.model_copy(update={"settings": (*inputs.settings, f"{CHAT_TEMPLATE}=true")})
     if compare:
-        if compare in models:
-            raise UserError(f"--compare {compare}: is also given as --model; leave one out")
         models = [compare, *models]
     option = "--benchmarks" if tasks is None else "--tasks"
     chosen = () if benchmarks is None else chosen_names(option, benchmarks, offered("evaluate", benchmarks))

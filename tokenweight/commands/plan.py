@@ -2,6 +2,7 @@
 
 import json
 import os
+import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -34,15 +35,8 @@ from tokenweight.webpage import plain_environment
 
 _NAMED = 8  # recipes of one row of the table, files of a note
 Content = dict[str, Any]
-_GATED = ("meta-llama/",)  # owners who ask for consent and a token
 _STATUSES = ("missing", "fetch", "note", "ok")  # in the order in which they are shown
-ASSUMPTION = "GPU-hours are those of scale paper on an H200 (docs/plan.md), for training and frozen scoring alone."
-# Table 6 is measured, not trained.
-TABLE_6 = {
-    "name": "table-6",
-    "place": "Table 6",
-    "shows": "Run time of each weighting: measured by benchmarks/training_cost.py, rendered by `tokenweight runtimes`",
-}
+_DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 
 
 @command
@@ -115,23 +109,19 @@ def overview(scale: Scale, store: Store) -> dict[str, Any]:
     trained = Planner(store).graph(load_all(names(), scale), ()).trained
     there = {recipe for recipe, node in trained.items() if store.state(node.identity).kind == "complete"}
     at_paper, execution = {each.name: each for each in load_all(names(), "paper")}, default_execution("paper")
-    every = {name: get_target(name) for name in TARGETS}
-    shown = [
-        (name, one.paper_place or "not in the paper", one.title.partition(" (")[0], one.recipes, one.seeds)
-        for name, one in every.items()
-    ]
-    of_paper = tuple(dict.fromkeys(recipe for name in targets_of(ALL) for recipe in every[name].recipes))
-    place = "all of the paper but Table 6"
-    shown.append((ALL, place, f"{place.capitalize()}, each recipe trained once", of_paper, 1))
     entries = list[dict[str, Any]]()
-    for name, place, shows, recipes, seeds in shown:
+    for name in (*TARGETS, ALL):
+        first, *others = [get_target(target) for target in targets_of(name)]
+        recipes = list(dict.fromkeys(recipe for one in (first, *others) for recipe in one.recipes))
         nodes = Planner(store).graph([at_paper[recipe] for recipe in recipes], ()).artifacts
         hours = summed(stage_cost(node, execution) for node in nodes).gpu_hours or 0.0
-        entry = {"name": name, "place": place, "shows": shows, "recipes": list(recipes), "seeds": seeds}
+        place, shows = first.paper_place or "not in the paper", first.title.partition(" (")[0]
+        entry: dict[str, Any] = {"name": name, "place": place, "shows": shows, "recipes": recipes, "seeds": first.seeds}
         entry |= {"trained": len(trained.keys() & set(recipes)), "in_store": len(there & set(recipes))}
-        entries.append({**entry, "gpu_hours": round(seeds * hours, 1)})
-    entries.insert(TARGETS.index("table-7"), TABLE_6)
-    return {"scale": scale, "targets": entries, "assumptions": [ASSUMPTION]}
+        entry |= _DATA.get(name, {})
+        entries.append({**entry, "gpu_hours": round(entry["seeds"] * hours, 1)})
+    entries.insert(TARGETS.index("table-7"), _DATA["table-6"])
+    return {"scale": scale, "targets": entries, "assumptions": _DATA["assumptions"]}
 
 
 def print_plan(plan: dict[str, Any], everything: bool = False) -> None:
@@ -281,7 +271,7 @@ def _models(models: Iterable[HubModel]) -> Iterator[Need]:
             yield Need("model", repo_id, "ok", "in the local cache")
             continue
         yield _from_hub("model", repo_id, f"`hf download {repo_id} --revision {revision}`")
-        if repo_id.startswith(_GATED):
+        if repo_id.startswith(tuple(_DATA["gated"])):
             gated[repo_id] = None
     if gated:
         what, token = f"for the gated {', '.join(gated)}", bool(get_token())

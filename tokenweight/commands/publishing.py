@@ -9,7 +9,7 @@ from tokenweight.commands.command import command, note
 from tokenweight.context.checkpoint_files import copy_tokenizer, copy_weights
 from tokenweight.errors import UserError, choose
 from tokenweight.files import check_new, new_directory, replace_file
-from tokenweight.pipeline.manifest import FOLDER, Manifest, RowEntry, manifest_path, read_manifest
+from tokenweight.pipeline.manifest import Manifest, RowEntry, kept_manifests, manifest_path, read_manifest
 from tokenweight.pipeline.store import Store, existing_store, files_fault, read_record, removed_weights
 from tokenweight.planning.graph import Planner
 from tokenweight.recipes.options import STORE
@@ -46,7 +46,7 @@ def publish(
     if out is None:
         raise UserError("--out: is missing; give the directory that the model and its card are written to")
     target, place = check_new("--out", out), existing_store(store)
-    scales = dict.fromkeys((*SCALES, *(manifest.scale for manifest in _manifests(place.root))))  # an experiment's own
+    scales = dict.fromkeys((*SCALES, *(kept.scale for kept in kept_manifests(place.root))))  # an experiment's own
     if scale not in scales:
         raise UserError(f"scale {scale!r}: unknown{choose(scale, scales)}")
     model_dir, record, shown = _checkpoint(given, place) if given.is_dir() else _row(what, scale, place)
@@ -134,16 +134,12 @@ def _sound(artifact: Path, text: str) -> tuple[Path, dict[str, Any]]:
 
 
 def _measured(fingerprints: set[str], store_root: Path) -> Iterator[tuple[Manifest, RowEntry]]:
-    for manifest in _manifests(store_root):
+    for manifest in kept_manifests(store_root):
         for entry in manifest.rows:
             records = (read_record(store_root / unit.address) for unit in entry.units)  # some may have failed
             record = next(filter(None, records), None)
             if record and record["inputs"].get("checkpoint") in fingerprints:
                 yield manifest, entry
-
-
-def _manifests(store_root: Path) -> Iterator[Manifest]:
-    return map(read_manifest, sorted((store_root / FOLDER).glob("*.json")))
 
 
 # --- the Hub

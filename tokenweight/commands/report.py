@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tokenweight.commands.command import command, note, print_text, results_directory, show
+from tokenweight.commands.command import command, note, print_text, show
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline.manifest import FOLDER, Manifest, keep_manifest, manifest_path, read_manifest
+from tokenweight.pipeline.manifest import Manifest, keep_manifest, kept_manifests, manifest_path, read_manifest
 from tokenweight.pipeline.store import Store, existing_store
 from tokenweight.progress import counted
 from tokenweight.recipes.inputs import Inputs
@@ -38,7 +38,7 @@ def report(
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.writing import text_of, write_results
 
-    chosen, directory = chosen_formats(formats), results_directory(out)
+    chosen, directory = chosen_formats(formats), out.expanduser().resolve()
     layout = chosen_names("--latex", latex, LAYOUTS) if latex is not None else ()
     place = existing_store(store)
     if html is not None and (as_json or formats is not None or latex is not None or style != "both"):
@@ -89,16 +89,18 @@ def _manifests(
     found, left_out = list[Manifest](), list[str]()
     as_it_was = inputs == Inputs() and seeds is None
     for text, all_of_paper in ((name, lenient or given == ALL) for given in texts for name in targets_of(given)):
-        kept = manifest_path(store.root, _name_of(text), scale)
+        own = manifest_path(store.root, _name_of(text), scale)
         if text.endswith(".json"):
             found.append(read_manifest(Path(text).expanduser()))
-        elif as_it_was and "\n" not in text and kept.is_file():
-            found.append(read_manifest(kept))
+        elif as_it_was and "\n" not in text and own.is_file():
+            found.append(read_manifest(own))
         else:
             try:
                 resolved, _ = find_experiments([text], scale, inputs, seeds)
             except UserError as error:
-                if held := [] if text in TARGETS else _scales_held(store, text):
+                # What the store knows and find_experiments does not.
+                held = [kept.scale for kept in kept_manifests(store.root) if kept.name == text]
+                if held and text not in TARGETS:
                     raise UserError(
                         f"{text}: is in the store as it was run at scale {' and '.join(held)}; give --scale, and neither "
                         "--seeds nor data"
@@ -123,12 +125,6 @@ def _name_of(text: str) -> str:
         return spec.name
 
 
-def _scales_held(store: Store, name: str) -> list[str]:
-    """Scales at which the store knows what is not an experiment that find_experiments knows."""
-    manifests = map(read_manifest, sorted((store.root / FOLDER).glob("*.json")))
-    return [manifest.scale for manifest in manifests if manifest.name == name]
-
-
 @command
 def runtimes(
     files: list[Path],
@@ -145,7 +141,7 @@ def runtimes(
 
     chosen = chosen_formats(formats)
     result = runtime_report(read_runtimes(files))
-    written = write_report(result, results_directory(out), chosen, style)
+    written = write_report(result, out.expanduser().resolve(), chosen, style)
     show(written, as_json, text_of(result, style, as_json))
 
 

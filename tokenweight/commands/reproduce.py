@@ -1,7 +1,5 @@
 """The commands that run experiments: `tokenweight reproduce`, `sweep`, `serve`; `evaluate` runs its own by `make_and_show`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -9,23 +7,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenweight import embedded
-from tokenweight.commands.command import command, note, results_directory, show
+from tokenweight.commands.command import command, note, show
 from tokenweight.errors import UserError
 from tokenweight.files import check_writable
-from tokenweight.pipeline.store import open_store
+from tokenweight.pipeline.manifest import ResolvedExperiment
+from tokenweight.pipeline.store import Store, open_store
 from tokenweight.progress import counted
 from tokenweight.recipes.execution import execution_for
 from tokenweight.recipes.inputs import Inputs
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
-from tokenweight.recipes.schema import AtLeastOne
-
-if TYPE_CHECKING:
-    from tokenweight.pipeline.manifest import ResolvedExperiment
-    from tokenweight.pipeline.store import Store
-    from tokenweight.recipes.schema import Execution
+from tokenweight.recipes.schema import AtLeastOne, Execution
 
 
 @command
@@ -72,20 +66,16 @@ def sweep(
     name: str | None = None,
     scale: str = "smoke",
     dry_run: bool = False,
-    report_only: bool = False,
     options: RunOptions,
     choices: Choices,
     execution: tuple[str, ...] = (),
 ) -> None:
-    """A user's experiment that is written on the command line: its text is what `plan`, `report` and `reproduce` take."""
+    """A user's experiment that is written on the command line: its text is what `plan` and `reproduce` take."""
     from tokenweight.commands.plan import plan
-    from tokenweight.commands.report import report
     from tokenweight.evaluation.units import offered
     from tokenweight.recipes.recipe import chosen_names
     from tokenweight.reports.targets.find import find_experiments, sweep_experiment
 
-    if dry_run and report_only:
-        raise UserError("--dry-run: cannot be combined with --report-only; leave one out")
     benchmarks = chosen_names("--measures", measures, offered("sweep", measures)) if measures else ()
     user = sweep_experiment(recipes, over, members, benchmarks, name)
     try:  # what is wrong is named as the options name it, not by lines of the text
@@ -95,9 +85,7 @@ def sweep(
         raise UserError(re.sub(r"^over\.", "--member " if members else "--over ", text)) from None
     text = user.model_dump_json(indent=1, exclude_defaults=True)
     given = {"scale": scale, "store": options.store, **inputs.model_dump()}
-    if report_only:
-        report(text, **given, out=options.out, figures=options.figures)
-    elif dry_run:
+    if dry_run:
         plan([text], **given, execution=execution, **choices)
     else:
         reproduce([text], **{**given, **dict(options)}, execution=execution, **choices)
@@ -134,7 +122,7 @@ def make_and_show(
     from tokenweight.reports.files import current_results
     from tokenweight.tasks.experiments import packed_as_it_goes, write_tables
 
-    out, graphs = results_directory(options.out), [planned.graph for planned in wanted]
+    out, graphs = options.out.expanduser().resolve(), [planned.graph for planned in wanted]
     plans = [schedule(graph, store) for graph in graphs]
     if all(entry.action == "reuse" for plan in plans for entry in plan):
         count, names = len({entry.artifact for plan in plans for entry in plan}), ", ".join(one.name for one in wanted)

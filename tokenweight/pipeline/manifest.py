@@ -6,7 +6,7 @@ of other benchmarks or settings lie beside it, their digest in the name.
 
 import hashlib
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,6 +157,10 @@ def _addresses(manifest: Manifest) -> set[str]:
 def read_manifest(path: Path) -> Manifest:
     """A manifest from its file; raises UserError where it is none."""
     return read_model(Manifest, path, "a manifest of this version", "run the experiment again, or give another")
+
+
+def kept_manifests(store_root: Path) -> Iterator[Manifest]:
+    return map(read_manifest, sorted((store_root / FOLDER).glob("*.json")))
 
 
 def with_failures(manifest: Manifest, failed: Mapping[str, str]) -> Manifest:

@@ -59,9 +59,10 @@ def summed(costs: Iterable[Cost]) -> Cost:
 def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
     match artifact.stage:
         case Chunk() | Select():
-            if (sequences := _sequences(artifact)) is None:
+            sequences, tokens = _size(artifact)
+            if sequences is None:
                 return Cost(unknown={"disk of a corpus that is chunked whole": 1})
-            disk = float(sequences * _tokens(artifact) * _BYTES["token"])
+            disk = float(sequences * tokens * _BYTES["token"])
             match artifact.stage:
                 case Chunk(corpus=HubCorpus(), chunking=Chunking(read="enough", long_document_factor=factor)):
                     return Cost(disk_bytes=disk, passing_bytes=factor * disk)
@@ -71,16 +72,17 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
         case Extend():
             return Cost(disk_bytes=float(_BYTES["weight"]["bf16"] * parameters(config_of(artifact.inputs["model"]))))
         case Score() as stage:
-            model, tokens = artifact.inputs["model"], _tokens(artifact.inputs["chunks"])
+            model, (chunked, tokens) = artifact.inputs["model"], _size(artifact.inputs["chunks"])
             scorer = Scorer(kind="frozen", short_tokens=stage.short_tokens, stride_tokens=stage.stride_tokens)
-            sequences = stage.sequences or _sequences(artifact.inputs["chunks"])
+            sequences = stage.sequences or chunked
             if sequences is None:
                 return Cost(unknown={"scoring of a corpus that is chunked whole": 1})
             unknown = _untimed(model)
             hours = None if unknown else scoring_hours(config_of(model), tokens, sequences, scorer)
             return Cost(hours, float(sequences * (tokens - 1) * _BYTES["score"]), unknown=unknown)
         case Train() as stage:
-            return _train(stage, artifact.inputs["model"], _tokens(artifact.inputs["chunks"]), stage.scorer, execution)
+            _, tokens = _size(artifact.inputs["chunks"])
+            return _train(stage, artifact.inputs["model"], tokens, stage.scorer, execution)
         case Pretrain() as stage:
             return _train(stage, artifact, stage.context_tokens, None, execution)
         case Evaluate() as stage:
@@ -88,23 +90,15 @@ def stage_cost(artifact: Artifact, execution: Execution) -> Cost:
     return Cost()
 
 
-def _sequences(chunks: Artifact) -> int | None:
-    """How many a chunk artifact has; None where that is not known before it is there."""
+def _size(chunks: Artifact) -> tuple[int | None, int]:
+    """Sequences of a chunk artifact, None where their number is not known before it is there; tokens of each."""
     if isinstance(chunks.stage, Select):
-        candidates = _sequences(chunks.inputs["chunks"])
-        return candidates and max(1, round(chunks.stage.share * candidates))
+        candidates, tokens = _size(chunks.inputs["chunks"])
+        return candidates and max(1, round(chunks.stage.share * candidates)), tokens
     assert isinstance(chunks.stage, Chunk)
+    tokens = chunks.stage.chunking.long_tokens
     known = _TABLES["sequences"].get(getattr(chunks.stage.corpus, "repo_id", ""), {})
-    counted: int | None = known["count"] if known.get("tokens") == _tokens(chunks) else None
-    return chunks.stage.chunking.sequences or counted
-
-
-def _tokens(chunks: Artifact) -> int:
-    """Of each sequence of a chunk artifact."""
-    if isinstance(chunks.stage, Select):
-        return _tokens(chunks.inputs["chunks"])
-    assert isinstance(chunks.stage, Chunk)
-    return chunks.stage.chunking.long_tokens
+    return chunks.stage.chunking.sequences or (known["count"] if known.get("tokens") == tokens else None), tokens
 
 
 def _train(stage: Train | Pretrain, model: Artifact, tokens: int, scorer: Scorer | None, execution: Execution) -> Cost:

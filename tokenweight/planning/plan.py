@@ -127,14 +127,13 @@ def check_inputs(graph: Graph) -> None:
 
 def shortened(missing: Iterable[str]) -> list[str]:
     """Of several lines about the same setting one, with the first files that it lacks: MMLU alone has 114."""
-    by_setting: dict[str, tuple[dict[str, None], str]] = {}
+    by_setting: dict[tuple[str, str], dict[str, None]] = {}
     for line in missing:
-        setting, _, rest = line.partition(": ")
-        files, is_missing, way = rest.partition(" missing; ")
-        found, _ = by_setting.setdefault(setting, ({}, is_missing + way))
-        found.update(dict.fromkeys(files.split(", ") if is_missing else [rest]))
+        what, is_missing, way = line.partition(" missing; ")
+        setting, _, files = what.partition(": ")
+        by_setting.setdefault((setting, is_missing + way), {}).update(dict.fromkeys(files.split(", ")))
     lines = []
-    for setting, (found, way) in by_setting.items():
+    for (setting, way), found in by_setting.items():
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         lines.append(f"{setting}: {', '.join(list(found)[:_SHOWN])}{more}{way}")
     return lines
