@@ -65,7 +65,8 @@ def model_tables(shown: Iterable[tuple[Manifest, RowEntry]], store_root: Path) -
     best = dict[tuple[str, str], tuple[int, str, tuple[str, ...]]]()
     for table in tables:
         for column, cell in table.values:
-            found = cell.n, _measured_at(cell, store_root), cell.addresses
+            newest = max((record["started"] for record in _records(cell, store_root)), default="")
+            found = cell.n, newest, cell.addresses
             place = table.manifest.scale, column.key
             best[place] = max(best.get(place, found), found)
     for number, table in enumerate(tables):
@@ -74,9 +75,8 @@ def model_tables(shown: Iterable[tuple[Manifest, RowEntry]], store_root: Path) -
     return [table for table in tables if table.values]
 
 
-def _measured_at(cell: Cell, store_root: Path) -> str:
-    records = (read_record(store_root / address) for address in cell.addresses)
-    return max((record["started"] for record in records if record), default="")
+def _records(cell: Cell, store_root: Path) -> list[dict[str, Any]]:
+    return [record for address in cell.addresses if (record := read_record(store_root / address))]
 
 
 def card(name: str, tables: Iterable[ModelTable], record: Mapping[str, Any] | None, license: str | None) -> str:
@@ -106,7 +106,7 @@ def hub_results(tables: Iterable[ModelTable], store_root: Path, source_url: str 
     """
     found = {}
     for column, cell in (place for table in tables for place in table.values):
-        records = [record for address in cell.addresses if (record := read_record(store_root / address))]
+        records = _records(cell, store_root)
         hub = [_hub_of(record["config"]) for record in records]
         if column.difference_of or not hub or hub[0] is None or any(one != hub[0] for one in hub):
             continue

@@ -10,8 +10,7 @@ from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest, write_manifest
 from tokenweight.reports import delimited, display, latex, markdown
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import write_figures
-from tokenweight.reports.files import FORMATS, result_paths, table_paths
+from tokenweight.reports.files import FORMATS, result_paths, table_paths, write_figures
 from tokenweight.reports.model import Cell, Report, ReportColumn, Style
 
 _RENDERERS: dict[str, Callable[[Report], str]] = {

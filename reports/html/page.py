@@ -19,7 +19,7 @@ from tokenweight.files import write_files
 from tokenweight.pipeline.manifest import Manifest
 from tokenweight.reports import display
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import drawn
+from tokenweight.reports.files import drawn
 from tokenweight.reports.html.data import EMPTY, Records, Section, page_data
 from tokenweight.reports.model import Report
 from tokenweight.reports.statistics import holm

@@ -181,7 +181,7 @@ def test_heavy_packages_stay_where_they_belong() -> None:
         "tokenweight.commands.inspection",
         "tokenweight.tasks.experiments",
         "tokenweight.reports.build",
-        "tokenweight.reports.figures.writing",
+        "tokenweight.reports.files",
         "tokenweight.reports.audit",
         "tokenweight.reports.html.page",
         "tokenweight.reports.targets.find",

@@ -23,7 +23,7 @@ from tokenweight.reports import files
 from tokenweight.reports.build import build_report
 from tokenweight.reports.figures.style import Drawing, style
 from tokenweight.reports.figures.training import read_steps
-from tokenweight.reports.figures.writing import figures_of, write_figures
+from tokenweight.reports.files import figures_of, write_figures
 from tokenweight.reports.model import Report
 from tokenweight.reports.targets import get_target
 from tokenweight.reports.targets.columns import usual_columns
@@ -232,7 +232,7 @@ def test_files_are_vectors_with_fonts_and_the_same_bytes_in_another_process(
         "import sys\n"
         "from pathlib import Path\n"
         "from tokenweight.reports.build import build_report\n"
-        "from tokenweight.reports.figures.writing import write_figures\n"
+        "from tokenweight.reports.files import write_figures\n"
         "from tokenweight.pipeline.manifest import Manifest\n"
         "manifest, root = Manifest.model_validate_json(sys.argv[1]), Path(sys.argv[2])\n"
         "report = build_report(manifest, root)\n"

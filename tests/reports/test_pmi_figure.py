@@ -21,7 +21,7 @@ from reports_fake_store import AT, manifest_of, seal
 from tokenweight.pipeline.manifest import Manifest, RowEntry, UnitEntry
 from tokenweight.pipeline.measures import Pmi
 from tokenweight.reports.build import build_report
-from tokenweight.reports.figures.writing import figures_of, write_figures
+from tokenweight.reports.files import figures_of, write_figures
 from tokenweight.reports.model import Report
 from tokenweight.reports.pmi import (
     density,
@@ -250,7 +250,7 @@ def test_a_quantile_is_the_bin_that_the_share_ends_in(root: Path) -> None:
 
 def test_matplotlib_is_loaded_only_where_a_figure_is_drawn() -> None:
     code = (
-        "import sys, tokenweight.cli, tokenweight.tasks.experiments, tokenweight.reports.figures.writing\n"
+        "import sys, tokenweight.cli, tokenweight.tasks.experiments, tokenweight.reports.files\n"
         "print('matplotlib' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

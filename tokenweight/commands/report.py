@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenweight.commands.command import command, note, print_text, show
 from tokenweight.errors import StageError, UserError
-from tokenweight.pipeline.manifest import Manifest, keep_manifest, kept_manifests, manifest_path, read_manifest
+from tokenweight.pipeline.manifest import Manifest, kept_manifests, manifest_path, read_manifest
 from tokenweight.pipeline.store import Store, existing_store
 from tokenweight.progress import counted
 from tokenweight.recipes.inputs import Inputs
@@ -33,7 +33,7 @@ def report(
     as_json: bool = False,
     figures: bool = True,
 ) -> None:
-    from tokenweight.reports.files import FORMATS, chosen_formats
+    from tokenweight.reports.files import chosen_formats
     from tokenweight.reports.latex import LAYOUTS
     from tokenweight.reports.paper.numbers import paper_tables
     from tokenweight.reports.writing import text_of, write_results
@@ -63,9 +63,6 @@ def report(
         except StageError as error:
             lacking.append(str(error))
             continue
-        is_all = style == "both" and set(chosen) == set(FORMATS)  # as `reproduce` writes it
-        if is_all and not manifest_path(place.root, manifest.name, manifest.scale).is_file():
-            keep_manifest(manifest, place.root)
         show(files, as_json, text_of(result, style, as_json))
         if style != "paper" and result.absent:
             count = counted(len(result.absent), "value")

@@ -131,13 +131,6 @@ def gc(
         print(f"{sum(row['removed'] for row in done)} removed, {total}")
     else:
         print(f"{len(done)} would be removed, {total}" + ("; --yes removes them" if done else ""))
-    listed = {(row["stage"], row["directory"]) for row in done}
-    left = [one for one in inventory(place.root) if one.kind == "partial" and (one.stage, one.path.name) not in listed]
-    if left:
-        size = decimal(sum(entry.bytes for entry in left))
-        print(
-            f"{len(left)} unfinished, {size}, kept, so that the next run resumes from them; --unfinished removes them"
-        )
 
 
 def _needs(place: Store, wanted: list[str], scale: str, inputs: Inputs) -> tuple[set[str], set[str]]:
