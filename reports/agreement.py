@@ -7,9 +7,10 @@ several, or from uncommitted changes, a note says so (`origins`).
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tokenweight.pipeline.manifest import Run
 from tokenweight.recipes.recipe import flatten
 from tokenweight.reports.display import words
 from tokenweight.reports.samples import UnitResult
@@ -24,20 +25,21 @@ _NOTED_VERSIONS = ("torch", "transformers", "tokenizers")
 
 
 def disagreement(
-    column: Mapping[str, list[UnitResult]], *, same_questions: bool = True, seeds: Mapping[str, int] | None = None
+    column: Mapping[Run, list[UnitResult]], name_of: Callable[[Run], str], *, same_questions: bool
 ) -> str | None:
-    """Why the rows of a column (each with its units) cannot be compared, or None where they can.
+    """Why the rows of a column (each with its units) cannot be compared, or None where they can; `name_of`: what they are called.
 
     The harness and the stage's version must be one over the whole column, within a row too; a benchmark's protocol over
     all its units. For each unit, compared over all rows that hold it: the whole protocol, digests of raw data, and,
     with `same_questions`, shared inputs and, between complete units, which questions were asked. Scores by the un-extended
-    base are one among the rows of a seed (`seeds`, by row), which may draw a base of its own.
+    base are one among the rows of a seed, which may draw a base of its own.
     """
-    held = [(row, unit) for row, units in column.items() for unit in units if unit.record]
+    held = [(run, unit) for run, units in column.items() for unit in units if unit.record]
     checks: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)  # what is compared -> where -> its settings
     of_benchmarks: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for row, unit in sorted(held, key=lambda pair: pair[1].entry.unit):
-        name, where, config = unit.entry.unit, f"{row}, {unit.entry.unit}", unit.record.get("config", {})
+    for run, unit in sorted(held, key=lambda pair: pair[1].entry.unit):
+        row, name, config = name_of(run), unit.entry.unit, unit.record.get("config", {})
+        where = f"{row}, {name}"
         found = {f".{key}": value for part in _PROTOCOL for key, value in flatten("", config.get(part) or {}) if key}
         protocol = {key: value for key, value in found.items() if not str(value).startswith(_DIGEST)}
         inputs = (unit.record.get("inputs") or {}).items() if same_questions else ()
@@ -46,7 +48,7 @@ def disagreement(
             prepared = {".prepared": shared.pop(".prepared")}
             checks[f"{name}: prompts at a context of {config.get('context_tokens')} tokens"][row] = prepared
         if ".scores" in shared:
-            checks[f"{name}: seed {(seeds or {}).get(row, 0)}"][row] = {".scores": shared.pop(".scores")}
+            checks[f"{name}: seed {run[1]}"][row] = {".scores": shared.pop(".scores")}
         checks["harness version lm-eval"][where] = {"": unit.record.get("versions", {}).get("lm-eval")}
         checks["code: stage version"][where] = {"": unit.record.get("stage_version")}
         checks[f"{name}: protocol"][row] = protocol

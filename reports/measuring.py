@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -59,12 +60,9 @@ def _agreed(column: Column, units: RunUnits, manifest: Manifest, measured: Measu
     """The column without values where the records behind it disagree, in one row or between rows."""
     experiment = manifest.experiment
     filled = {row.key for row in experiment.rows if is_filled(row, column)}
-    names = {run: run[0] if len(manifest.seeds) == 1 else manifest.label(run) for run in units if run[0] in filled}
-    refusal = disagreement(
-        {name: units[run] for run, name in names.items()},
-        same_questions=experiment.same_questions,
-        seeds={name: seed for (_, seed), name in names.items()},
-    )
+    held = {run: units[run] for run in units if run[0] in filled}
+    name_of = manifest.label if len(manifest.seeds) > 1 else itemgetter(0)
+    refusal = disagreement(held, name_of, same_questions=experiment.same_questions)
     if refusal is None:
         return measured
     why, found = f"the records of this column cannot be compared: {refusal}", measured.cells

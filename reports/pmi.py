@@ -50,7 +50,7 @@ class Distribution:
 
 
 def read_distribution(unit: UnitResult) -> Distribution:
-    """The distribution that a complete PMI unit holds; raises OSError, ValueError, KeyError where a file is broken."""
+    """The distribution that a complete PMI unit holds."""
     chunks = pd.read_parquet(unit.directory / "rows.parquet", columns=["output"])["output"]
     return Distribution(
         bins=pd.read_parquet(unit.directory / "histogram.parquet"),
@@ -61,22 +61,19 @@ def read_distribution(unit: UnitResult) -> Distribution:
 
 def pmi_estimate(measure: Pmi, unit: UnitResult, label: str) -> Estimate:
     """A statistic of one unit's distribution; n is the number of tokens."""
-    refused = Estimate("refused", addresses=(unit.entry.address,))
-    try:
-        distribution = read_distribution(unit)
-        far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return refused.without_value(label, f"{unit.entry.unit} is unreadable ({type(error).__name__})")
+    known = Estimate("complete", addresses=(unit.entry.address,))
+    distribution = read_distribution(unit)
+    far, whole = (int(distribution.total("tokens", tokens)) for tokens in ("far", "all"))
     n = far if measure.tokens == "far" else whole
     if not n:
-        return refused.without_value(label, "no document is long enough for a far context", "missing")
+        return known.without_value(label, "no document is long enough for a far context", "missing")
     value, draws = statistic(measure, distribution)
     remark = (
         f"{label}: {PERCENT * far / whole:.1f} % of {whole} tokens have a far context, the others are in the first window "
         "of what the model read at once."
     )
     documents = int(np.count_nonzero(distribution.per_document("tokens", measure.tokens)))
-    return Estimate("complete", value, draws, documents - 1, n, n, remarks=(remark,), addresses=refused.addresses)
+    return Estimate("complete", value, draws, documents - 1, n, n, remarks=(remark,), addresses=known.addresses)
 
 
 def statistic(measure: Pmi, distribution: Distribution) -> tuple[float, Floats | None]:

@@ -47,8 +47,7 @@ def draw_sweep(report: Report, manifest: Manifest, _store_root: Path) -> Drawing
     the uniform baseline.
     """
     described = manifest.experiment.figure
-    if described is None:
-        raise ValueError(f"{manifest.name} has no figure")
+    assert described is not None
     is_ablation = described.kind == "ablation"
     values = described.values
     if is_ablation:  # lambda or kappa of a row by its key: "lambda-0.25" is 0.25

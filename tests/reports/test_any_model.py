@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import itemgetter
 
 import pytest
 from reports_fake_store import FakeStore, manifest_of
@@ -51,18 +52,20 @@ def test_rows_without_tolerant_scores_are_refused(store: FakeStore) -> None:
 
 
 def test_other_samples_may_stand_together_other_protocols_not() -> None:
-    other = unit(questions="e")
-    assert "questions asked" in (disagreement({"a": [unit()], "b": [other]}) or "")
-    assert disagreement({"a": [unit()], "b": [other]}, same_questions=False) is None
-    shots = unit(record={"config": {"protocol": {"shots": 2}}})
-    assert "protocol.shots" in (disagreement({"a": [unit()], "b": [shots]}, same_questions=False) or "")
+    def found(other: UnitResult, same_questions: bool = False) -> str | None:
+        return disagreement({("a", 0): [unit()], ("b", 0): [other]}, itemgetter(0), same_questions=same_questions)
+
+    assert "questions asked" in (found(unit(questions="e"), same_questions=True) or "")
+    assert found(unit(questions="e")) is None
+    assert "protocol.shots" in (found(unit(record={"config": {"protocol": {"shots": 2}}})) or "")
 
 
 def test_scores_by_the_base_are_one_among_the_rows_of_a_seed() -> None:
     one, other = (unit(record={"config": {}, "inputs": {"scores": scores}}) for scores in "xy")
-    rows = {"a, seed 0": [one], "b, seed 0": [one], "a, seed 1": [other]}
-    assert disagreement(rows, seeds={"a, seed 0": 0, "b, seed 0": 0, "a, seed 1": 1}) is None
-    assert "seed 0.scores differs" in (disagreement(rows, seeds=dict.fromkeys(rows, 0)) or "")
+    rows = {("a", 0): [one], ("b", 0): [one], ("a", 1): [other]}
+    assert disagreement(rows, itemgetter(0), same_questions=True) is None
+    rows["b", 0] = [other]
+    assert "seed 0.scores differs" in (disagreement(rows, itemgetter(0), same_questions=True) or "")
 
 
 @pytest.mark.parametrize("benchmark", [name for name, one in BENCHMARKS.items() if one.offered and not one.is_family])
