@@ -42,18 +42,27 @@ def plan_texts(
     texts: Sequence[str], scale: str, inputs: Inputs, store: Store, seeds: int | None = None
 ) -> tuple[list[ResolvedExperiment], list[str]]:
     """Every experiment that the texts name, planned; what is left out, a line each. UserError for what is no experiment."""
-    found, left_out = find_experiments(texts, scale, inputs, seeds)
-    planned, without_text = plan_experiments(found, store, skip_without_text=ALL in texts)
-    return planned, [*left_out, *without_text]
+    return plan_experiments(find_experiments(texts, scale, inputs, seeds), store, of_paper=ALL in texts)
 
 
 def plan_experiments(
-    found: Iterable[ResolvedExperiment], store: Store, skip_without_text: bool = False
+    found: Iterable[ResolvedExperiment], store: Store, of_paper: bool = False
 ) -> tuple[list[ResolvedExperiment], list[str]]:
-    """Each planned; with `skip_without_text` (all of the paper) those are left out that lack a text of the user's own."""
+    """Each planned. Of all of the paper (`of_paper`) those are left out, a line each, that lack a text of the user's own, or
+    that the user's corpus leaves nothing to compare; else UserError for the latter."""
     planned, left_out = [], []
-    for one in (plan_experiment(resolved, store) for resolved in found):
-        if skip_without_text and one.manifest.experiment.own_text and one.graph.missing:
+    for resolved in found:
+        experiment = resolved.manifest.experiment
+        if experiment.compares_corpora and "corpus" in resolved.manifest.inputs:
+            if not of_paper:
+                raise UserError(
+                    f"{resolved.name}: compares two corpora, and --corpus would replace both, so that all differences "
+                    "were 0; leave --corpus out"
+                )
+            left_out.append(f"{resolved.name} is left out: it compares two corpora, and --corpus replaces both")
+            continue
+        one = plan_experiment(resolved, store)
+        if of_paper and experiment.own_text and one.graph.missing:
             left_out.append(f"{one.name} is left out: missing {'; '.join(shortened(one.graph.missing))}")
         else:
             planned.append(one)
@@ -143,7 +152,7 @@ def plan_models(
     by_label = {label: model.name for label, model in models.items()}
     spec = models_experiment(by_label, chosen, lengths_tokens=lengths_tokens, limit=how.limit, backend=how.backend)
     bases = {model.name: model.base for model in models.values()}
-    (resolved,), _ = find_experiments([spec], how.scale, inputs, bases=bases)
+    (resolved,) = find_experiments([spec], how.scale, inputs, bases=bases)
     if how.endpoint:
         served = {run: one.model_copy(update={"endpoint": how.endpoint}) for run, one in resolved.recipes.items()}
         resolved = replace(resolved, recipes=served)

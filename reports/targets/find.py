@@ -29,18 +29,18 @@ def find_experiments(
     inputs: Inputs | None = None,
     seeds: int | None = None,
     bases: Bases | None = None,
-) -> tuple[list[ResolvedExperiment], list[str]]:
-    """Each experiment once, with the most seeds, in the texts' order; and what "paper" leaves out with these inputs, a line each.
+) -> list[ResolvedExperiment]:
+    """Each experiment once, with the most seeds, in the texts' order.
 
     A text is a target (table-3), "paper" for all of them, a recipe on benchmarks (table-3/uniform@ruler,pmi), a YAML file,
     each with its own number of seeds if it says so (table-3:5, my.yaml:5), or the text of a file. A setting of the user's
     must be one of some recipe of some experiment, not of each. `bases`: models that were looked at already. Raises UserError
     for what is none of these, and for two that differ and have one name.
     """
-    inputs, left_out = inputs or Inputs(), list[str]()
+    inputs = inputs or Inputs()
     found: dict[str, ResolvedExperiment] = {}
     for text in texts:
-        for resolved in _found(text, scale, inputs, seeds, bases, left_out):
+        for resolved in _found(text, scale, inputs, seeds, bases):
             known = found.setdefault(resolved.name, resolved)
             if any(
                 getattr(known.manifest, one) != getattr(resolved.manifest, one) for one in ("experiment", "recipes")
@@ -50,7 +50,7 @@ def find_experiments(
                 )
             found[resolved.name] = max(known, resolved, key=lambda one: len(one.manifest.seeds))
     check_settings([recipe for resolved in found.values() for recipe in resolved.each_recipe], inputs)
-    return list(found.values()), left_out
+    return list(found.values())
 
 
 def targets_of(name: str) -> list[str]:
@@ -59,7 +59,7 @@ def targets_of(name: str) -> list[str]:
 
 
 def _found(
-    text: str | ExperimentSpec, scale: str, inputs: Inputs, seeds: int | None, bases: Bases | None, left_out: list[str]
+    text: str | ExperimentSpec, scale: str, inputs: Inputs, seeds: int | None, bases: Bases | None
 ) -> Iterable[ResolvedExperiment]:
     if isinstance(text, ExperimentSpec):
         yield _resolve(text, scale, inputs, seeds, bases)
@@ -82,10 +82,7 @@ def _found(
         yield _resolve(_of_recipe(text), scale, inputs, seeds, command=text)
         return
     for name in targets_of(text):
-        if text == ALL and get_target(name).compares_corpora and inputs.corpus:
-            left_out.append(f"{name} is left out: it compares two corpora, and --corpus replaces both")
-        else:
-            yield _resolve(get_target(name), scale, inputs, seeds)
+        yield _resolve(get_target(name), scale, inputs, seeds)
 
 
 def _resolve(
@@ -97,11 +94,6 @@ def _resolve(
     command: str = "",
 ) -> ResolvedExperiment:
     """The experiment at a scale, each row with seeds 0 to `seeds` - 1 (None: as many as it says); --set is not judged here."""
-    if spec.compares_corpora and inputs.corpus:
-        raise UserError(
-            f"{spec.name}: compares two corpora, and --corpus would replace both, so that all differences were 0; "
-            "leave --corpus out"
-        )
     if spec.name in TARGETS and (named := [key for key in inputs.assignments() if key in _NAMES_ROWS]):
         raise UserError(
             f"--set {named[0]}: the rows of {spec.name} are called by it; set it in an experiment of your own (docs/experiments.md)"

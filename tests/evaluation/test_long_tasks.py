@@ -135,7 +135,7 @@ def test_a_local_data_set_is_the_unit_s_identity_and_what_runs_code_needs_a_word
 def test_a_model_shorter_than_every_length_is_asked_what_has_none() -> None:
     base = LocalBase(path=str(smoke_base_dir()), context_tokens=512)
     spec = models_experiment({"short": "short"}, ["lm_eval:babilong_qa1"])
-    ((resolved,), _) = find_experiments([spec], "smoke", bases={"short": base})
+    (resolved,) = find_experiments([spec], "smoke", bases={"short": base})
     assert [recipe.context_tokens for recipe in resolved.each_recipe] == [512]
 
 

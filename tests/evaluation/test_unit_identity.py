@@ -58,7 +58,7 @@ def planned(model: Path, data: Path, store: Store, monkeypatch: pytest.MonkeyPat
         benchmarks = ("ruler", "longbench", "mmlu", "bbh")
         bases = {"tiny": LocalBase(path=str(model), context_tokens=512)}
         spec = models_experiment({"tiny": "tiny"}, benchmarks, lengths_tokens=(512,), limit=2)
-        ((resolved,), _) = find_experiments([spec], "smoke", inputs, bases=bases)
+        (resolved,) = find_experiments([spec], "smoke", inputs, bases=bases)
         return Planner(store).graph(resolved.each_recipe, benchmarks)
 
     return plan

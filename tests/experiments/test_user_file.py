@@ -34,7 +34,7 @@ scales:
 
 
 def found(text: str, scale: str = "smoke", **given: object) -> ResolvedExperiment:
-    ((resolved,), _) = find_experiments([text], scale, **given)  # type: ignore[arg-type]
+    (resolved,) = find_experiments([text], scale, **given)  # type: ignore[arg-type]
     return resolved
 
 
@@ -209,7 +209,7 @@ def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:
 
 def test_several_texts_are_several_experiments_once_each() -> None:
     for texts in (["table-9:2", "planted", "table-9"], ["table-9", "planted", "table-9:2"]):
-        resolved, _ = find_experiments(texts, "smoke")
+        resolved = find_experiments(texts, "smoke")
         assert [(one.name, len(one.manifest.seeds)) for one in resolved] == [("table-9", 2), ("planted", 3)]
     with pytest.raises(
         UserError, match="table-3-uniform: two experiments that differ have this name; write them as one"

@@ -151,7 +151,7 @@ def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
 
 def test_tables_say_which_models_stand_for_the_papers() -> None:
     def said(name: str, scale: Scale) -> tuple[str, ...]:
-        (resolved,), _ = find_experiments([name], scale)
+        (resolved,) = find_experiments([name], scale)
         return resolved.manifest.divergences
 
     for scale in ("smoke", "mini"):

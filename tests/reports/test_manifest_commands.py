@@ -30,7 +30,7 @@ def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:
     for number in range(12):
         (books / f"{number}.txt").write_text("word " * 20)
     inputs = Inputs(corpus=str(books), settings=(f"evaluation.mmlu.data={tmp_path}",))
-    ((resolved,), _) = find_experiments(["table-9"], "mini", inputs)
+    (resolved,) = find_experiments(["table-9"], "mini", inputs)
     manifest = plan_experiment(resolved, Store(tmp_path / "store")).manifest
     assert str(tmp_path) not in manifest.model_dump_json()
     settings = manifest.recipes["table-3/uniform"]
@@ -56,7 +56,7 @@ def test_a_table_that_lacks_values_is_written_and_the_command_fails(
 
 def test_a_file_is_known_by_the_name_in_it_and_one_that_is_gone_by_its_own(tmp_path: Path) -> None:
     store, file = Store(tmp_path / "store"), tmp_path / "table-9.yaml"
-    keep_manifest(find_experiments(["table-9"], "smoke")[0][0].manifest, store.root)
+    keep_manifest(find_experiments(["table-9"], "smoke")[0].manifest, store.root)
     file.write_text("name: mine\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/uniform}]\n")
     names = []
     for _ in range(2):

@@ -30,13 +30,13 @@ def swept(
 ) -> dict[str, Recipe]:
     """The recipes of a sweep's rows, by the rows' keys."""
     sweep = sweep_experiment(recipes, over, explicit, ("perplexity",), name)
-    ((resolved,), _) = find_experiments([sweep], "smoke", inputs)
+    (resolved,) = find_experiments([sweep], "smoke", inputs)
     return {row: recipe for (row, _), recipe in resolved.recipes.items()}
 
 
 def planned(root: Path, *over: str, recipes: tuple[str, ...] = (SPARSE,)) -> ResolvedExperiment:
     user = sweep_experiment(recipes, over, (), ("perplexity",), None)
-    ((resolved,), _) = find_experiments([user], "smoke")
+    (resolved,) = find_experiments([user], "smoke")
     return plan_experiment(resolved, Store(root))
 
 

@@ -190,10 +190,10 @@ def test_a_cancelled_sweep_cancels_its_members(monkeypatch: pytest.MonkeyPatch) 
 def test_several_experiments_share_a_pool_by_their_names() -> None:
     inputs = Inputs(settings=("weighting.lambda=0.3",))  # which figure-2 does not have
     given = {"experiment": "table-3:3 figure-2", "scale": "smoke", **inputs.model_dump()}
-    for planned in find_experiments(["table-3:3", "figure-2"], "smoke", inputs)[0]:
+    for planned in find_experiments(["table-3:3", "figure-2"], "smoke", inputs):
         own = pools.own_parameters(planned, given)
         asked = Inputs(settings=tuple(own["settings"]))
-        ((again,), _) = find_experiments([own["experiment"]], own["scale"], asked, own["seeds"])
+        (again,) = find_experiments([own["experiment"]], own["scale"], asked, own["seeds"])
         assert (again.name, again.recipes) == (planned.name, planned.recipes)
     with pytest.raises(UserError, match="run own by itself"):
         pools.own_parameters(SimpleNamespace(name="own"), given)  # type: ignore[arg-type]
@@ -210,7 +210,7 @@ def test_a_members_run_finds_what_its_command_named(tmp_path: Path, monkeypatch:
     commands.reproduce(["own.yaml:2"], corpus="texts", pool="any", store=tmp_path / "store")  # type: ignore[call-arg]
     monkeypatch.chdir(tmp_path)
     inputs = Inputs(corpus=asked["corpus"])
-    ((again,), _) = find_experiments(shlex.split(asked["experiment"]), "smoke", inputs, asked["seeds"])
+    (again,) = find_experiments(shlex.split(asked["experiment"]), "smoke", inputs, asked["seeds"])
     assert (again.name, again.manifest.seeds) == ("own", [0, 1])
 
 
@@ -220,7 +220,7 @@ def test_a_pool_packs_records_and_takes_no_time_limit(monkeypatch: pytest.Monkey
     monkeypatch.setattr(flows, "run_in_pool", lambda *_: {})
     monkeypatch.setattr(flows, "packed_as_it_goes", lambda root, file: nullcontext(packed.extend([file])))  # type: ignore[func-returns-value]
     monkeypatch.setattr(flows, "write_tables", lambda *_: {})
-    ((planned,), _) = find_experiments(["figure-2"], "smoke")
+    (planned,) = find_experiments(["figure-2"], "smoke")
     options = RunOptions(out=tmp_path, pool="any", records=tmp_path / "r.tar.xz")
     flows.run_experiments([planned], Store(tmp_path), default_execution("smoke"), options)
     assert packed == [tmp_path / "r.tar.xz"]
@@ -235,7 +235,7 @@ def test_the_deployments_of_sweeps_are_experiments() -> None:
     assert {entry["entrypoint"] for entry in ours.values()} == {"tokenweight.flows.reproduce:reproduce"}
     own = ours.pop("one-model")
     for name, entry in ours.items():
-        (resolved,), _ = find_experiments([entry["parameters"]["experiment"]], "smoke")
+        (resolved,) = find_experiments([entry["parameters"]["experiment"]], "smoke")
         assert resolved.name == name
         assert len(resolved.recipes) > 1
         assert own["work_pool"]["name"] != entry["work_pool"]["name"]

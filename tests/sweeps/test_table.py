@@ -32,7 +32,7 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     user = sweep_experiment(
         [SPARSE, "table-3/unfrozen-sparse"], ["weighting.kappa=0.4,1"], [], ("mmlu", "perplexity"), "kappas"
     )
-    ((resolved,), _) = find_experiments([user], "smoke")
+    (resolved,) = find_experiments([user], "smoke")
     plan = plan_experiment(resolved, store)
     failed = {f"{SPARSE} kappa=0.4": "its disk is full"}
     report, files = write_results(with_failures(plan.manifest, failed), store.root, tmp_path / "out", figures=False)

@@ -93,7 +93,7 @@ def _manifests(
             found.append(read_manifest(own))
         else:
             try:
-                resolved, _ = find_experiments([text], scale, inputs, seeds)
+                resolved = find_experiments([text], scale, inputs, seeds)
             except UserError as error:
                 # What the store knows and find_experiments does not.
                 held = [kept.scale for kept in kept_manifests(store.root) if kept.name == text]
@@ -106,7 +106,7 @@ def _manifests(
                     raise
                 left_out.append(f"{text} is left out: {error}")
                 continue
-            planned, lacking = plan_experiments(resolved, store, skip_without_text=all_of_paper)
+            planned, lacking = plan_experiments(resolved, store, of_paper=all_of_paper)
             found += [one.manifest for one in planned]
             left_out += lacking
     return found, left_out
