@@ -102,11 +102,11 @@ class Check(Frozen):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its row in a table: of a sentence place, words, how it is read, exceptions, what they mean; else the cell."""
+        """Its row in a table, which shows as many as it has headings: of a sentence place, words, how it is read, exceptions,
+        what they mean; else the cell."""
         if self.of == "sentence":
             return self.place, f"“{self.about}”", self.reading, self.recomputed, self.meaning
-        row = (place_name(self.about), self.printed, self.recomputed)
-        return row if self.of == "mark" else (*row, self.meaning)
+        return place_name(self.about), self.printed, self.recomputed, self.meaning
 
 
 class Audit(Frozen):
