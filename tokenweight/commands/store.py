@@ -131,6 +131,12 @@ def gc(
         print(f"{sum(row['removed'] for row in done)} removed, {total}")
     else:
         print(f"{len(done)} would be removed, {total}" + ("; --yes removes them" if done else ""))
+    listed = {one.entry.path for one in found}
+    if left := [entry.bytes for entry in entries if entry.kind == "partial" and entry.path not in listed]:
+        print(
+            f"{len(left)} unfinished, {decimal(sum(left))}, kept, so that the next run resumes from them; "
+            "--unfinished removes them"
+        )
 
 
 def _needs(place: Store, wanted: list[str], scale: str, inputs: Inputs) -> tuple[set[str], set[str]]:
