@@ -3,7 +3,6 @@
 Slurm's own commands are on every login node: sbatch, scontrol, scancel. No accounting, no REST daemon.
 """
 
-import asyncio
 import json
 import re
 import shlex
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import anyio
 from prefect.exceptions import InfrastructureError
 from prefect.workers.base import BaseJobConfiguration, BaseVariables
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -189,16 +189,13 @@ def parse(line: str) -> Job:
     return Job(state, reason, int(restarts or 0), exit_code, nodes, output)
 
 
-async def _run(*command: str, stdin: str | None = None) -> str:
+async def _run(*command: str, stdin: str = "") -> str:
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-        )
+        process = await anyio.run_process(command, input=stdin.encode(), check=False)
     except FileNotFoundError:
         raise InfrastructureError(
             f"{command[0]} is not installed here; start the worker on a machine of the cluster"
         ) from None
-    output, errors = await process.communicate((stdin or "").encode())
     if process.returncode:
-        raise InfrastructureError(f"{shlex.join(command)}: {errors.decode(errors='replace').strip()}")
-    return output.decode(errors="replace")
+        raise InfrastructureError(f"{shlex.join(command)}: {process.stderr.decode(errors='replace').strip()}")
+    return process.stdout.decode(errors="replace")

@@ -25,7 +25,6 @@ _LEFT = {
 }
 _WEIGHTS = (".safetensors", ".bin", ".pt")
 _MODEL = "model"  # the folder of a checkpoint in its artifact
-_RESUME = ("checkpoints", "launch")  # of training, gone when it ends well
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _judged(path: Path, record: dict[str, Any] | None, digests: bool) -> State:
 
 @dataclass(frozen=True)
 class Removal:
-    """One thing to remove and why: the complete directory, or only `names` in it."""
+    """One thing to remove and why: the complete directory, or only its weights, of these `names`."""
 
     entry: Entry
     why: str
@@ -142,12 +141,6 @@ def garbage(entries: Sequence[Entry], *, unfinished: bool = False) -> Iterator[R
             yield Removal(entry, "an interrupted run left it empty", 0)
         elif entry.kind in ("set aside", "half removed") or (entry.kind == "partial" and unfinished):
             yield Removal(entry, entry.reason.partition(";")[0], entry.bytes)
-        elif entry.kind == "complete":
-            recorded = {PurePosixPath(name).parts[0] for name in entry.outputs}
-            folders = tuple(name for name in _RESUME if (entry.path / name).is_dir() and name not in recorded)
-            if folders:
-                freed = sum(_walked(entry.path / name)[0] for name in folders)
-                yield Removal(entry, "resume checkpoints of a finished stage", freed, folders)
 
 
 def unneeded(entries: Sequence[Entry], kept: Collection[str]) -> list[Removal]:
@@ -189,14 +182,10 @@ def remove(root: Path, removal: Removal) -> bool:
             return False
         if not removal.names:
             shutil.rmtree(renamed_aside(entry.path, f".{entry.name}.removed"))
-        if any(map(_is_weight, removal.names)):
-            replace_file(entry.path / WEIGHTS_REMOVED, json.dumps(removal.names))
+            return True
+        replace_file(entry.path / WEIGHTS_REMOVED, json.dumps(removal.names))
         for name in removal.names:
-            target = entry.path / name
-            if target.is_dir():
-                shutil.rmtree(target)
-            else:
-                target.unlink(missing_ok=True)
+            (entry.path / name).unlink(missing_ok=True)
     return True
 
 

@@ -8,7 +8,7 @@ parts, in ZeRO-3 on two H200 (benchmarks/zero3.py): 0.90 of the time of a step.
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from inspect import signature
 from types import MethodType
 from typing import Any
@@ -22,7 +22,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from tokenweight.errors import UserError
 from tokenweight.recipes.schema import Checkpointing, Execution
-from tokenweight.weighting.head import TokenNLLHead
+from tokenweight.weighting.head import TokenNLLHead, compiled
 
 HOPPER = (9, 0)
 _ATTENTION = tuple(
@@ -182,18 +182,13 @@ def _fused_forward(module: nn.Module) -> Callable[..., Tensor] | None:
 
 
 def _rms_norm_forward(self: Any, hidden_states: Tensor) -> Tensor:
-    return _compiled(_rms_norm)(hidden_states, self.weight, self.variance_epsilon)
+    normalised: Tensor = compiled(_rms_norm, dynamic=False)(hidden_states, self.weight, self.variance_epsilon)
+    return normalised
 
 
 def _gated_mlp_forward(self: Any, x: Tensor) -> Tensor:
-    output: Tensor = self.down_proj(_compiled(_silu_product)(self.gate_proj(x), self.up_proj(x)))
+    output: Tensor = self.down_proj(compiled(_silu_product, dynamic=False)(self.gate_proj(x), self.up_proj(x)))
     return output
-
-
-@cache
-def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The compiler's import alone takes seconds: for those who ask for it."""
-    return torch.compile(function, dynamic=False)
 
 
 def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:

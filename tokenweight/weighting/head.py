@@ -214,7 +214,7 @@ class _TokenNLL(torch.autograd.Function):
     ) -> Tensor:
         nll = torch.empty(hidden.shape[0], dtype=torch.float32, device=hidden.device)
         normaliser = torch.empty_like(nll)
-        chunk_nll = _compiled(_chunk_nll) if fused else _chunk_nll
+        chunk_nll = compiled(_chunk_nll, dynamic=True) if fused else _chunk_nll
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for start in range(0, len(hidden), rows):
@@ -242,7 +242,7 @@ class _TokenNLL(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if ctx.needs_input_grad[2] else None
-        logit_gradient = _compiled(_chunk_logit_gradient) if ctx.fused else _chunk_logit_gradient
+        logit_gradient = compiled(_chunk_logit_gradient, dynamic=True) if ctx.fused else _chunk_logit_gradient
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = _operand(weight, hidden.dtype)
             for start in range(0, len(hidden), ctx.rows):
@@ -296,9 +296,12 @@ def _chunk_logit_gradient(
 
 
 @cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compiled for any number of rows: with sparse weights each chunk at the end has its own."""
-    return torch.compile(function, dynamic=True)
+def compiled(function: Callable[..., Any], dynamic: bool) -> Callable[..., Any]:
+    """A function compiled once, whose import of the compiler takes seconds; `dynamic`: for any number of rows.
+
+    With sparse weights each chunk at the end has its own.
+    """
+    return torch.compile(function, dynamic=dynamic)
 
 
 def _operand(weight: Tensor, dtype: torch.dtype) -> Tensor:
