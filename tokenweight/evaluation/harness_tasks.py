@@ -18,7 +18,6 @@ from tokenweight.evaluation.data import readable_hub
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.samples import AskedBenchmark, OutputBenchmark, Sample
 from tokenweight.recipes.schema import Evaluation
-from tokenweight.training.quiet import quiet_transformers
 
 Documents = list[dict[str, Any]]
 Chat = Callable[..., str]  # from turns to a prompt, as lm-eval's models have it
@@ -85,7 +84,7 @@ class HarnessBenchmark(OfHarness, OutputBenchmark):
                 members.append(member | {"custom_dataset": partial(_in_memory, self.splits(files, evaluation))})
             else:
                 members.append(member | {"dataset_path": hub.repo_id, "dataset_kwargs": {"revision": hub.revision}})
-        with quiet_transformers(), readable_hub(self.name, hub.repo_id):  # local data are in memory by now
+        with readable_hub(self.name, hub.repo_id):  # local data are in memory by now
             tasks: dict[str, Any] = task_manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
         return {unit.task: tasks[self.prefix + unit.task] for unit in units}
 

@@ -24,7 +24,6 @@ from tokenweight.evaluation.rows import sha256_text
 from tokenweight.evaluation.tokens import model_tokenizer
 from tokenweight.recipes.schema import Execution, Precision
 from tokenweight.training.models import causal_lm, resolve_device
-from tokenweight.training.quiet import quiet_transformers
 
 MAX_BATCH_SEQUENCES = {"cpu": 64, "cuda": 512}
 CPU_BATCH_SEQUENCES = 8
@@ -177,14 +176,13 @@ class HFModel(LoadedModel):
         elements = LOGITS_ELEMENTS[device] // execution.slots_per_gpu
         self.logits_tokens = elements // model.config.get_text_config().vocab_size
         self.max_sequences = MAX_BATCH_SEQUENCES[device]
-        with quiet_transformers():
-            lm = EvaluatedModel(
-                pretrained=model.eval(),
-                tokenizer=tokenizer,
-                max_length=context_tokens,
-                batch_size=1,  # set for each batch
-                softmax_dtype="float32",
-            )
+        lm = EvaluatedModel(
+            pretrained=model.eval(),
+            tokenizer=tokenizer,
+            max_length=context_tokens,
+            batch_size=1,  # set for each batch
+            softmax_dtype="float32",
+        )
         lm.has_gpu_alone = device == "cuda" and execution.slots_per_gpu == 1
         lm.read_tokens = READ_TOKENS[device] // execution.slots_per_gpu
         super().__init__(lm, checkpoint_dir, context_tokens)

@@ -29,7 +29,6 @@ from tokenweight.evaluation.samples import Sample, Scored
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import SampleMean, UnitMean
 from tokenweight.recipes.schema import Evaluation, LmEval
-from tokenweight.training.quiet import quiet_transformers
 
 SETTING = "evaluation.lm_eval"
 
@@ -140,7 +139,7 @@ class LmEvalTask(OfHarness):
 
     def harness_tasks(self, units: Sequence[Unit], evaluation: Evaluation) -> dict[str, Any]:
         known, fewshot = self._known(evaluation), self.settings(evaluation).fewshot
-        with quiet_transformers(), readable_hub("lm_eval", known.name), in_place_of_hub(self.settings(evaluation)):
+        with readable_hub("lm_eval", known.name), in_place_of_hub(self.settings(evaluation)):
             tasks: dict[str, Any] = known.manager.load([known.name])["tasks"]
         for task in tasks.values():
             own = task.get_config("num_fewshot")  # a task that says 0 has its reasons: so does lm-eval
@@ -296,12 +295,11 @@ def _known(benchmark: str, settings: LmEval) -> Known:
             f"{SETTING}.data: {settings.data} is not a directory; give one that has ORG/NAME of the hub, or hub"
         )
     own = Path(include_path).resolve() if include_path else None
-    with quiet_transformers():
-        manager = _manager(name, own)
-        if name not in manager.task_index:
-            raise UserError(f"{benchmark}: lm-eval {version('lm-eval')} has no {name}; see `lm-eval ls tasks`")
-        tasks = {task: TaskDefinition(*said, benchmark, settings) for task, said in _configs(manager, name).items()}
-        metrics = [task.metrics() for task in tasks.values()]
+    manager = _manager(name, own)
+    if name not in manager.task_index:
+        raise UserError(f"{benchmark}: lm-eval {version('lm-eval')} has no {name}; see `lm-eval ls tasks`")
+    tasks = {task: TaskDefinition(*said, benchmark, settings) for task, said in _configs(manager, name).items()}
+    metrics = [task.metrics() for task in tasks.values()]
     means = [one for one in metrics[0] if all(others.get(one) is not None for others in metrics)]
     if not means or (metric and metric not in means):
         refused = metric or ", ".join(metrics[0])

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokenweight.errors import StageError, UserError
 from tokenweight.evaluation.rows import Row, sha256_ids, sha256_text
-from tokenweight.training.quiet import quiet_transformers
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -64,8 +63,7 @@ class LoadedModel:
         keys = [sha256_text(repr((one.request_type, one.args))) for one in instances]
         if new := {key: one for key, one in zip(keys, instances, strict=True) if key not in self._answers}:
             self.lm.batch_size_per_gpu = sequences  # hf's
-            with quiet_transformers():
-                answers = getattr(self.lm, instances[0].request_type)(list(new.values()), disable_tqdm=True)
+            answers = getattr(self.lm, instances[0].request_type)(list(new.values()), disable_tqdm=True)
             self._answers.update(zip(new, answers, strict=True))
         return [self._answers[key] for key in keys]
 

@@ -14,7 +14,6 @@ from tokenweight.pipeline.stage import Inputs
 from tokenweight.progress import Progress
 from tokenweight.recipes.schema import Execution
 from tokenweight.training.models import load_tokenizer
-from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.run import train
 from tokenweight.training.sequences import open_tokens
 from tokenweight.training.stages import Initialize, Pretrain, Train, architecture_values
@@ -51,7 +50,7 @@ def write_random_base(
     shutil.rmtree(target, ignore_errors=True)  # of an attempt that was interrupted
     target.mkdir(parents=True)
     if with_weights:
-        with torch.random.fork_rng(devices=[]), quiet_transformers():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             AutoModelForCausalLM.from_config(config).save_pretrained(target)
     else:

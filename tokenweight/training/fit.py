@@ -13,7 +13,6 @@ from transformers.modeling_utils import load_state_dict
 
 from tokenweight.context.checkpoint_files import WEIGHTS, read_object
 from tokenweight.errors import UserError
-from tokenweight.training.quiet import quiet_transformers
 
 _OBJECTS = ("config.json", "generation_config.json", "tokenizer_config.json")
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -35,7 +34,7 @@ def check_weights(model_dir: Path, name: str, config: Any = None) -> None:
         )
     held = _headers(model_dir, name)
     try:
-        with quiet_transformers(), _in_one_piece():
+        with _in_one_piece():
             config = config or AutoConfig.from_pretrained(model_dir, local_files_only=True)
             config._attn_implementation = None  # sdpa where the model has it, whatever attention config.json names
             made: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]

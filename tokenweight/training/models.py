@@ -20,7 +20,6 @@ from tokenweight.context.extend import load_config
 from tokenweight.context.rope import assert_rope
 from tokenweight.errors import StageError, UserError
 from tokenweight.training.fit import check_weights, why
-from tokenweight.training.quiet import quiet_transformers
 from tokenweight.weighting.head import Rounding, install_head, model_nll
 
 LOGITS_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # rms of the difference over rms of the logits
@@ -56,21 +55,20 @@ def causal_lm(model_dir: Path, dtype: torch.dtype, config: Any = None) -> Any:
     The same with or without ZeRO-3, for any number of processes (on one kind of device). The seed leaves the model's
     configuration. UserError: the files do not hold each of the model's tensors, and nothing else, all finite.
     """
-    with quiet_transformers():
-        if config is None:
-            config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
-        seed = getattr(config, RANDOM_SEED, None)
-        if seed is None:
-            return _from_files(model_dir, config, dtype)
-        sharded = is_deepspeed_zero3_enabled()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            with nullcontext() if sharded else no_init_weights():  # drawn once: under ZeRO-3 by from_config itself
-                model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-            if not sharded:
-                model.init_weights()
-        delattr(model.config, RANDOM_SEED)
-        return model
+    if config is None:
+        config = AutoConfig.from_pretrained(model_dir, local_files_only=True)
+    seed = getattr(config, RANDOM_SEED, None)
+    if seed is None:
+        return _from_files(model_dir, config, dtype)
+    sharded = is_deepspeed_zero3_enabled()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        with nullcontext() if sharded else no_init_weights():  # drawn once: under ZeRO-3 by from_config itself
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+        if not sharded:
+            model.init_weights()
+    delattr(model.config, RANDOM_SEED)
+    return model
 
 
 def _from_files(model_dir: Path, config: Any, dtype: torch.dtype) -> Any:
@@ -132,8 +130,7 @@ def load_tokenizer(directory: Path) -> Any:
     if not any((directory / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise UserError(f"{directory}: holds no tokenizer.json; give a directory that AutoTokenizer can load")
     try:
-        with quiet_transformers():
-            return AutoTokenizer.from_pretrained(directory, local_files_only=True)
+        return AutoTokenizer.from_pretrained(directory, local_files_only=True)
     except Exception as error:  # transformers raises whatever its parsers do
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         if "StrictDataclass" in reason:  # the configuration beside it, which transformers reads first
@@ -170,8 +167,7 @@ def save_checkpoint(trainer: Any, source_dir: Path, final: Path, dtype: torch.dt
         model = trainer.accelerator.unwrap_model(trainer.model)
         tied = model.all_tied_weights_keys  # copies by now, of what the file has under another name
         weights = {name: value.to(dtype) for name, value in state.items() if name not in tied}
-        with quiet_transformers():
-            model.save_pretrained(partial, state_dict=weights)
+        model.save_pretrained(partial, state_dict=weights)
         model.config.dtype = dtype  # of the file; save_pretrained notes that of the parameters in memory
         save_config(model.config, partial)
         copy_companions(source_dir, partial)

@@ -24,7 +24,6 @@ from tokenweight.training import checkpoints, models
 from tokenweight.training.kernels import checkpoint_activations, fast_kernels
 from tokenweight.training.launch import LAUNCH_FOLDER, Stopped, launch
 from tokenweight.training.metrics import StepReports, read_metrics
-from tokenweight.training.quiet import quiet_transformers
 from tokenweight.training.sequence_parallel import check_sequence_parallel
 from tokenweight.training.sequences import (
     Documents,
@@ -123,50 +122,49 @@ def fit(
         del os.environ[name]
     model_dir = inputs["model"]
     dtype = torch.bfloat16 if stage.training.precision == "bf16" else torch.float32
-    with quiet_transformers():
-        # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
-        resharded = resume_from is not None and checkpoints.needs_resharding(resume_from, execution)
-        arguments = training_arguments(stage, out_dir / checkpoints.FOLDER, execution, resharded=resharded)
+    # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
+    resharded = resume_from is not None and checkpoints.needs_resharding(resume_from, execution)
+    arguments = training_arguments(stage, out_dir / checkpoints.FOLDER, execution, resharded=resharded)
 
-        # 2. The model, with our head.
-        model = models.load_model(
-            model_dir,
-            dtype if execution.deepspeed_stage else torch.float32,
-            rounding=by_parity(stage.parity, models.head_rounding)(frozen=False),
-            check_rope=execution.deepspeed_stage == 0,
+    # 2. The model, with our head.
+    model = models.load_model(
+        model_dir,
+        dtype if execution.deepspeed_stage else torch.float32,
+        rounding=by_parity(stage.parity, models.head_rounding)(frozen=False),
+        check_rope=execution.deepspeed_stage == 0,
+    )
+    offload = execution.offload_activations and arguments.device.type != "cpu"
+    checkpoint_activations(model, execution.checkpointing, offload=offload)
+    bos = models.bos_token_id(models.load_tokenizer(model_dir), model.config)
+
+    # 3. The data, with frozen scores if there are any.
+    tokens = open_tokens(inputs["chunks"])
+    scores = open_scores(inputs["scores"], stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
+    documents = documents_of(stage, inputs["chunks"], tokens)
+    if documents is not None:
+        models.check_documents_apart(model, model_dir)
+    rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores, documents)
+
+    # 4. Train.
+    reports = None
+    if arguments.process_index == 0:
+        done_steps = checkpoints.checkpoint_step(resume_from) if resume_from else 0
+        reports = StepReports(out_dir, execution.report_to, stage.training.steps, progress, done_steps)
+    trainer = TokenWeightingTrainer(model, arguments, rows, stage, execution, bos_token_id=bos, reports=reports)
+    try:
+        with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
+            trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+    finally:
+        torch.use_deterministic_algorithms(False)  # as asked, the Trainer switched them on for the whole process
+    if trainer.stopped_after is not None:
+        raise Stopped(
+            f"training stopped on request after step {trainer.stopped_after} of {stage.training.steps}, "
+            "with a checkpoint; run again to resume"
         )
-        offload = execution.offload_activations and arguments.device.type != "cpu"
-        checkpoint_activations(model, execution.checkpointing, offload=offload)
-        bos = models.bos_token_id(models.load_tokenizer(model_dir), model.config)
 
-        # 3. The data, with frozen scores if there are any.
-        tokens = open_tokens(inputs["chunks"])
-        scores = open_scores(inputs["scores"], stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
-        documents = documents_of(stage, inputs["chunks"], tokens)
-        if documents is not None:
-            models.check_documents_apart(model, model_dir)
-        rows = TrainingRows(tokens, stage.sequences, model.config.vocab_size, scores, documents)
-
-        # 4. Train.
-        reports = None
-        if arguments.process_index == 0:
-            done_steps = checkpoints.checkpoint_step(resume_from) if resume_from else 0
-            reports = StepReports(out_dir, execution.report_to, stage.training.steps, progress, done_steps)
-        trainer = TokenWeightingTrainer(model, arguments, rows, stage, execution, bos_token_id=bos, reports=reports)
-        try:
-            with fast_kernels(model, execution), closing(reports) if reports is not None else nullcontext():
-                trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
-        finally:
-            torch.use_deterministic_algorithms(False)  # as asked, the Trainer switched them on for the whole process
-        if trainer.stopped_after is not None:
-            raise Stopped(
-                f"training stopped on request after step {trainer.stopped_after} of {stage.training.steps}, "
-                "with a checkpoint; run again to resume"
-            )
-
-        # 5. Save and validate.
-        probe = torch.from_numpy(np.asarray(tokens[:1, :PROBE_TOKENS], dtype=np.int64))
-        models.save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
+    # 5. Save and validate.
+    probe = torch.from_numpy(np.asarray(tokens[:1, :PROBE_TOKENS], dtype=np.int64))
+    models.save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
 
 
 def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
