@@ -33,7 +33,6 @@ from tokenweight.reports.targets import ALL
 from tokenweight.reports.targets.find import find_experiments, models_experiment
 
 PACKED_EVERY_SECONDS = 60.0
-TABLE_EVERY_SECONDS = 10.0
 REST = 20.0  # times what tables took the last time: seven seconds of a core for one of four thousand units
 SHORTEST_TOKENS = 4096  # RULER's first length
 
@@ -220,17 +219,14 @@ def tables_as_they_come(planned: Sequence[ResolvedExperiment], store: Store, out
 
     From each experiment's first number on, which is noted. What cannot be written is left to the final table to say.
     """
-    began = next_at = time.monotonic()
+    began = time.monotonic()
     wanted = {one.name: {unit.address for row in one.manifest.rows for unit in row.units} for one in planned}
     there, shown = _units_there(wanted, store), set[str]()
 
     def write() -> None:
-        nonlocal next_at
         from tokenweight.reports.writing import write_unfinished  # loads pandas
 
-        if time.monotonic() < next_at:
-            return
-        now, before = _units_there(wanted, store), time.thread_time()
+        now = _units_there(wanted, store)
         for one in (one for one in planned if now[one.name] > there[one.name]):
             with suppress(UserError, OSError):
                 file = write_unfinished(one.manifest, store.root, out, now[one.name], len(wanted[one.name]))
@@ -238,10 +234,8 @@ def tables_as_they_come(planned: Sequence[ResolvedExperiment], store: Store, out
                     shown.add(one.name)
                     note(f"{one.name}: its first number after {time.monotonic() - began:.0f} s: {file}")
         there.update(now)
-        least = TABLE_EVERY_SECONDS if shown else 0.0
-        next_at = time.monotonic() + max(least, REST * (time.thread_time() - before))
 
-    with _meanwhile("tables", write, 1.0):
+    with _meanwhile("tables", write, 1.0, REST):
         yield
 
 
@@ -253,13 +247,16 @@ def _units_there(wanted: Mapping[str, set[str]], store: Store) -> dict[str, int]
 
 
 @contextmanager
-def _meanwhile(name: str, work: Callable[[], object], seconds: float) -> Iterator[None]:
-    """Do `work` in a thread again and again, after pauses of so many seconds."""
+def _meanwhile(name: str, work: Callable[[], object], seconds: float, rest: float = 0.0) -> Iterator[None]:
+    """Do `work` in a thread again and again, after pauses of so many seconds, or of `rest` times what it took of a core."""
     ended = threading.Event()
 
     def repeat() -> None:
-        while not ended.wait(seconds):
+        pause = seconds
+        while not ended.wait(pause):
+            before = time.thread_time()
             work()
+            pause = max(seconds, rest * (time.thread_time() - before))
 
     thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()

@@ -86,11 +86,6 @@ def test_the_same_seed_gives_the_same_base(base, base_dir, counting_dir, tmp_pat
     assert states[0] == states[1] != states[2]
 
 
-def test_sequences_of_another_length_are_refused(base, base_dir, chunk_dir, tmp_path):
-    with pytest.raises(UserError, match=r"sequences of 64 tokens, base\.context_tokens is 32"):
-        pretrain(base, inputs(base_dir, chunk_dir), tmp_path / "out", Execution(device="cpu"), no_progress)
-
-
 def test_a_directory_without_tokenizer_is_named(base, counting_dir, tmp_path):
     with pytest.raises(UserError, match=r"holds no tokenizer\.json"):
         pretrain(base, inputs(tmp_path, counting_dir), tmp_path / "out", Execution(device="cpu"), no_progress)

@@ -72,15 +72,9 @@ def pretrain(
     The corpus is read again from its beginning where stage.training asks for more sequences than it has.
     """
     initial = out_dir / "initial"
-    tokens = open_tokens(inputs["chunks"])
-    if tokens.shape[1] != stage.context_tokens:
-        raise UserError(
-            f"{inputs['chunks']}: sequences of {tokens.shape[1]} tokens, base.context_tokens is {stage.context_tokens}; "
-            "make them equal"
-        )
     values = architecture_values(stage, len(load_tokenizer(inputs["tokenizer"])))
     parameters = write_random_base(values, stage.seed, inputs["tokenizer"], initial, with_weights=True)
     as_train = _Pretraining(training=stage.training, seed=stage.seed)
     summary = train(as_train, {**inputs, "model": initial}, out_dir, execution, progress)
     shutil.rmtree(initial)
-    return {**summary, "parameters": parameters, "passes": as_train.sequences / len(tokens)}
+    return {**summary, "parameters": parameters, "passes": as_train.sequences / len(open_tokens(inputs["chunks"]))}

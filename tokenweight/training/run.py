@@ -123,8 +123,7 @@ def fit(
     model_dir = inputs["model"]
     dtype = torch.bfloat16 if stage.training.precision == "bf16" else torch.float32
     # 1. How: devices, accumulation, checkpoints. Before the model, so that ZeRO-3 can shard it while it loads.
-    resharded = resume_from is not None and checkpoints.needs_resharding(resume_from, execution)
-    arguments = training_arguments(stage, out_dir / checkpoints.FOLDER, execution, resharded=resharded)
+    arguments = training_arguments(stage, out_dir / checkpoints.FOLDER, execution, resume_from)
 
     # 2. The model, with our head.
     model = models.load_model(
@@ -167,11 +166,8 @@ def fit(
     models.save_checkpoint(trainer, model_dir, out_dir / "model", dtype, probe)
 
 
-def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, resharded: bool = False) -> Any:
-    """HF TrainingArguments of a run, by trainer.json.jinja.
-
-    `resharded`: the run resumes from a checkpoint whose parts were joined.
-    """
+def training_arguments(stage: Train, work_dir: Path, execution: Execution, resume_from: Path | None = None) -> Any:
+    """HF TrainingArguments of a run, by trainer.json.jinja."""
     from transformers import TrainingArguments
 
     training = stage.training
@@ -180,7 +176,7 @@ def training_arguments(stage: Train, work_dir: Path, execution: Execution, *, re
     if on_cpu and execution.deepspeed_stage:
         start_deepspeed_on_cpu()
     deepspeed = deepspeed_config(training, execution) if execution.deepspeed_stage else None
-    if deepspeed is not None and resharded:
+    if deepspeed is not None and resume_from is not None and checkpoints.needs_resharding(resume_from, execution):
         deepspeed["checkpoint"] = {"load_universal": True}
     given = _rendered("trainer", training, execution, seed=stage.seed, on_cpu=on_cpu)
     arguments = TrainingArguments(output_dir=str(work_dir), deepspeed=deepspeed, **given)
