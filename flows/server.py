@@ -2,6 +2,7 @@
 
 import os
 
+from prefect.context import get_settings_context, refresh_global_settings_context
 from prefect.settings import get_current_settings
 
 from tokenweight.embedded import answers, nobody_answers
@@ -19,15 +20,11 @@ def chosen_server(api_url: str | None) -> tuple[str, str]:
         return f"http://{host}:{api.port}/api", "default: neither PREFECT_API_URL nor a profile names one"
     if "PREFECT_API_URL" in os.environ:
         return api_url, "PREFECT_API_URL"
-    from prefect.context import get_settings_context
-
     return api_url, f"Prefect's profile {get_settings_context().profile.name} or settings file"
 
 
 def use_server() -> tuple[str, str]:
     """Let this process and its children talk to the chosen server; UserError where none answers."""
-    from prefect.context import refresh_global_settings_context
-
     url, source = chosen_server(get_current_settings().api.url)
     if not answers(url):
         raise UserError(nobody_answers(url, source))

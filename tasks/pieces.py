@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tokenweight.errors import StageError
 from tokenweight.evaluation.units import Evaluate, Prepare, benchmark_of
@@ -188,7 +188,7 @@ def _evaluate_units(
                 lease.close()
                 continue
             count += 1
-            stage = _placed(artifact)
+            stage = cast(Evaluate, artifact.stage.placed(artifact.sources))  # with the paths of the data
             held[stage.unit.id] = lease, build
             prepared = tuple(locate(one, store) for role, one in artifact.inputs.items() if role != "checkpoint")
             if scored := outputs.of(artifact.identity):
@@ -198,7 +198,7 @@ def _evaluate_units(
             else:
                 jobs.append(UnitRun(unit=stage.unit, prepared_dirs=prepared, out_dir=build.directory))
         if jobs:
-            stage = _placed(artifacts[0])
+            stage = cast(Evaluate, artifacts[0].stage.placed(artifacts[0].sources))
             is_elsewhere = stage.evaluation.backend == "endpoint"  # here only its tokenizer is needed
             checkpoint = locate(artifacts[0].inputs["checkpoint"], store, small=is_elsewhere)
             model = partial(loaded, artifacts[0], checkpoint) if loaded else None
@@ -209,10 +209,3 @@ def _evaluate_units(
         if held:
             raise StageError(f"evaluation ended without results of {', '.join(sorted(held))}")
     return count
-
-
-def _placed(artifact: Artifact) -> Evaluate:
-    """With the paths of the data; settings of units of one benchmark differ in nothing that a group would read twice."""
-    stage = artifact.stage.placed(artifact.sources)
-    assert isinstance(stage, Evaluate)
-    return stage

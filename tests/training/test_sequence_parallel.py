@@ -129,7 +129,6 @@ def test_calls_without_a_shard_are_as_ever(model_dir, chunk_dir):
 @pytest.mark.parametrize(
     ("changed", "tokens", "message"),
     [
-        ({"processes": 3}, 64, r"2 does not divide execution.processes \(3\)"),
         ({"heads": 7}, 64, r"2 does not divide the model's attention heads \(7\)"),
         ({"kv_heads": 1}, 64, r"2 does not divide the model's key-value heads \(1\)"),
         ({}, 63, r"2 does not divide chunking.long_tokens \(63\)"),

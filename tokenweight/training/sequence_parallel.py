@@ -31,7 +31,6 @@ def check_sequence_parallel(execution: Execution, config: Any, long_tokens: int)
         return
     heads = config.num_attention_heads
     divisible = {
-        "execution.processes": execution.processes,
         "the model's attention heads": heads,
         "the model's key-value heads": getattr(config, "num_key_value_heads", None) or heads,
         "chunking.long_tokens": long_tokens,

@@ -128,11 +128,9 @@ def token_weights(
         score = float(scores[refused][0])
         what = f"below {lowest:g}" if math.isfinite(score) else "not finite"
         raise FloatingPointError(f"weighting {weighting.label}: a score is {what} ({score:g})")
-    if weighting.postprocessing == "dense":
-        assert weighting.lambda_ is not None
+    if weighting.lambda_ is not None:  # dense alone has it, and sparse a kappa
         return dense(scores, weighting.lambda_)
-    if weighting.postprocessing == "sparse":
-        assert weighting.kappa is not None
+    if weighting.kappa is not None:
         return choose(scores, weighting.kappa, sequence_ids=sequence_ids, seed=seed)
     return scores  # "raw": the score is the weight
 
