@@ -81,7 +81,7 @@ def read(folder: Path, sequences: int) -> None:
 
     from tokenweight.training.sequences import TrainingRows, open_scores, open_tokens
 
-    scores = open_scores(folder / "scores", sequences, LONG_TOKENS - 1)
+    scores = open_scores(folder / "scores", sequences)
     rows = TrainingRows(open_tokens(folder / "chunks"), sequences, 4096, scores)
     total = sum(float(np.asarray(rows[i]["short_nll"]).sum(dtype=np.float64)) for i in range(sequences))
     assert total / (sequences * (LONG_TOKENS - 1)) < 9, "nats a token, worse than chance"

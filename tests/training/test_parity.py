@@ -62,7 +62,7 @@ def scored(chunk_dir, frozen, inline, tmp_path):
             progress=no_progress,
             parity=parity,
         )
-        scores = open_scores(out, 3, PLAN.predictions)
+        scores = open_scores(out, 3)
         return torch.from_numpy(np.stack([shard[row] for shard, row in scores[:3]]))
 
     return run

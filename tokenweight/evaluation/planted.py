@@ -54,7 +54,7 @@ class Planted(Benchmark):
         planted, (chunk_dir, score_dir) = evaluation.planted, runs[0].prepared_dirs
         tokens = open_tokens(chunk_dir)
         kinds, distances = (np.load(chunk_dir / f"{name}.npy", mmap_mode="r") for name in ("kinds", "distances"))
-        scores = open_scores(score_dir, planted.sequences, tokens.shape[1] - 1)
+        scores = open_scores(score_dir, planted.sequences)
         nll_model = model.with_nll_head(self.name)
         known = set.intersection(*map(set, rows.values()))
         for done, sequence in enumerate(sorted(set(range(planted.sequences)) - known), start=len(known) + 1):

@@ -138,7 +138,7 @@ def fit(
 
     # 3. The data, with frozen scores if there are any.
     tokens = open_tokens(inputs["chunks"])
-    scores = open_scores(inputs["scores"], stage.sequences, tokens.shape[1] - 1) if "scores" in inputs else None
+    scores = open_scores(inputs["scores"], stage.sequences) if "scores" in inputs else None
     documents = documents_of(stage, inputs["chunks"], tokens)
     if documents is not None:
         models.check_documents_apart(model, model_dir)

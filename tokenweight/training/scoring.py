@@ -24,7 +24,6 @@ from tokenweight.training.launch import Stopped, asked_to_stop, launch
 from tokenweight.training.sequences import (
     ENTROPY,
     NLL,
-    open_shard,
     open_tokens,
     scorer_windows,
     shard_path,
@@ -81,7 +80,7 @@ def _score_own_shards(
     names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     rank, world, local = (int(os.environ.get(name, default)) for name, default in names.items())
     own = {shard_path(out_dir, index): rows for index, rows in enumerate(shards) if index % world == rank}
-    missing = {path: rows for path, rows in own.items() if not _is_complete(path, [len(rows), plan.predictions])}
+    missing = {path: rows for path, rows in own.items() if not path.exists()}
     if not missing:
         progress(sequences, sequences, "sequences")
         return
@@ -118,11 +117,3 @@ def _scores(stage: Score, model: Any, ids: Tensor, plan: WindowPlan, bos: int | 
         return {NLL: score_windows(model, ids, plan, bos_token_id=bos)}
     entropy = torch.empty(len(ids), plan.predictions, device=ids.device)
     return {NLL: model_nll(model, ids, entropy=entropy), ENTROPY: entropy}
-
-
-def _is_complete(path: Path, shape: list[int]) -> bool:
-    """Whether an earlier attempt has left this shard."""
-    try:
-        return bool(open_shard(path).get_shape() == shape)
-    except StageError:
-        return False

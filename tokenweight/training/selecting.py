@@ -24,7 +24,7 @@ def select(stage: Select, inputs: Inputs, out_dir: Path, execution: Execution, p
 
     chunk_dir = inputs["chunks"]
     shape = open_tokens(chunk_dir).shape
-    long, short = (open_scores(inputs[role], shape[0], shape[1] - 1) for role in ("long", "short"))
+    long, short = (open_scores(inputs[role], shape[0]) for role in ("long", "short"))
     gains = np.empty(shape[0])
     for row, ((of_long, i), (of_short, j)) in enumerate(zip(long, short, strict=True)):
         gains[row] = np.subtract(of_short[j], of_long[i], dtype=np.float64).mean()

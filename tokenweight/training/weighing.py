@@ -27,11 +27,10 @@ def weigh(stage: Weigh, inputs: Inputs, out_dir: Path, execution: Execution, pro
     import pyarrow.parquet as pq
 
     tokens, weighting = open_tokens(inputs["chunks"]), stage.weighting
-    predictions = tokens.shape[1] - 1
     plan = plan_windows(tokens.shape[1], stage.short_tokens, stage.stride_tokens)
-    scores = {role: open_scores(inputs[role], len(tokens), predictions) for role in ("long", "short")}
+    scores = {role: open_scores(inputs[role], len(tokens)) for role in ("long", "short")}
     if "long_entropy" in weighting.inputs:
-        scores["entropy"] = open_scores(inputs["long"], len(tokens), predictions, ENTROPY)
+        scores["entropy"] = open_scores(inputs["long"], len(tokens), ENTROPY)
     index = pq.read_table(inputs["chunks"] / "sequences.parquet", columns=["document_id", "start_token"])
     rows = max(1, TOKENS_PER_SHARD // tokens.shape[1])
     position = torch.arange(1.0, tokens.shape[1])[None]
