@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor, distributed
 
 from tokenweight.files import replace_file
@@ -96,7 +95,11 @@ def same_on_all_ranks(reason: str | None) -> str | None:
 
     A process that raised alone would leave the others waiting in their next reduction.
     """
-    return next((given for given in gather_object([reason]) if given is not None), None)
+    if not distributed.is_initialized():
+        return reason
+    reasons: list[str | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(reasons, reason)
+    return next((given for given in reasons if given is not None), None)
 
 
 def describe(row: dict[str, Any]) -> str:
