@@ -134,14 +134,23 @@ def ended_together() -> Iterator[None]:
 def _end_without_server() -> None:
     server: psutil.Process | None = None
     while not _over.wait(0.5):
+        server = server or _temporary_server()
+        if server is None:
+            continue
         with suppress(psutil.Error):
-            server = server or next(
-                (one for one in psutil.Process().children() if "prefect.server" in " ".join(one.cmdline())), None
-            )
-            if server is None or (server.is_running() and server.status() != psutil.STATUS_ZOMBIE):
+            if server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
                 continue
         if not _over.wait(_SIGNAL_SECONDS):
             _end_run("Prefect's temporary server ended", 1, may_save=True)
+
+
+def _temporary_server() -> psutil.Process | None:
+    """The child that is the server; None where there is none, or none yet."""
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # another one, a call of git, may be gone meanwhile
+            if "prefect.server" in " ".join(child.cmdline()):
+                return child
+    return None
 
 
 def _end_run(reason: str, code: int, *, may_save: bool) -> None:

@@ -146,3 +146,21 @@ def test_a_run_whose_server_is_killed_says_how_to_resume() -> None:
     )
     line = "error: Prefect's temporary server ended; run the same command again to resume"
     assert (done.returncode, done.stderr.strip()) == (1, line)
+
+
+def test_a_child_that_is_gone_is_no_server_that_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of git ends while it is looked at: where a run has a server of its own, that is so every half second."""
+
+    class Gone:
+        def cmdline(self) -> list[str]:
+            raise psutil.NoSuchProcess(1)
+
+    class Server:
+        def cmdline(self) -> list[str]:
+            return ["python", "-m", "uvicorn", "prefect.server.api.server:create_app"]
+
+    children: list[Gone | Server] = [Gone()]
+    monkeypatch.setattr(psutil.Process, "children", lambda process: children)
+    assert embedded._temporary_server() is None
+    children.append(Server())
+    assert embedded._temporary_server() is children[1]
