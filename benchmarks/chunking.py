@@ -49,12 +49,12 @@ class Clock:
 
 def chunked(corpus: Any, tokenizer_dir: Path, long_tokens: int, out_dir: Path, clock: Clock) -> int:
     """The project's chunking; returns how many tokens the corpus has."""
-    from tokenweight.corpus.encoding import Encoder
+    from tokenweight.corpus import encoding
     from tokenweight.corpus.stages import Chunk
     from tokenweight.progress import no_progress
     from tokenweight.recipes.schema import Chunking, Execution
 
-    Encoder._ids = clock.timed(Encoder._ids)  # type: ignore[method-assign]
+    encoding.ids_of = clock.timed(encoding.ids_of)
     stage = Chunk(corpus=corpus, chunking=Chunking(long_tokens=long_tokens))
     accounting = stage.run({"tokenizer": tokenizer_dir}, out_dir, Execution(), no_progress)
     return int(accounting["tokens"])

@@ -125,7 +125,7 @@ def test_a_tokenizer_in_python_adds_nothing_either(shipped: Encoder, monkeypatch
     """transformers still has some; chunks would have a BOS at the start of each piece."""
     text = "A quiet river runs deep, " * 30
     with_threads = [ids.tolist() for ids in shipped.stream(text)]
-    monkeypatch.setattr(shipped, "_fast", None)
+    monkeypatch.setattr(type(shipped._tokenizer), "is_fast", False)
     assert [ids.tolist() for ids in shipped.stream(text)] == with_threads
 
 

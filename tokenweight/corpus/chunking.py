@@ -8,7 +8,6 @@ document at a time, or some short ones.
 import json
 import shutil
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,21 +120,18 @@ def _tokenise(stage: Chunk, encoder: Encoder, streams: Path, progress: Progress)
         parts = [(part.corpus, part.packed) for part in corpus.parts]
     with ExitStack() as stack:
         files = {
-            name: (stack.enter_context((streams / name).open("wb")), dtype)
-            for name, dtype in LABELLED.items()
-            if is_novel or name == "tokens"
+            name: stack.enter_context((streams / name).open("wb")) for name in LABELLED if is_novel or name == "tokens"
         }
         for number, (part, any_length) in enumerate(parts):
             texts = documents(part, "train")
-            texts = texts if is_novel else (replace(document, spans=()) for document in texts)
-            for document, encoded in encoder.encode_all(texts):
+            labelled = ((document, encoder.encode(document)) for document in texts) if is_novel else None
+            for document, encoded in labelled or encoder.encode_all(texts):
                 length = len(encoded.tokens)
                 keep = length >= (1 if any_length else payload)
                 special = int(np.isin(encoded.tokens, encoder.special).sum())
                 read.append(_Read(document.id, document.domain, number, length, special, keep))
-                for name, (file, dtype) in files.items() if keep else ():
-                    array = getattr(encoded, name)
-                    file.write((np.zeros(length, dtype) if array is None else array).tobytes())
+                for name, file in files.items() if keep else ():
+                    file.write(getattr(encoded, name).tobytes())
                 tokens += length
                 if enough is None:
                     progress(len(read), total, "documents")

@@ -28,7 +28,7 @@ class Encoded:
     """A document's tokens, without BOS. All arrays have shape [tokens].
 
     `kinds` (Kind codes; every later mention of a value is SHORT_RECALL) and `distances` (for those, tokens back to
-    the first token of the fact's last mention, else 0) are None for documents without spans.
+    the first token of the fact's last mention, else 0) are there where asked for.
     """
 
     tokens: NDArray[np.uint32]
@@ -50,21 +50,15 @@ class Encoder:
         self.skipped_tokens = int(self.bos is not None and sequence_bos(self._tokenizer) is None)
         self.eos: int | None = self._tokenizer.eos_token_id
         self.special = special_ids(self._tokenizer)
-        self._fast: Any = self._tokenizer.backend_tokenizer if self._tokenizer.is_fast else None
-        if self._fast is not None:  # what tokenizer.json may ask for; transformers ignores it too
-            self._fast.no_truncation()
-            self._fast.no_padding()
         # Not with sentencepiece's dummy prefix: there pieces have other ids than the whole text.
         probe = "The first word of a piece, 1,234 more words and A Name follow it's own rule here.\n\nNew lines too"
-        whole, *pieces = self._ids([probe, *split_pieces(probe, 20)])
+        whole, *pieces = ids_of(self._tokenizer, [probe, *split_pieces(probe, 20)])
         self._piecewise = list(whole) == [id for ids in pieces for id in ids]
 
     def encode(self, document: Document) -> Encoded:
-        """Tokens of one document, with kinds where it has spans."""
-        if not document.spans:
-            return Encoded(np.concatenate([*self.stream(document.text)]))
+        """Tokens of one document with their kinds; slower than tokens alone, for it takes their offsets."""
         pieces = [*self._pieces(document.text)]
-        encoded = self._fast.encode_batch(pieces, add_special_tokens=False)  # slower than without offsets
+        encoded = self._tokenizer.backend_tokenizer.encode_batch(pieces, add_special_tokens=False)
         begins = np.cumsum([0, *map(len, pieces)])
         spans = [
             np.asarray(encoding.offsets, np.int64).reshape(-1, 2) + begin
@@ -74,14 +68,10 @@ class Encoder:
         return Encoded(tokens, *label(document, *np.concatenate(spans).T))
 
     def encode_all(self, documents: Iterable[Document]) -> Iterator[tuple[Document, Encoded]]:
-        """Every document with its tokens, as :meth:`encode`; those without spans many at a time, on all cores."""
-        for labelled, several in groupby(documents, key=lambda document: bool(document.spans)):
-            if labelled:
-                yield from ((document, self.encode(document)) for document in several)
-            else:
-                pieces = ((document, piece) for document in several for piece in self._pieces(document.text))
-                for document, own in groupby(self._encoded(pieces), key=itemgetter(0)):
-                    yield document, Encoded(np.concatenate([ids for _, ids in own]))
+        """Every document with its tokens alone: many at a time, on all cores."""
+        pieces = ((document, piece) for document in documents for piece in self._pieces(document.text))
+        for document, own in groupby(self._encoded(pieces), key=itemgetter(0)):
+            yield document, Encoded(np.concatenate([ids for _, ids in own]))
 
     def stream(self, text: str) -> Iterator[NDArray[np.uint32]]:
         """Tokens of a text, without BOS, piece by piece, or at once where this tokenizer's pieces would differ from the whole."""
@@ -91,16 +81,22 @@ class Encoder:
         """The tokens of each piece with whose it is, a batch of pieces at a time."""
         waiting, most = iter(pieces), BATCH_PIECES if self._piecewise else 1  # whole texts may be long
         while batch := list(islice(waiting, most)):
-            all_ids = self._ids([piece for _, piece in batch])
+            all_ids = ids_of(self._tokenizer, [piece for _, piece in batch])
             yield from ((owner, np.asarray(ids, np.uint32)) for (owner, _), ids in zip(batch, all_ids, strict=True))
 
     def _pieces(self, text: str) -> Iterator[str]:
         return split_pieces(text) if self._piecewise else iter([text])
 
-    def _ids(self, texts: list[str]) -> Any:
-        if self._fast is None:
-            return self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-        return [encoding.ids for encoding in self._fast.encode_batch_fast(texts, add_special_tokens=False)]
+
+def ids_of(tokenizer: Any, texts: list[str]) -> list[list[int]]:
+    """Ids of whole texts, no special token added."""
+    if not tokenizer.is_fast:
+        ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+    fast = tokenizer.backend_tokenizer
+    fast.no_truncation()  # what tokenizer.json may ask for; transformers ignores it too
+    fast.no_padding()
+    return [encoding.ids for encoding in fast.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def special_ids(tokenizer: Any) -> list[int]:

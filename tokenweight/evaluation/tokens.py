@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tokenweight.corpus.encoding import ids_of
 from tokenweight.errors import UserError
 
 # A piece reaches from one space after a non-space to the next: byte-level BPE never merges across it.
@@ -29,13 +30,12 @@ class TokenCounter:
         from tokenweight.training.models import load_tokenizer
 
         self.tokenizer = load_tokenizer(tokenizer_dir)
-        self.special_tokens = len(self.encode("", special=True))  # added around a text (BOS); `count` leaves them out
+        self.special_tokens = len(self.tokenizer("")["input_ids"])  # added around a text (BOS); `count` leaves them out
         self._counts: dict[str, int] = {}
         self.separable = all(self._count_pieces(probe) == self.count_whole(probe) for probe in _PROBES)
 
-    def encode(self, text: str, special: bool = False) -> list[int]:
-        ids: list[int] = self.tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
-        return ids
+    def encode(self, text: str) -> list[int]:
+        return ids_of(self.tokenizer, [text])[0]
 
     def decode(self, ids: list[int]) -> str:
         """Text of token ids without special tokens, spaces as they are."""
@@ -47,21 +47,15 @@ class TokenCounter:
 
     def count_whole(self, text: str) -> int:
         """The same number the slow, obvious way: the text tokenised as one."""
-        return self._counts_of([text])[0]
+        return len(self.encode(text))
 
     def _count_pieces(self, text: str) -> int:
         pieces = Counter(_PIECE.findall(text))
         if len(self._counts) > _PIECES_KEPT:
             self._counts.clear()
         new = [piece for piece in pieces if piece not in self._counts]
-        self._counts.update(zip(new, self._counts_of(new), strict=True))
+        self._counts.update(zip(new, map(len, ids_of(self.tokenizer, new)), strict=True))
         return sum(self._counts[piece] * times for piece, times in pieces.items())
-
-    def _counts_of(self, texts: list[str]) -> list[int]:
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None:  # a tokenizer in Python
-            return [len(self.encode(text)) for text in texts]
-        return [len(encoding) for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def model_tokenizer(directory: Path, name: str = "") -> Any:
