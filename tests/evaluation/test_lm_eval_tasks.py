@@ -59,7 +59,6 @@ TASKS: dict[str, dict[str, Any]] = {
     "tw_roll": {"output_type": "loglikelihood_rolling", "doc_to_text": "", "doc_to_target": "{{question}}"},
     "tw_code": {"doc_to_text": "{{question}}", "doc_to_target": "{{answer}}", "unsafe_code": True},
     "tw_dice": {"doc_to_text": "a", "doc_to_target": "b", "generation_kwargs": {"do_sample": True, "temperature": 0.7}},
-    "tw_long_chat": {"doc_to_text": "{{question}}", "doc_to_target": "{{answer}}", "metric_list": [EXACT]},
 }  # fmt: skip
 
 
@@ -331,7 +330,6 @@ def test_a_column_says_metric_unit_and_direction(own: Evaluation) -> None:
     ((column,), (note,)) = shown("tw_grade")
     assert column.measure == UnitMean(benchmark="lm_eval:tw_grade", task="tw_grade")
     assert note.endswith("in its own unit; lower is better.")
-    assert shown("tw_long_chat")[1][0].endswith("lm-eval means a chat template for tw_long_chat; there is none here.")
     assert [unit.task for unit in BENCHMARKS["lm_eval:tw_choices"].units(own, 512)] == ["tw_pick", "tw_which"]
 
 

@@ -79,11 +79,6 @@ class LmEvalTask(OfHarness):
         note += (
             f" Its {len(known.tasks)} tasks are averaged over all samples." if is_share and len(known.tasks) > 1 else ""
         )
-        if of_chat := [name for name, task in known.tasks.items() if task.for_chat]:
-            is_used = self.settings(evaluation).chat_template
-            note += f" lm-eval means a chat template for {', '.join(of_chat)}" + (
-                "." if is_used else "; there is none here."
-            )
         return shown, [note]
 
     # --- identity ---
@@ -235,10 +230,6 @@ class TaskDefinition:
             )
         self.new_tokens = int(generation["max_gen_toks"]) if self.kind == "generate_until" else 0
         self.filters = [one["name"] for one in config.get("filter_list") or [{"name": "none"}]]
-        readme = self.folder / "README.md"
-        lines = readme.read_text("utf-8").splitlines() if readme.is_file() else []
-        self.for_chat = bool(re.search("chat|instruct|llama", self.name))
-        self.for_chat |= any("chat_template" in line and self.name in line for line in lines)
         path, splits = str(config.get("dataset_path") or ""), sanitize_patterns(kwargs.get("data_files") or [])
         named = [file for files in splits.values() for file in files] + [f"{path}/**"] * bool(
             path and Path(path).is_dir()
