@@ -42,15 +42,58 @@ class OfHarness(AskedBenchmark):
         random.seed(0)  # as lm-eval's run begins: some tasks draw from it
         np.random.seed(SEED)
         tasks = self.harness_tasks([run.unit for run in runs], evaluation)
-        chat = self.chat(evaluation, model)
         for unit in (run.unit for run in runs):
             task, new_tokens = tasks[unit.task], self.new_tokens(unit.task, evaluation)
             task.set_fewshot_seed(SEED)
             if new_tokens:
                 task.set_config("generation_kwargs", {"max_gen_toks": new_tokens}, update=True)
             for doc_id, document in task.doc_iterator(limit=self.settings(evaluation).samples):
-                references = self.references(task, document)
-                yield _sample(unit, task, doc_id, document, references, new_tokens, model, chat)
+                yield self._sample(unit, task, doc_id, document, evaluation, model)
+
+    def _sample(
+        self, unit: Unit, task: Any, doc_id: int, document: Any, evaluation: Evaluation, model: LoadedModel
+    ) -> Sample:
+        """A document's requests, with as many examples as fit. StageError: a choice does not fit behind its question."""
+        references, new_tokens = self.references(task, document), self.new_tokens(unit.task, evaluation)
+        chat = self.chat(evaluation, model)
+        draws = task.sampler.rnd if hasattr(task, "sampler") else random.Random()
+        before, after = draws.getstate(), list[Any]()
+        made: dict[str, list[Any]] = {}
+        template = {"apply_chat_template": chat is not None, "chat_template": chat}
+
+        def requests(context: Any) -> list[Any]:
+            found = task.construct_requests(document, context, metadata=(task.config.task, doc_id, 1), **template)
+            return found if isinstance(found, list) else [found]
+
+        @cache
+        def prompt_with(shots: int) -> str:
+            draws.setstate(before)
+            prefix = task.doc_to_prefix(document)
+            found = requests(
+                task.fewshot_context(document, shots, gen_prefix=prefix, fewshot_as_multiturn=True, **template)
+            )
+            after.append(draws.getstate())
+            longest: str = max((one.args[0] for one in found), key=len)
+            made[longest] = found
+            return longest
+
+        shots, room = task.config.num_fewshot, new_tokens
+        if not new_tokens:
+            ends = [one.args[1] for one in made[prompt_with(shots)]]
+            room = 1 + max(len(model.lm.tok_encode(end, add_special_tokens=False)) for end in ends)
+        prompt = model.fitting(prompt_with, shots, room)
+        if chat:
+            prompt = replace(prompt, special_tokens=0)  # they are the template's
+        draws.setstate(after[0])  # the next document's examples are lm-eval's, whether or not some were left out here
+        instances = made[prompt_with(0) if prompt.left_truncated else prompt.text]
+        if prompt.left_truncated and len({one.args[0] for one in instances}) == 1:
+            instances = requests(prompt.text)
+        read = [model.read("".join(one.args)).n_tokens for one in instances] if not new_tokens else [prompt.n_tokens]
+        if max(read) + new_tokens > model.context_tokens:
+            raise StageError(
+                f"{unit.id}: document {doc_id} does not fit {model.context_tokens} tokens with its choices"
+            )
+        return Sample(unit, doc_id, instances, prompt, references, new_tokens, task=task)
 
 
 class HarnessBenchmark(OfHarness, OutputBenchmark):
@@ -87,49 +130,6 @@ class HarnessBenchmark(OfHarness, OutputBenchmark):
         with readable_hub(self.name, hub.repo_id):  # local data are in memory by now
             tasks: dict[str, Any] = task_manager(self.folder).load([{"group": "units", "task": members}])["tasks"]
         return {unit.task: tasks[self.prefix + unit.task] for unit in units}
-
-
-def _sample(
-    unit: Unit, task: Any, doc_id: int, document: Any, references: list[str], new_tokens: int, model: LoadedModel,
-    chat: Chat | None,
-) -> Sample:  # fmt: skip
-    """A document's requests, with as many examples as fit. StageError: a choice does not fit behind its question."""
-    draws = task.sampler.rnd if hasattr(task, "sampler") else random.Random()
-    before, after = draws.getstate(), list[Any]()
-    made: dict[str, list[Any]] = {}
-    template = {"apply_chat_template": chat is not None, "chat_template": chat}
-
-    def requests(context: Any) -> list[Any]:
-        found = task.construct_requests(document, context, metadata=(task.config.task, doc_id, 1), **template)
-        return found if isinstance(found, list) else [found]
-
-    @cache
-    def prompt_with(shots: int) -> str:
-        draws.setstate(before)
-        prefix = task.doc_to_prefix(document)
-        found = requests(
-            task.fewshot_context(document, shots, gen_prefix=prefix, fewshot_as_multiturn=True, **template)
-        )
-        after.append(draws.getstate())
-        longest: str = max((one.args[0] for one in found), key=len)
-        made[longest] = found
-        return longest
-
-    shots, room = task.config.num_fewshot, new_tokens
-    if not new_tokens:
-        ends = [one.args[1] for one in made[prompt_with(shots)]]
-        room = 1 + max(len(model.lm.tok_encode(end, add_special_tokens=False)) for end in ends)
-    prompt = model.fitting(prompt_with, shots, room)
-    if chat:
-        prompt = replace(prompt, special_tokens=0)  # they are the template's
-    draws.setstate(after[0])  # the next document's examples are lm-eval's, whether or not some were left out here
-    instances = made[prompt_with(0) if prompt.left_truncated else prompt.text]
-    if prompt.left_truncated and len({one.args[0] for one in instances}) == 1:
-        instances = requests(prompt.text)
-    read = [model.read("".join(one.args)).n_tokens for one in instances] if not new_tokens else [prompt.n_tokens]
-    if max(read) + new_tokens > model.context_tokens:
-        raise StageError(f"{unit.id}: document {doc_id} does not fit {model.context_tokens} tokens with its choices")
-    return Sample(unit, doc_id, instances, prompt, references, new_tokens, task=task)
 
 
 @lru_cache(maxsize=1024)

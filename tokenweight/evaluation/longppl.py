@@ -15,7 +15,7 @@ import numpy as np
 
 from tokenweight.corpus.encoding import Encoder
 from tokenweight.corpus.sources import document_count, documents
-from tokenweight.evaluation.benchmark import Kept, Step, UnitRun
+from tokenweight.evaluation.benchmark import Kept, Step, Unit, UnitRun
 from tokenweight.evaluation.data import Task
 from tokenweight.evaluation.loaded_model import LoadedModel
 from tokenweight.evaluation.pmi import ChunkValues, Floats, Pmi, by_windows, document_chunks
@@ -39,18 +39,16 @@ class LongPpl(Pmi):
             done += 1
             if doc_id in known:
                 continue
-            ids, nlls = [], dict[str, list[Floats]](key=[], all=[])
-            for _, chunk in document_chunks(encoder.stream(document.text), model.context_tokens, encoder.bos):
-                values = read(chunk)
-                ids.append(chunk)
-                nlls["key"].append(key_nlls(values))
-                nlls["all"].append(values.long_nll)
-            made = dict[str, list[Row]](key=[], all=[])
+            of_text = document_chunks(encoder.stream(document.text), model.context_tokens, encoder.bos)
+            values = [(ids, read(ids)) for _, ids in of_text]
+            nlls = {"key": [key_nlls(own) for _, own in values], "all": [own.long_nll for _, own in values]}
+            made = dict[Unit, list[Row]]()
             for task, parts in nlls.items():
-                if len(nll := np.concatenate(parts or [np.zeros(0, np.float32)])):
+                if sum(map(len, parts)):
+                    nll, ids = np.concatenate(parts), np.concatenate([own for own, _ in values])
                     mean = float(nll.mean(dtype=np.float64))
-                    made[task] = [model.row_of(doc_id, np.concatenate(ids), "nll", mean, str(len(nll)))]
-            yield Step({unit: made[task] for task, unit in units.items()}, done, total)
+                    made[units[task]] = [model.row_of(doc_id, ids, "nll", mean, str(len(nll)))]
+            yield Step(made, done, total)
         notes = {
             unit: {"documents": done, "tokens": sum(int(row.output) for row in rows[unit].values())}
             for unit in units.values()
