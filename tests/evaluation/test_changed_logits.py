@@ -20,6 +20,6 @@ def test_it_is_refused_in_one_line_that_says_what_to_leave_out(tmp_path: Path) -
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     for file in smoke_base_dir().glob("tokenizer*"):
         shutil.copy(file, tmp_path)
-    model = HFModel(tmp_path, 64, Execution(device="cpu"))
+    model = HFModel(tmp_path, 64, Execution(device="cpu"), "fp32")
     with pytest.raises(UserError, match=r"perplexity: .* changes its logits .* choose --benchmarks without perplexity"):
         model.with_nll_head("perplexity")

@@ -27,7 +27,7 @@ NEW_TOKENS = 24
 
 @pytest.fixture(scope="module")
 def lm() -> EvaluatedModel:
-    model: EvaluatedModel = HFModel(smoke_base_dir(), 1024, Execution(device="cpu")).lm
+    model: EvaluatedModel = HFModel(smoke_base_dir(), 1024, Execution(device="cpu"), "fp32").lm
     return model
 
 
@@ -78,7 +78,7 @@ def test_in_a_batch_a_prompt_gets_what_it_gets_alone(family: str, settings: dict
     model.save_pretrained(tmp_path)
     for file in smoke_base_dir().glob("tokenizer*"):
         shutil.copy(file, tmp_path)
-    ours = HFModel(tmp_path, 128, Execution(device="cpu"))
+    ours = HFModel(tmp_path, 128, Execution(device="cpu"), "fp32")
     assert cache_bytes_of_token(ours.lm.model.config, 4) > 0
     arguments = {"max_gen_toks": 12, "until": [], "do_sample": False}
     asked = [Instance("generate_until", {}, (text, arguments), number) for number, text in enumerate(PROMPTS)]

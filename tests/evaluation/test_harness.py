@@ -22,7 +22,7 @@ PROMPTS = ["What is 7 + 2?", "The lazy dog jumps over the quick brown fox. " * 3
 
 @pytest.fixture(scope="module")
 def harness(checkpoint: Path, execution: Execution) -> HFModel:
-    return HFModel(checkpoint, CONTEXT_TOKENS, execution)
+    return HFModel(checkpoint, CONTEXT_TOKENS, execution, "fp32")
 
 
 def _instances(prompts: list[str], new_tokens: int = 12) -> list[Any]:
@@ -124,7 +124,9 @@ def test_sampling_settings_of_a_checkpoint_are_ignored(checkpoint: Path, executi
             {"do_sample": True, "temperature": 5.0, "repetition_penalty": 9.0, "bos_token_id": 0, "eos_token_id": 1}
         )
     )
-    outputs = [HFModel(path, CONTEXT_TOKENS, execution).ask(_instances(PROMPTS), 4) for path in (checkpoint, copy)]
+    outputs = [
+        HFModel(path, CONTEXT_TOKENS, execution, "fp32").ask(_instances(PROMPTS), 4) for path in (checkpoint, copy)
+    ]
     assert outputs[0] == outputs[1]
 
 
@@ -134,13 +136,13 @@ def test_a_bare_tokenizer_gets_its_end_of_text_by_name(checkpoint: Path, executi
     copy = shutil.copytree(checkpoint, tmp_path / "copy")
     bare = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (copy / "tokenizer_config.json").write_text(json.dumps(bare))
-    found = HFModel(copy, CONTEXT_TOKENS, execution)
+    found = HFModel(copy, CONTEXT_TOKENS, execution, "fp32")
     assert found.lm.tokenizer.eos_token == "<eos>"
     assert len(found.ask(_instances(PROMPTS, 2), 4)) == len(PROMPTS)
     text = (copy / "tokenizer.json").read_text().replace("<eos>", "<what>")
     (copy / "tokenizer.json").write_text(text)
     with pytest.raises(UserError, match="names no eos_token"):
-        HFModel(copy, CONTEXT_TOKENS, execution)
+        HFModel(copy, CONTEXT_TOKENS, execution, "fp32")
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
@@ -154,7 +156,8 @@ def test_slots_of_one_gpu_share_the_memory_for_logits_and_for_reading_prompts(
     checkpoint: Path, execution: Execution
 ) -> None:
     alone, of_eight = (
-        HFModel(checkpoint, CONTEXT_TOKENS, execution.model_copy(update={"slots_per_gpu": slots})) for slots in (1, 8)
+        HFModel(checkpoint, CONTEXT_TOKENS, execution.model_copy(update={"slots_per_gpu": slots}), "fp32")
+        for slots in (1, 8)
     )
     assert of_eight.logits_tokens == alone.logits_tokens // 8
     assert of_eight.lm.read_tokens == alone.lm.read_tokens // 8

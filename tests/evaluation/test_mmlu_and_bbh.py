@@ -36,7 +36,7 @@ def test_mmlu_by_hand(
     subject = "high_school_physics"
     jobs = [UnitRun(Unit("mmlu", name), None, tmp_path / name) for name in (subject, "anatomy")]
     assert list(evaluate_checkpoint(checkpoint, jobs, evaluation, context_tokens, execution)) != []
-    harness = HFModel(checkpoint, context_tokens, execution)
+    harness = HFModel(checkpoint, context_tokens, execution, "fp32")
     files = BENCHMARKS["mmlu"].raw_files(Unit("mmlu", subject), evaluation)["mmlu.data"]
     dev, test = map(mmlu.read_split, files)
 
@@ -79,7 +79,7 @@ def bbh_settings(evaluation: Evaluation, data: Path) -> Evaluation:
 
 def test_bbh_prompt(bbh_settings: Evaluation, checkpoint: Path, execution: Execution, tmp_path: Path) -> None:
     # A context that holds all three exemplars: this test is about prompts, not about fitting.
-    model = HFModel(checkpoint, 8192, execution)
+    model = HFModel(checkpoint, 8192, execution, "fp32")
     (sample,) = bbh.Bbh().samples([UnitRun(EXPRESSIONS, (), tmp_path)], bbh_settings, model)
     assert sample.text.startswith(
         "Evaluate the result of a random Boolean expression.\n\nQ: not ( ( not not True ) ) is\n"

@@ -158,9 +158,7 @@ def _left_padded(states: list[tuple[torch.Tensor, list[int]]], tokens: int) -> t
 class HFModel(LoadedModel):
     """One checkpoint loaded by transformers, and what may be asked of it."""
 
-    def __init__(
-        self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
-    ) -> None:
+    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision) -> None:
         device = resolve_device(execution.device).type
         tokenizer = model_tokenizer(checkpoint_dir)
         model = causal_lm(checkpoint_dir, torch.bfloat16 if precision == "bf16" else torch.float32)

@@ -25,9 +25,7 @@ TIMEOUT_SECONDS = 1800
 class EndpointModel(LoadedModel):
     batch_tokens = 2**62  # the server schedules them
 
-    def __init__(
-        self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
-    ) -> None:
+    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision) -> None:
         check(execution)
         at_once = execution.eval_batch_sequences or AT_ONCE
         self.max_sequences = ROUNDS * at_once

@@ -32,9 +32,7 @@ GPU_BATCH_TOKENS = 2**20  # of prompts handed over at once: vLLM schedules them 
 class VllmModel(LoadedModel):
     max_sequences = 256
 
-    def __init__(
-        self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision = "fp32"
-    ) -> None:
+    def __init__(self, checkpoint_dir: Path, context_tokens: int, execution: Execution, precision: Precision) -> None:
         check()
         with importing():
             from vllm import LLM
