@@ -34,13 +34,13 @@ FEW = 3  # samples of the run that is all fixed cost
 def measure(task: str, length_tokens: int, samples: int, tokenizer_dir: Path, sources: Any, profile: Profile) -> Any:
     """Seconds and fill ratios of one task, in this process."""
     from tokenweight.evaluation.ruler.generator import generate
-    from tokenweight.evaluation.ruler.tasks import questions
+    from tokenweight.evaluation.ruler.tasks import questions, source_path
     from tokenweight.evaluation.tokens import token_counter
 
     token_counter(tokenizer_dir)
     if TASKS[task].family == "qa":  # one sample a question: a small file allows no more
-        asked = TASKS[task].source
-        samples = min(samples, len(questions(asked, sources.path(asked))[0]))
+        asked: Any = TASKS[task].source
+        samples = min(samples, len(questions(asked, source_path(asked, sources))[0]))
         questions.cache_clear()
     began = time.perf_counter()
     rows = generate(task, length_tokens, samples, 42, tokenizer_dir, sources, profile)
@@ -86,11 +86,10 @@ def main(
 ) -> None:
     """Measure every task, print one table, write JSON."""
     from tokenweight.assets import smoke_base_dir
-    from tokenweight.evaluation.ruler.tasks import Sources
 
     tokenizer_dir = tokenizer or smoke_base_dir()
     if task:
-        sources = Sources(haystack, squad, hotpotqa)
+        sources = {"haystack": haystack, "squad": squad, "hotpotqa": hotpotqa}
         print(json.dumps(measure(task, length, samples, tokenizer_dir, sources, profile)))
         return
     rows: list[dict[str, Any]] = []

@@ -82,7 +82,7 @@ def model_key(artifact: Artifact) -> ModelKey:
 def pieces_of(graphs: Sequence[Graph], plans: Sequence[Sequence[PlanEntry]], *, by_length: bool = False) -> list[Piece]:
     """The pieces of several plans, in their order, nothing twice; parents come before their children.
 
-    `by_length`: a benchmark's units apart as it says (RULER's by length), so that the first can begin and GPUs share them.
+    `by_length`: units with prompts of their own apart, by length or else by task, so that the first can begin and GPUs share them.
     """
     pieces: dict[Hashable, Piece] = {}
     piece_of: dict[Artifact, Piece] = {}
@@ -116,7 +116,7 @@ def _piece_of(artifact: Artifact, graph: Graph, experiment: int, by_length: bool
     match artifact.stage:
         case Evaluate() as stage:
             unit, scorer = stage.unit, artifact.inputs.get("scorer")
-            part = str(getattr(unit, benchmark_of(unit).apart_by or "", "")) if by_length else ""
+            part = str(unit.length_tokens or unit.task) if by_length and benchmark_of(unit).prompted else ""
             name = " ".join(filter(None, [graph.wanted_by(artifact)[0], benchmark_of(unit).asked, part]))
             shared = model_key(artifact), benchmark_of(unit).asked, scorer and scorer.fingerprint, part
         case Prepare() as stage:

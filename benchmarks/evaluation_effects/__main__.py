@@ -23,7 +23,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from tokenweight.assets import smoke_base_dir
-from tokenweight.evaluation.ruler.tasks import Sources
 
 PACKAGES = ("lm_eval", "rouge", "tokenizers", "numpy", "wonderwords")
 
@@ -47,7 +46,9 @@ def main(
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
         "sources": {name: path.name if path else "shipped" for name, path in given.items()},
         "longbench": longbench_effects.measure(longbench),
-        "ruler": ruler_effects.measure(tokenizer_dir, Sources(haystack, squad, hotpotqa), samples),
+        "ruler": ruler_effects.measure(
+            tokenizer_dir, {"haystack": haystack, "squad": squad, "hotpotqa": hotpotqa}, samples
+        ),
         "bbh": short_context.bbh(bbh),
         "mmlu": short_context.mmlu(mmlu),
         "perplexity": short_context.perplexity(),

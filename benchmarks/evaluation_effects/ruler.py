@@ -14,7 +14,7 @@ from typing import Any
 from tokenweight.errors import UserError
 from tokenweight.evaluation.ruler.benchmark import string_match_all, string_match_part
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.tasks import TASKS, RulerTask, Sources, questions
+from tokenweight.evaluation.ruler.tasks import TASKS, RulerTask, Sources, questions, source_path
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 
 SEED = 42
@@ -25,7 +25,7 @@ OVERFLOW_LENGTH = 8192
 
 def _path(sources: Sources, task: RulerTask) -> Path:
     assert task.source is not None
-    return sources.path(task.source)
+    return source_path(task.source, sources)
 
 
 def measure(tokenizer_dir: Path, sources: Sources, samples: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenweight.evaluation.benchmark import Unit
-from tokenweight.evaluation.samples import read_prompts
+from tokenweight.evaluation.samples import read_prompts, write_prompts
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.recipes.schema import Evaluation
 
@@ -21,5 +21,5 @@ def write(file: Path, rows: Iterator[Json] | list[Json]) -> None:
 
 
 def prepared(unit: Unit, given: Evaluation, tokenizer: Path, out: Path) -> list[Json]:
-    BENCHMARKS[unit.benchmark].prepare(unit, given, tokenizer, 0, out)
+    write_prompts(BENCHMARKS[unit.benchmark].prepare(unit, given, tokenizer, 0)[0], out)
     return list(read_prompts(out))

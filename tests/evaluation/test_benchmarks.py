@@ -27,7 +27,6 @@ class Letters(Benchmark):
     """How many letters the model's name has, as a benchmark of one's own."""
 
     name = "letters"
-    counted = "names"
     tasks: ClassVar = {"count": Task(metric="count")}
 
     def steps(

@@ -42,7 +42,7 @@ def add(store: FakeStore, unit: str, rows: list[Row]) -> None:
     directory = store.add("uniform", unit, [0.0])
     write_rows(rows, directory)
     which = Unit(*unit.split("/")[:2])
-    told = benchmark_of(which).summary(which, rows, len(rows), 1.0)
+    told = benchmark_of(which).summary(which, rows, 1.0)
     (directory / "summary.json").write_text(json.dumps(told))
     seal(directory)
 

@@ -107,12 +107,11 @@ def ruler_generate(
     hotpotqa: Path | None = None,
 ) -> None:
     from tokenweight.evaluation.ruler.generator import generate
-    from tokenweight.evaluation.ruler.tasks import Sources
 
-    for option, path in (("--haystack", haystack), ("--squad", squad), ("--hotpotqa", hotpotqa)):
+    sources = {"haystack": haystack, "squad": squad, "hotpotqa": hotpotqa}
+    for name, path in sources.items():
         if path is not None and not path.exists():  # whether or not this task reads it
-            raise UserError(f"{option}: {path} does not exist; correct the path, or leave the option out")
-    sources = Sources(haystack, squad, hotpotqa)
+            raise UserError(f"--{name}: {path} does not exist; correct the path, or leave the option out")
     if out.is_dir():
         raise UserError(f"--out {out}: is a directory; give a file, e.g. {out / 'samples.jsonl'}")
     check_writable("--out", out.parent)

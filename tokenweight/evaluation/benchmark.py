@@ -46,6 +46,7 @@ class Unit:
         return "/".join(str(part) for part in parts if part is not None)
 
 
+Prepared = tuple[list[dict[str, Any]], dict[str, float]]  # prompts, and how much of the length they fill
 Kept = Mapping[Unit, dict[int, Row]]  # rows by doc_id, what an interrupted run kept among them
 
 
@@ -88,7 +89,6 @@ class Benchmark(ABC):
 
     name: str
     offered: ClassVar[Collection[str]] = ("evaluate", "sweep")  # where people choose it by name
-    counted: ClassVar[str] = "samples"  # what its steps count, for progress
     tasks: ClassVar[Mapping[str, Task]]
     files: ClassVar[tuple[str, ...]] = ()  # of a task, in the official layout below setting `data`
     layout: ClassVar[str] = ""  # what holds them, for people
@@ -97,10 +97,7 @@ class Benchmark(ABC):
     metric_packages: ClassVar[tuple[str, ...]] = ()
     one_pass: ClassVar[bool] = True  # reads texts by the NLL head: backend hf alone, no outputs, units inseparable
     prompted: ClassVar[bool] = False  # its prompts are made beforehand, by `prepare`
-    checks_tokens: ClassVar[bool] = False  # of the user's files
-    cut_to_context: ClassVar[bool] = False  # these prompts depend on the model's context
     reads_sequences: ClassVar[bool] = False  # chunks of its settings' corpus, and the frozen scores of these
-    apart_by: ClassVar[str | None] = None  # field of a unit by which several GPUs share its many long prompts
     classes_in_prompts: ClassVar[bool] = False  # stored outputs are scored again with classes that prompts alone have
     path_fields: ClassVar[tuple[str, ...]] = ("data",)  # of its settings: where its texts are
     scoring_fields: ClassVar[tuple[str, ...]] = ()  # of its settings: outputs do not depend on them
@@ -140,8 +137,8 @@ class Benchmark(ABC):
         return found
 
     def check_data(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path | None = None) -> None:
-        """UserError where the user's files, which may be read hours later, are not what the benchmark reads; `tokenizer_dir`,
-        where it `checks_tokens`: of the tokenizer that prompts are made for."""
+        """UserError where the user's files, which may be read hours later, are not what the benchmark reads; `tokenizer_dir`:
+        of the tokenizer that prompts are made for."""
         self.raw_files(unit, evaluation)
 
     def samples_asked(self, evaluation: Evaluation) -> float | None:
@@ -221,15 +218,14 @@ class Benchmark(ABC):
             "prompt_echoed": fmean(bool(row.echoed) for row in rows) > ECHOED_SHARE,
         }
 
-    def summary(self, unit: Unit, rows: Sequence[Row], n_expected: int, seconds: float, **notes: Any) -> dict[str, Any]:
+    def summary(self, unit: Unit, rows: Sequence[Row], seconds: float, **notes: Any) -> dict[str, Any]:
         """What `summary.json` holds: n, n_expected, mean_score, shares, bos, flags, seconds, and notes."""
         signs = self.signs(unit.task, rows) if rows else {"no_samples": True}
-        signs["missing_samples"] = len(rows) != n_expected
         bos = sorted({row.bos_tokens for row in rows if row.bos_tokens is not None})  # at the start of the prompts
         how_many = "no BOS" if not bos else bos[0] if len(bos) == 1 else bos
         return {
             "n": len(rows),
-            "n_expected": n_expected,
+            "n_expected": len(rows),
             "mean_score": fmean(row.score for row in rows) if rows else None,
             "share_truncated": fmean(row.truncated for row in rows) if rows else None,
             "share_echoed": fmean(bool(row.echoed) for row in rows) if rows else None,
@@ -239,10 +235,8 @@ class Benchmark(ABC):
             **notes,
         }
 
-    def prepare(
-        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
-    ) -> dict[str, Any]:
-        """Write a unit's prompts (:mod:`.samples`); returns the summary. UserError: a source is missing, or too short."""
+    def prepare(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int) -> Prepared:
+        """A unit's prompts (:mod:`.samples`). UserError: a source is missing, or too short."""
         raise ValueError(f"{unit.id}: nothing to prepare")
 
 

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import Unit, columns_apart
+from tokenweight.evaluation.benchmark import Prepared, Unit, columns_apart
 from tokenweight.evaluation.data import Task, fault, is_text, json_objects, table
 from tokenweight.evaluation.longbench import normalised
 from tokenweight.evaluation.ruler.benchmark import string_match_all
-from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark, write_prompts
+from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import TaskMean
@@ -260,7 +260,7 @@ class Helmet(UsersBenchmark):
             for one in categories
             for n in lengths
         }
-        words = (dict.fromkeys(METRIC_WORDS[TASKS[name].metric] for name in members[one]) for one in categories)
+        words = (dict.fromkeys(_TABLE["metrics"][TASKS[name].metric] for name in members[one]) for one in categories)
         scores = (f"{one} by {' and '.join(by)}" for one, by in zip(categories, words, strict=True))
         notes, place = [f"HELMET in percent: {', '.join(scores)}."], Path(evaluation.helmet.data or "DIR").name
         for one in (one for one in FOLDERS if one not in categories):
@@ -272,9 +272,7 @@ class Helmet(UsersBenchmark):
         answer = output.partition("\n")[0] if TASKS[task].first_line else output
         return Scored(answer, METRICS[TASKS[task].metric](answer, references, TASKS[task].prefix))
 
-    def prepare(
-        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
-    ) -> dict[str, Any]:
+    def prepare(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int) -> Prepared:
         """Prompts of the unit's length; a context that is too long loses its end."""
         spec, counter, length = TASKS[unit.task], token_counter(tokenizer_dir), unit.length_tokens or 0
         files, made = self.raw_files(unit, evaluation)["helmet.data"], list[dict[str, Any]]()
@@ -283,11 +281,10 @@ class Helmet(UsersBenchmark):
             for doc_id, (fields, references) in enumerate(asked):
                 prompt, n_tokens, untruncated = _cut(spec, fields, length - spec.new_tokens, counter)
                 own = {"doc_id": doc_id, "prompt": prompt, "references": references, "max_new_tokens": spec.new_tokens}
-                own |= {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated}
-                made.append(own | {"truncated": untruncated > n_tokens})
+                made.append(own | {"n_prompt_tokens": n_tokens, "untruncated_tokens": untruncated})
         if not made:
             raise UserError(f"{files[0]}: has no sample of {unit.task}; give HELMET's own file")
-        return write_prompts(made, out_dir)
+        return made, {}
 
 
 def _documents(passage: str, documents: list[Json]) -> str:
@@ -354,7 +351,3 @@ def ndcg_at_10(output: str, references: list[str], prefix: str) -> float:
 METRICS: dict[str, Callable[[str, list[str], str], float]] = {
     metric.__name__: metric for metric in (substring_exact_match, exact_match, ruler_recall, ndcg_at_10)
 }
-METRIC_WORDS = {
-    "substring_exact_match": "substring match", "exact_match": "exact match", "ruler_recall": "RULER's recall",
-    "ndcg_at_10": "NDCG@10",
-}  # fmt: skip

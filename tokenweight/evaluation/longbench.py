@@ -7,21 +7,19 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import HubData, Unit
+from tokenweight.evaluation.benchmark import HubData, Prepared, Unit
 from tokenweight.evaluation.data import Task, is_text, json_objects, readable_hub, table
-from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation
 from tokenweight.recipes.schema import LongBench as Settings
 
 FirstLine = Literal["lceg", "thudm"]
 _TABLE = table("longbench")
-_NO_TEXT = "context, input or length is null or of another type"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +52,6 @@ class LongBench(PromptedBenchmark):
     )
     metric_packages = ("rouge",)
     scoring_fields = ("first_line",)
-    cut_to_context = True
-    apart_by = "task"
     classes_in_prompts = True  # trec's
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -69,9 +65,7 @@ class LongBench(PromptedBenchmark):
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         return Scored(*score_longbench(task, output, references, classes, evaluation.longbench.first_line))
 
-    def prepare(
-        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
-    ) -> dict[str, Any]:
+    def prepare(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int) -> Prepared:
         """Prompts are cut in the middle to ``context_tokens - max_new_tokens`` with BOS, before any backend sees them."""
         settings, task = evaluation.longbench, TASKS[unit.task]
         counter = token_counter(tokenizer_dir)
@@ -88,13 +82,12 @@ class LongBench(PromptedBenchmark):
                     "max_new_tokens": max_new_tokens,
                     "n_prompt_tokens": n_prompt_tokens,
                     "untruncated_tokens": untruncated_tokens,
-                    "truncated": untruncated_tokens > budget_tokens,
                     "length_words": row.get("length"),
                     "all_classes": row.get("all_classes"),
                 }
             )
         fill = sum(row["n_prompt_tokens"] for row in made) / len(made) / budget_tokens
-        return write_prompts(made, out_dir, fill_ratio_mean=round(fill, 4))
+        return made, {"fill_ratio_mean": round(fill, 4)}
 
     def load_samples(self, task: str, longbench: Settings) -> list[tuple[str, dict[str, Any]]]:
         """Prompt, before any cut, and row of a task's first samples. UserError: no file, or a line that lacks a field."""
@@ -119,7 +112,7 @@ class LongBench(PromptedBenchmark):
 
 def _wrong(task: str, row: dict[str, Any]) -> str | None:
     if not (is_text(row["context"]) and is_text(row["input"]) and type(row["length"]) is int):
-        return _NO_TEXT
+        return "context, input or length is null or of another type"
     if row["length"] < 1:
         return f"length is {row['length']}, no number of words"
     if (own := row.get("dataset", task)) != task:
@@ -182,17 +175,12 @@ def word_f1(predicted: list[str], expected: list[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-@cache
-def _rouge() -> Any:
-    from rouge import Rouge
-
-    return Rouge(metrics=["rouge-l"])
-
-
 def rouge_l(prediction: str, reference: str) -> float:
     """F of ROUGE-L by `rouge` 1.0.1; 0 where that package refuses (an empty text, or nothing but full stops)."""
+    from rouge import Rouge
+
     try:
-        scores = _rouge().get_scores([prediction], [reference], avg=True)
+        scores = Rouge(metrics=["rouge-l"]).get_scores([prediction], [reference], avg=True)
     except (ValueError, RecursionError):
         return 0.0
     return float(scores["rouge-l"]["f"])
@@ -209,12 +197,7 @@ def classification(prediction: str, reference: str, all_classes: list[str]) -> f
 
 def retrieval(prediction: str, reference: str) -> float:
     """Share of the prediction's numbers that are the paragraph's number."""
-    paragraph = _PARAGRAPH.search(reference)
-    if paragraph is None:
-        raise UserError(
-            f"passage_retrieval_en: a reference is {reference!r}, not 'Paragraph N'; give the official data"
-        )
-    return count(prediction, paragraph.group(1))
+    return count(prediction, _PARAGRAPH.findall(reference)[0])
 
 
 def count(prediction: str, reference: str) -> float:

@@ -7,16 +7,16 @@ prompt is its user's message, without chat template and system message.
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenweight.corpus.files import decode, json_of
 from tokenweight.errors import UserError
-from tokenweight.evaluation.benchmark import Unit, columns_apart
+from tokenweight.evaluation.benchmark import Prepared, Unit, columns_apart
 from tokenweight.evaluation.data import Task, fault, table
-from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark, write_prompts
+from tokenweight.evaluation.samples import Classes, Scored, UsersBenchmark
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.pipeline.experiment import Column
 from tokenweight.pipeline.measures import Measure, SampleMean, TaskMean
@@ -45,7 +45,6 @@ class Nolima(UsersBenchmark):
     name = "nolima"
     tasks: ClassVar = dict.fromkeys(("onehop", "twohop"), Task(metric="contains", new_tokens=192))
     files = ("needlesets/needle_set.json", *(f"haystack/rand_shuffle/rand_book_{n}.txt" for n in range(1, 6)))
-    checks_tokens = True
     layout = "NoLiMa's directory with needlesets/ and haystack/"
 
     def least_tokens(self, evaluation: Evaluation) -> int:
@@ -81,9 +80,7 @@ class Nolima(UsersBenchmark):
     def score(self, task: str, output: str, references: list[str], classes: Classes, evaluation: Evaluation) -> Scored:
         return Scored(output, float(any(reference in output for reference in references)))
 
-    def prepare(
-        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
-    ) -> dict[str, Any]:
+    def prepare(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int) -> Prepared:
         """Of all trials `samples`, drawn by a fixed seed."""
         needles, *books = self.raw_files(unit, evaluation)["nolima.data"]
         found, counter, settings = trials(needles, unit.task), token_counter(tokenizer_dir), evaluation.nolima
@@ -95,7 +92,7 @@ class Nolima(UsersBenchmark):
             n_tokens = len(counter.encode(prompt)) + counter.special_tokens
             own = {"doc_id": doc_id, "prompt": prompt, "references": trial.answers, "n_prompt_tokens": n_tokens}
             made.append(own | {"max_new_tokens": settings.max_new_tokens})
-        return write_prompts(made, out_dir)
+        return made, {}
 
 
 def trials(file: Path, task: str) -> list[Trial]:

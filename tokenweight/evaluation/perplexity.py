@@ -23,8 +23,6 @@ from tokenweight.recipes.schema import Corpus, Evaluation, HubCorpus, NovelCorpu
 class CorpusBenchmark(Benchmark):
     """A pass over the validation documents of perplexity's corpus."""
 
-    counted = "documents"
-
     def corpus(self, evaluation: Evaluation) -> Corpus | None:
         return evaluation.perplexity.corpus
 

@@ -42,7 +42,6 @@ TASKS = ("long_nll", "short_nll", "difference")  # of each token of the phrase; 
 
 class Phrase(CorpusBenchmark):
     name = "phrase"
-    counted = "phrases"
     offered = ()
     tasks: ClassVar = {task: Task(metric=task) for task in TASKS}
 

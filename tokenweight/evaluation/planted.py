@@ -33,7 +33,6 @@ Floats = NDArray[np.float64]
 
 class Planted(Benchmark):
     name = "planted"
-    counted = "sequences"
     offered = ("sweep",)
     tasks: ClassVar = {task: Task(metric=task) for task in TASKS}
     reads_sequences = True

@@ -81,11 +81,11 @@ def _run(
         seconds_a_row = (time.monotonic() - started) / max(1, sum(map(len, step.rows.values())))
         for unit, rows in step.rows.items():
             journals[unit].append(rows, seconds_a_row)
-        progress(step.done, max(step.total, step.done), f"{benchmark.name} {benchmark.counted}")
+        progress(step.done, max(step.total, step.done), f"{benchmark.name} samples")
         for unit, notes in step.complete.items():
             rows, seconds = list(journals[unit].rows.values()), journals[unit].seconds
             facts = {**notes, "peak_memory_bytes": peak_memory_bytes()}
-            content = benchmark.summary(unit, rows, len(rows), seconds, **facts)
+            content = benchmark.summary(unit, rows, seconds, **facts)
             write_unit(rows, content, journals[unit].out_dir)
             yield unit
         started = time.monotonic()
@@ -183,7 +183,7 @@ def rescore_unit(
         scored = benchmark.score(unit.task, row.output, references, classes.get(row.doc_id), evaluation)
         rows.append(replace(row, metric=benchmark.metric(unit.task, evaluation), **vars(scored)))
     before = json.loads((scored_dir / SUMMARY_NAME).read_text("utf-8"))
-    content = benchmark.summary(unit, rows, before["n_expected"], before["seconds"])
+    content = benchmark.summary(unit, rows, before["seconds"])
     kept = {flag for flag in before["flags"] if flag in PROMPT_FLAGS}
     content |= {"flags": sorted({*content["flags"], *kept}), "outputs_from": scored_dir.name}
     write_unit(rows, content, out_dir)

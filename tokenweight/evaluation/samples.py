@@ -252,8 +252,6 @@ class PromptedBenchmark(OutputBenchmark):
 class UsersBenchmark(PromptedBenchmark):
     """One of prompts by length whose data the user gives: nothing is shipped, and the hub is not read."""
 
-    apart_by = "length_tokens"
-
     @abstractmethod
     def least_tokens(self, evaluation: Evaluation) -> int:
         """The context that its shortest samples need."""
@@ -291,6 +289,8 @@ def write_prompts(made: list[dict[str, Any]], out_dir: Path, **fill_ratios: floa
     `made`: doc_id, prompt, references, max_new_tokens, n_prompt_tokens of each, and what is unlike an uncut one's.
     """
     rows = [_UNCUT | {"untruncated_tokens": row["n_prompt_tokens"]} | row for row in made]
+    for row in rows:
+        row["truncated"] = row["n_prompt_tokens"] < row["untruncated_tokens"]
     summary = {"n": len(rows), **fill_ratios, "share_truncated": sum(row["truncated"] for row in rows) / len(rows)}
     out_dir.mkdir(parents=True, exist_ok=True)
     replace_file(out_dir / "prompts.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

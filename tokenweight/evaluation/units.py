@@ -25,6 +25,7 @@ from tokenweight.evaluation.phrase import Phrase
 from tokenweight.evaluation.planted import Planted
 from tokenweight.evaluation.pmi import Pmi
 from tokenweight.evaluation.ruler.benchmark import Ruler
+from tokenweight.evaluation.samples import write_prompts
 from tokenweight.pipeline import experiment
 from tokenweight.pipeline.stage import Artifact, Inputs, Stage
 from tokenweight.progress import Progress
@@ -117,7 +118,7 @@ class Prepare(UnitStage):
         return cls(
             unit=unit,
             evaluation=Evaluation.model_construct(precision="fp32", **own),
-            context_tokens=context_tokens if benchmark.cut_to_context else None,
+            context_tokens=None if unit.length_tokens else context_tokens,  # to which prompts of no length are cut
             template=template,
         )
 
@@ -126,9 +127,9 @@ class Prepare(UnitStage):
         return name if self.context_tokens is None else f"{name}-{self.context_tokens}"
 
     def run(self, inputs: Inputs, out_dir: Path, execution: Execution, progress: Progress) -> dict[str, Any]:
-        return benchmark_of(self.unit).prepare(
-            self.unit, self.evaluation, inputs["tokenizer"], self.context_tokens or 0, out_dir
-        )
+        benchmark, context_tokens = benchmark_of(self.unit), self.context_tokens or 0
+        made, fill = benchmark.prepare(self.unit, self.evaluation, inputs["tokenizer"], context_tokens)
+        return write_prompts(made, out_dir, **fill)
 
 
 class Evaluate(UnitStage):

@@ -157,7 +157,7 @@ def seconds_timed(artifact: Artifact) -> float:
     timed = measured["timed"].get(benchmark.name)
     if timed is None or samples is None:
         return float("inf")
-    tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.cut_to_context else measured["tokens"])
+    tokens = stage.unit.length_tokens or (stage.context_tokens if benchmark.prompted else measured["tokens"])
     seconds, count = timed
     return float(samples * seconds / count * tokens / measured["tokens"])
 

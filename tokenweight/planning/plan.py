@@ -105,9 +105,8 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
                 data[stage.unit, tokenizer, *artifact.sources.items()] = stage, tokenizer
     located = cache(lambda tokenizer: locate(tokenizer, store, small=True))
     for stage, tokenizer in data.values():
-        benchmark = benchmark_of(stage.unit)
-        directory = located(tokenizer) if tokenizer and benchmark.checks_tokens else None
-        benchmark.check_data(stage.unit, stage.evaluation, directory)
+        directory = located(tokenizer) if tokenizer else None
+        benchmark_of(stage.unit).check_data(stage.unit, stage.evaluation, directory)
     for corpus in corpora:
         check(corpus)
 

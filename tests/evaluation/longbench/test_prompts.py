@@ -13,6 +13,7 @@ from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.longbench import TASKS, hub_prompt, truncate_middle
 from tokenweight.evaluation.longbench import LongBench as Benchmark
+from tokenweight.evaluation.samples import write_prompts
 from tokenweight.evaluation.tokens import TokenCounter
 from tokenweight.recipes.schema import Evaluation, LongBench
 
@@ -87,13 +88,13 @@ def test_a_hub_out_of_reach_is_one_error(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_truncation_keeps_both_ends_and_counts_bos(counter: TokenCounter) -> None:
     prompt = "HEAD " + " ".join(f"number {i} of many" for i in range(600)) + " TAIL"
     kept, n_tokens, untruncated = truncate_middle(prompt, 300, counter)
-    ids = counter.encode(kept, special=True)
+    ids = counter.tokenizer(kept)["input_ids"]
     assert ids[0] == counter.tokenizer.bos_token_id
     assert 290 <= len(ids) == n_tokens <= 300
-    assert untruncated == len(counter.encode(prompt, special=True))
+    assert untruncated == len(counter.tokenizer(prompt)["input_ids"])
     assert kept.startswith("HEAD number 0")
     assert kept.endswith("of many TAIL")
-    assert truncate_middle("short", 300, counter) == ("short", *[len(counter.encode("short", special=True))] * 2)
+    assert truncate_middle("short", 300, counter) == ("short", *[len(counter.tokenizer("short")["input_ids"])] * 2)
     with pytest.raises(UserError, match="context_tokens"):
         truncate_middle(prompt, 2, counter)
 
@@ -102,7 +103,8 @@ def test_truncation_keeps_both_ends_and_counts_bos(counter: TokenCounter) -> Non
 def test_shipped_samples_lie_on_both_sides_of_1024_tokens_and_fit_4096(
     task: str, evaluation: Evaluation, tmp_path: Path
 ) -> None:
-    summary = Benchmark().prepare(Unit("longbench", task), evaluation, smoke_base_dir(), 4096, tmp_path)
+    made, fill = Benchmark().prepare(Unit("longbench", task), evaluation, smoke_base_dir(), 4096)
+    summary = write_prompts(made, tmp_path, **fill)
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert summary["n"] == len(rows) == 4
     assert [row["untruncated_tokens"] > 1024 for row in rows] == [False, False, True, True]

@@ -74,7 +74,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
         for n in range(20)
     ]  # fmt: skip
     (root / "hotpotqa.json").write_text(json.dumps(entries), encoding="utf-8")
-    return Sources(root / "essays", root / "squad.json", root / "hotpotqa.json")
+    return {"haystack": root / "essays", "squad": root / "squad.json", "hotpotqa": root / "hotpotqa.json"}
 
 
 @pytest.fixture

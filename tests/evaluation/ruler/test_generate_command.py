@@ -22,7 +22,7 @@ def test_the_file_holds_the_samples_and_the_fill_ratio_is_told(
     smoke_tokenizer: Path, sources: Sources, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "new" / "samples.jsonl"
-    command(smoke_tokenizer, out, "--samples", "3", "--seed", "7", "--haystack", str(sources.haystack))
+    command(smoke_tokenizer, out, "--samples", "3", "--seed", "7", "--haystack", str(sources["haystack"]))
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert rows == generate("niah_single_2", 1024, 3, 7, smoke_tokenizer, sources)
     assert list(rows[0]) == ["index", "input", "answer_prefix", "outputs", "length"]

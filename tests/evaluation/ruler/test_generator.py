@@ -19,6 +19,7 @@ from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.ruler.benchmark import Ruler as Benchmark
 from tokenweight.evaluation.ruler.generator import generate
 from tokenweight.evaluation.ruler.tasks import TASKS, Profile, Sources
+from tokenweight.evaluation.samples import write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
 from tokenweight.recipes.schema import Evaluation, Ruler
 
@@ -48,7 +49,8 @@ def test_every_sample_fits_whole_with_bos_and_generation(
     ruler = Ruler(lengths_tokens=(length_tokens,), samples=3)
     unit = Unit("ruler", task, length_tokens)
     settings = evaluation.model_copy(update={"ruler": ruler})
-    summary = Benchmark().prepare(unit, settings, smoke_tokenizer, length_tokens, tmp_path)
+    made, filled = Benchmark().prepare(unit, settings, smoke_tokenizer, length_tokens)
+    summary = write_prompts(made, tmp_path, **filled)
     rows = [json.loads(line) for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert summary["n"] == len(rows) == 3
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
@@ -163,7 +165,7 @@ def test_bad_arguments_are_named(smoke_tokenizer: Path, sources: Sources, tmp_pa
 
 def test_haystack_shorter_than_the_length_is_repeated(words_tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "essays.json").write_text(json.dumps({"text": "A short essay. It ends here. " * 30}))
-    sample = generate("niah_single_2", 2048, 1, 42, words_tokenizer, Sources(haystack=tmp_path / "essays.json"))[0]
+    sample = generate("niah_single_2", 2048, 1, 42, words_tokenizer, {"haystack": tmp_path / "essays.json"})[0]
     assert sample["length"] > 0.75 * 2048  # 3 of the official steps of 500 words
 
 
@@ -196,7 +198,7 @@ def test_profile_official_2024_gives_the_official_programs_bytes(tmp_path: Path)
         archive.extractall(tmp_path, filter="data")
     root = next(tmp_path.rglob("digests-8192.tsv")).parent
     squad = SHARED / "squad" / "squad2_dev_first2articles.json"
-    sources = Sources(root / "haystack.json", squad, root / "hotpotqa.json")
+    sources = {"haystack": root / "haystack.json", "squad": squad, "hotpotqa": root / "hotpotqa.json"}
     expected: dict[str, list[str]] = {task: [] for task in TASKS}
     for line in (root / "digests-8192.tsv").read_text().splitlines()[1:]:
         task, _, digest, _ = line.split("\t")

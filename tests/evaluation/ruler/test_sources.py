@@ -19,6 +19,7 @@ from tokenweight.evaluation.ruler.tasks import (
     questions,
     sentences,
     single_words,
+    source_files,
 )
 
 
@@ -29,11 +30,10 @@ def test_essays_are_read_sorted_and_joined_without_separator(tmp_path: Path) -> 
 
 
 def test_files_of_a_task_are_its_raw_inputs(sources: Sources) -> None:
-    assert [file.name for file in sources.files(TASKS["niah_single_2"])] == ["a.txt", "b.txt"]
-    assert sources.files(TASKS["niah_single_1"]) == sources.files(TASKS["cwe"]) == []
-    assert sources.files(TASKS["qa_2"]) == [sources.hotpotqa]
-    shipped = Sources()
-    assert all(file.exists() for task in TASKS.values() for file in shipped.files(task))
+    assert [file.name for file in source_files(TASKS["niah_single_2"], sources)] == ["a.txt", "b.txt"]
+    assert source_files(TASKS["niah_single_1"], sources) == source_files(TASKS["cwe"], sources) == []
+    assert source_files(TASKS["qa_2"], sources) == [sources["hotpotqa"]]
+    assert all(file.exists() for task in TASKS.values() for file in source_files(task, {}))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_missing_and_unreadable_sources_are_named(tmp_path: Path) -> None:
     ):
         questions("squad", tmp_path / "nowhere.json")
     with pytest.raises(UserError, match=r"ruler.qa|ruler.squad"):
-        Sources(squad=tmp_path / "nowhere.json").files(TASKS["qa_1"])
+        source_files(TASKS["qa_1"], {"squad": tmp_path / "nowhere.json"})
     with pytest.raises(
         UserError, match=r"ruler.haystack: .* does not exist; fetch the essays \(`tokenweight data fetch essays`\)"
     ):

@@ -5,10 +5,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tokenweight.evaluation.benchmark import Unit
+from tokenweight.evaluation.benchmark import Prepared, Unit
 from tokenweight.evaluation.ruler.generator import generate
-from tokenweight.evaluation.ruler.tasks import TASKS, Sources
-from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored, write_prompts
+from tokenweight.evaluation.ruler.tasks import TASKS, source_files
+from tokenweight.evaluation.samples import Classes, PromptedBenchmark, Scored
 from tokenweight.recipes.schema import Evaluation
 
 _CONTROL = re.compile(r"[\x00-\x1f]")
@@ -19,7 +19,6 @@ class Ruler(PromptedBenchmark):
     tasks = TASKS
     prefix = ""  # as lm-eval's own RULER
     path_fields = ("haystack", "squad", "hotpotqa")
-    apart_by = "length_tokens"
 
     def units(self, evaluation: Evaluation, context_tokens: int) -> list[Unit]:
         lengths = evaluation.ruler.lengths_tokens
@@ -29,7 +28,7 @@ class Ruler(PromptedBenchmark):
         return evaluation.ruler.samples
 
     def raw_files(self, unit: Unit, evaluation: Evaluation) -> dict[str, list[Path]]:
-        files = Sources(*(getattr(evaluation.ruler, name) for name in self.path_fields)).files(TASKS[unit.task])
+        files = source_files(TASKS[unit.task], evaluation.ruler.model_dump())
         return {f"ruler.{TASKS[unit.task].source}": files} if files else {}
 
     def settings_of(self, unit: Unit, evaluation: Evaluation) -> dict[str, Any]:
@@ -53,12 +52,10 @@ class Ruler(PromptedBenchmark):
         metric = string_match_part if TASKS[task].metric == "string_match_part" else string_match_all
         return Scored(filtered, metric(filtered, references))
 
-    def prepare(
-        self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int, out_dir: Path
-    ) -> dict[str, Any]:
+    def prepare(self, unit: Unit, evaluation: Evaluation, tokenizer_dir: Path, context_tokens: int) -> Prepared:
         settings, task, length = evaluation.ruler, TASKS[unit.task], unit.length_tokens or 0
-        sources = Sources(*(getattr(settings, name) for name in self.path_fields))
-        samples = generate(unit.task, length, settings.samples, settings.seed, tokenizer_dir, sources, settings.profile)
+        given = length, settings.samples, settings.seed, tokenizer_dir, settings.model_dump(), settings.profile
+        samples = generate(unit.task, *given)
         rows = [
             {
                 "doc_id": sample["index"],
@@ -71,7 +68,7 @@ class Ruler(PromptedBenchmark):
             for sample in samples
         ]
         fill = [sample["length"] / length for sample in samples]
-        return write_prompts(rows, out_dir, fill_ratio_mean=round(fmean(fill), 4), fill_ratio_min=round(min(fill), 4))
+        return rows, {"fill_ratio_mean": round(fmean(fill), 4), "fill_ratio_min": round(min(fill), 4)}
 
 
 def string_match_all(prediction: str, references: list[str]) -> float:

@@ -20,6 +20,7 @@ from tokenweight.evaluation.ruler.tasks import (
     questions,
     sentences,
     single_words,
+    source_path,
 )
 from tokenweight.evaluation.tokens import token_counter
 
@@ -40,7 +41,7 @@ class NeedleInHaystack(Family):
 
     def open(self, samples: int, sources: Sources) -> None:
         task = self.task
-        self._words = haystack_words(sources.path("haystack")) if task.source else ()
+        self._words = haystack_words(source_path("haystack", sources)) if task.source else ()
         if task.hidden_in == "essay":
             self.step, self.minimum = 500, 40
             self.maximum = len(self._words) if self.official else None  # the 2024 program stops where its text ends
@@ -210,7 +211,7 @@ class DocumentQuestions(Family):
 
     def open(self, samples: int, sources: Sources) -> None:
         asked: Any = self.task.source  # squad or hotpotqa
-        self._questions, documents = questions(asked, sources.path(asked))
+        self._questions, documents = questions(asked, source_path(asked, sources))
         if len(self._questions) < samples:
             raise UserError(
                 f"ruler.samples: {samples} are asked for, the question file has {len(self._questions)}; ask for fewer"
@@ -272,13 +273,12 @@ def generate(
     """
     if task not in TASKS:
         raise UserError(f"ruler task {task!r}: unknown{choose(task, TASKS)}")
-    sources, spec = sources or Sources(), TASKS[task]
+    spec = TASKS[task]
     if length_tokens < SHORTEST_TOKENS:
         raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
-    sources.files(spec)
     counter, what = token_counter(tokenizer_dir), f"{task} at {length_tokens}"
     family = FAMILIES[spec.family](spec, length_tokens, counter, Draws(seed), profile)
-    family.open(samples, sources)
+    family.open(samples, sources or {})
     size = find_size(family, what)
     drawn = [draw_fitting(family, size, index, what) for index in range(samples)]
     first = drawn[0][0].prompt

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import accumulate
@@ -40,22 +40,18 @@ _TABLE = table("ruler/tasks")
 TASKS = {name: RulerTask(**_TABLE["families"][values["family"]], **values) for name, values in _TABLE["tasks"].items()}
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where the texts are. None: the small shipped ones."""
+Sources = Mapping[str, Path | str | None]  # where each text is; None, or not named: the small shipped one
 
-    haystack: Path | str | None = None  # directory of .txt, or JSON with `text`
-    squad: Path | str | None = None  # SQuAD dev-v2.0 JSON
-    hotpotqa: Path | str | None = None  # HotpotQA dev-distractor JSON
 
-    def path(self, name: Source) -> Path:
-        """The file or directory of that name, or the shipped one."""
-        shipped = "haystack.txt" if name == "haystack" else f"{name}.json"
-        return Path(getattr(self, name) or smoke_eval_dir() / "ruler" / shipped)
+def source_path(name: Source, sources: Sources) -> Path:
+    """Of the haystack a directory of .txt or a JSON with `text`; SQuAD's dev-v2.0, HotpotQA's dev-distractor JSON."""
+    shipped = "haystack.txt" if name == "haystack" else f"{name}.json"
+    return Path(sources.get(name) or smoke_eval_dir() / "ruler" / shipped)
 
-    def files(self, task: RulerTask) -> list[Path]:
-        """Raw files that a task's samples are made of, part of the data's identity. UserError: one does not exist."""
-        return _files(self.path(task.source), task.source) if task.source else []
+
+def source_files(task: RulerTask, sources: Sources) -> list[Path]:
+    """Raw files that a task's samples are made of, part of the data's identity. UserError: one does not exist."""
+    return _files(source_path(task.source, sources), task.source) if task.source else []
 
 
 def _files(path: Path, source: Source) -> list[Path]:
