@@ -224,6 +224,7 @@ def run_graph(graphs: Sequence[Graph], store: Store, execution: Execution, *, se
     end = time.monotonic() + (float("inf") if seconds is None else seconds)
     note = get_run_logger().info
     with shared_lock(store.root, note):
+        store.digests.save()  # of a new store's plan
         plans = [schedule(graph, store) for graph in graphs]
         stages = {entry.artifact.stage.name for plan in plans for entry in plan if entry.action != "reuse"}
         if not stages:

@@ -1,5 +1,6 @@
 """The command `tokenweight`: its commands, in the order of `--help`, and what happens to errors."""
 
+import errno
 import logging
 import os
 import select
@@ -15,6 +16,13 @@ from tokenweight import embedded
 from tokenweight.errors import StageError, UserError
 
 _TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_REFUSED = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EBADF,
+)  # a disk, or a standard output that is closed
 # By name: where it is below tokenweight.commands, and its help.
 COMMANDS: dict[str, tuple[str, str]] = _TABLE["commands"]
 
@@ -48,11 +56,14 @@ def main() -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         _stop("interrupted; run the same command again to resume", 130)
-    except BrokenPipeError:
-        if not _is_unread(sys.stdout.fileno()):
+    except OSError as error:
+        unread = isinstance(error, BrokenPipeError) and _is_unread(sys.stdout.fileno())
+        if not unread and (error.filename or error.errno not in _REFUSED):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the end
-        sys.exit(128 + signal.SIGPIPE)
+        if unread:
+            sys.exit(128 + signal.SIGPIPE)
+        _stop(f"the output: cannot be written ({error.strerror}); make room, or send it elsewhere", 1)
     except CycloptsError as error:
         _stop(_message(error), 2)
     except ImportError as error:  # of a command's own imports, as cyclopts hands it on

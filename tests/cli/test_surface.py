@@ -12,7 +12,7 @@ import pytest
 from cyclopts import App
 
 import tokenweight
-from tokenweight.cli import COMMANDS, app
+from tokenweight.cli import COMMANDS, app, main
 from tokenweight.pipeline.stage import Identity
 from tokenweight.pipeline.store import Store, read_record
 
@@ -140,6 +140,16 @@ def test_a_narrow_terminal_folds_all_columns(
     shown = capsys.readouterr().out
     assert '{"kind":' in shown
     assert len(shown.splitlines()) < 8
+
+
+def test_a_disk_that_is_full_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        monkeypatch.setattr("sys.argv", ["tokenweight", "--version"])
+        with pytest.raises(SystemExit, match="1"):
+            main()
+    message = "error: the output: cannot be written (No space left on device); make room, or send it elsewhere\n"
+    assert capsys.readouterr().err == message
 
 
 def test_whoever_reads_a_pipe_gets_rows_as_lines_and_may_leave() -> None:

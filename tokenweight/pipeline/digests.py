@@ -52,10 +52,10 @@ class Digests:
         return {str(path.relative_to(root)) if root else path.name: self.digest(path) for path in paths}
 
     def save(self) -> None:
-        """Keep what was read, where the store can be written; safe beside other processes."""
-        if not self._new:
+        """Keep what was read, where there is a store that can be written (a plan makes none); safe beside other processes."""
+        if not self._new or not self._path.parent.is_dir():
             return
-        lock = FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS)  # which makes the store's directory
+        lock = FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS)
         with suppress(OSError), lock:
             self._known = (read_json(self._path) or {}) | self._new
             replace_file(self._path, json.dumps(self._known))

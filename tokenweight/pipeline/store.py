@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tokenweight.errors import StageError, UserError, hub_reason
 from tokenweight.files import read_json, replace_file
-from tokenweight.pipeline.digests import file_sha256
+from tokenweight.pipeline.digests import Digests, file_sha256
 from tokenweight.pipeline.locks import is_held, lease
 from tokenweight.pipeline.stage import Artifact, HubModel, Identity
 
@@ -60,6 +60,10 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    @cached_property
+    def digests(self) -> Digests:
+        return Digests(self.root)
 
     def path(self, identity: Identity) -> Path:
         return self.root / identity.address

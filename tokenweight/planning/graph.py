@@ -13,7 +13,7 @@ from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.model_spec import checked_config
 from tokenweight.evaluation.units import BENCHMARKS, Evaluate, Prepare, Unit, benchmark_of
-from tokenweight.pipeline.digests import Digests, is_there
+from tokenweight.pipeline.digests import is_there
 from tokenweight.pipeline.stage import (
     Artifact,
     Graph,
@@ -76,7 +76,7 @@ def _place(artifact: Artifact) -> int:
 
 class Planner:
     def __init__(self, store: Store) -> None:
-        self._digests = Digests(store.root)
+        self._digests = store.digests
         self._artifacts: dict[str, Artifact] = {}
         self._missing: dict[str, None] = {}
         # Each evaluation asks for the same ones again.
