@@ -43,9 +43,10 @@ def setup_environment(*, ctx: HookContext) -> SetupResult | None:
         if not answers(url):
             raise SystemExit(f"error: {nobody_answers(url, source)}")
         print(f"server: {url.removesuffix('/api')} ({source})", file=sys.stderr)
-    elif ctx.api_url is not None or not answers(url):
-        return None
-    return SetupResult(env={"PREFECT_API_URL": url}) if ctx.api_url is None else None
+    env = {} if ctx.api_url or (words[:2] != ["deployment", "run"] and not answers(url)) else {"PREFECT_API_URL": url}
+    if words[:2] == ["worker", "start"]:  # its processes: the one of a run's cancelling imports Prefect within asyncio
+        env["PREFECT_PLUGINS_ENABLED"] = "false"
+    return SetupResult(env=env) if env else None
 
 
 def _end_with(owner: int) -> None:

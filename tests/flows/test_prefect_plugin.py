@@ -105,6 +105,15 @@ def test_other_commands_find_the_server_of_this_machine(monkeypatch: pytest.Monk
     assert prefect_plugin.setup_environment(ctx=context(None)) is None
 
 
+def test_a_workers_processes_have_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefect_plugin, "allow_short_names", lambda: None)
+    monkeypatch.setattr(prefect_plugin, "answers", lambda url: True)
+    monkeypatch.setattr(sys, "argv", ["prefect", "worker", "start", "--pool", "any"])
+    found = prefect_plugin.setup_environment(ctx=context("http://team:4200/api"))
+    assert found is not None
+    assert found.env == {"PREFECT_PLUGINS_ENABLED": "false"}
+
+
 @pytest.mark.parametrize("command", [["prefect", "server", "start"], ["pytest", "deployment", "run"]])
 def test_other_commands_are_plain_prefect(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
