@@ -16,6 +16,7 @@ from hub_server import Hub
 from huggingface_hub import ModelCard, constants, parse_eval_result_entries
 
 from tokenweight.assets import smoke_base_dir
+from tokenweight.commands import publishing
 from tokenweight.evaluation.rows import Row, write_unit
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.pipeline.experiment import Lengths
@@ -133,6 +134,16 @@ def test_a_row_becomes_a_models_page_without_a_network(place: Path, run_command:
     assert not [name for name, content in found.items() if str(place).encode() in content]
 
 
+@pytest.mark.parametrize("text", ["apache-2.0", "mit", "cc-by-4.0", "llama3", "other"])
+def test_licenses_of_spdx_and_of_the_hub_are_known(text: str) -> None:
+    assert publishing._is_license(text)
+
+
+@pytest.mark.parametrize("text", ["Apache-2.0", "apache 2", "mit or apache-2.0", "free"])
+def test_others_are_not(text: str) -> None:
+    assert not publishing._is_license(text)
+
+
 def test_a_seeds_page_has_its_own_values(place: Path, run_command: Run) -> None:
     given = ("table-3/frozen-sparse/seed-1", "--scale", "paper", "--out", "second")
     assert run_command(place, "publish", *given)[0] == 0
@@ -143,6 +154,8 @@ def test_a_seeds_page_has_its_own_values(place: Path, run_command: Run) -> None:
 
 def test_a_checkpoint_has_every_table_that_measured_it(place: Path, run_command: Run) -> None:
     checkpoint = next((place / "store" / "train").glob("frozen-sparse-*"))
+    code, _, err = run_command(place, "publish", str(checkpoint), "--out", "other", "--license", "Llama 3")
+    assert (code, err.startswith("--license Llama 3: is not known")) == (0, True)
     code, _, err = run_command(place, "publish", str(checkpoint), "--out", "tables")
     assert (code, err) == (0, "README.md names no license: give --license, or add it\n")
     text = (place / "tables" / "README.md").read_text()

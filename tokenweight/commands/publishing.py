@@ -2,8 +2,11 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from tokenweight.commands.command import command, note
 from tokenweight.context.checkpoint_files import copy_tokenizer, copy_weights
@@ -19,6 +22,13 @@ from tokenweight.recipes.schema import SCALES
 _ALSO = ("config.json", "generation_config.json", "*.jinja", "LICENSE*", "USE_POLICY*", "NOTICE*")
 _NO_MODEL = "is not a model; name a row, or a directory with a checkpoint"
 Shown = list[tuple[Manifest, RowEntry]]
+# The Hub's names of licenses that SPDX does not have.
+_LICENSES = (
+    "apple-amlr apple-ascl bigcode-openrail-m bigscience-bloom-rail-1.0 bigscience-openrail-m bsd c-uda cc "
+    "creativeml-openrail-m deepfloyd-if-license fair-noncommercial-research-license gemma gfdl gpl grok2-community "
+    "h-research intel-research lgpl lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 odbl openmdw-1.0 "
+    "openmdw-1.1 openrail openrail++ other pddl unknown"
+)
 
 
 @command
@@ -70,6 +80,10 @@ def publish(
     print(out)
     if license is None:
         note("README.md names no license: give --license, or add it")
+    elif not _is_license(license):
+        note(
+            f"--license {license}: is not known as an identifier of SPDX in small letters, nor as one of the Hub's own; check it"
+        )
     if to:
         _upload(target, to, "model", private)
 
@@ -143,6 +157,12 @@ def _measured(fingerprints: set[str], store_root: Path) -> Iterator[tuple[Manife
 
 
 # --- the Hub
+
+
+def _is_license(text: str) -> bool:
+    with suppress(InvalidLicenseExpression):
+        return text in _LICENSES.split() or (" " not in text and canonicalize_license_expression(text).lower() == text)
+    return False
 
 
 def _url(repo_id: str) -> str:
