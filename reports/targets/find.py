@@ -4,13 +4,14 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from tokenweight.errors import UserError, choose
 from tokenweight.pipeline.experiment import BENCHMARKS
 from tokenweight.pipeline.manifest import Manifest, ResolvedExperiment, RowEntry
-from tokenweight.recipes.inputs import Inputs, check_settings, given_by, without_places
+from tokenweight.recipes.inputs import Inputs, check_settings, given_by, without_places, worded
 from tokenweight.recipes.options import MOST_SEEDS
 from tokenweight.recipes.recipe import assignments, names, of_scale, parse
 from tokenweight.recipes.schema import Backend, Evaluation, Scale
@@ -112,7 +113,7 @@ def _resolve(
         scale=scale,
         lengths=lengths,
         about=" ".join(about),
-        command=spec.command or f"tokenweight reproduce {command or spec.name} --scale {scale}",
+        command=f"{spec.command or f'tokenweight reproduce {command or spec.name}'} --scale {scale}",
         inputs=given,
         recipes={
             m.recipe: tuple((key, without_places(value), origin) for key, value, origin in recipes[m.key, 0].settings())
@@ -175,6 +176,11 @@ def sweep_experiment(
         raise UserError("--member: is empty; write for example --member 'weighting.kappa=0.2 seed=1'")
     choices = [{field: [parse(value)] for field, value in member.items()} for member in members] or [swept]
     fields = [*([RECIPE] if len(names) > 1 else []), *dict.fromkeys(field for choice in choices for field in choice)]
+    typed = [("--over", [f"{field}={','.join(map(worded, values))}"]) for field, values in swept.items()]
+    typed += [("--member", [f"{field}={worded(value)}" for field, value in member.items()]) for member in members]
+    command = _command(
+        "sweep", *names, typed=[*typed, ("--measures", [",".join(benchmarks)]), ("--name", [name or ""])]
+    )
     if name is None:
         parts = ["sweep", names[0] if len(names) == 1 else f"{len(names)} recipes"]
         parts += [short for field, short in short_names(fields).items() if field != RECIPE]
@@ -186,7 +192,8 @@ def sweep_experiment(
         raise UserError(f"--name {name}: is the name of a target; choose another")
     rows = [{"recipe": recipe, "over": choice} for recipe in names for choice in choices]
     own = {"benchmarks": benchmarks} if benchmarks else {}
-    return ExperimentSpec.model_validate({"name": name, "rows": rows, **own, "command": "tokenweight sweep"})
+    given_values = {"name": name, "rows": rows, **own, "command": command}
+    return ExperimentSpec.model_validate(given_values, context=Path.cwd())
 
 
 def models_experiment(
@@ -202,7 +209,18 @@ def models_experiment(
     rows = [{"label": label, "base": base} for label, base in models.items()]
     given = {"benchmarks": benchmarks, "lengths": lengths_tokens, "limit": limit, "backend": backend}
     given = {key: value for key, value in given.items() if value}
-    return ExperimentSpec.model_validate({"name": name, "rows": rows, **given, "command": "tokenweight evaluate"})
+    typed = [("--model", [worded(base)]) for base in models.values()]
+    typed += [("--benchmarks", [",".join(benchmarks)]), ("--lengths", [",".join(map(str, lengths_tokens))])]
+    typed += [("--limit", [str(limit)])] if isinstance(limit, int) else []
+    typed += [("--endpoint", ["URL#NAME"])] if backend == "endpoint" else [("--backend", [backend])]
+    command = _command("evaluate", typed=typed)
+    return ExperimentSpec.model_validate({"name": name, "rows": rows, **given, "command": command})
+
+
+def _command(*words: str, typed: Iterable[tuple[str, list[str]]]) -> str:
+    """As one types it; an option without a value is left out."""
+    options = [word for option, texts in typed if any(texts) for word in (option, " ".join(texts))]
+    return shlex.join(["tokenweight", *words, *options])
 
 
 def _name(*texts: str) -> str:

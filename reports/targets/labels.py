@@ -5,8 +5,8 @@ from typing import Any
 
 from tokenweight.errors import UserError, choose
 from tokenweight.pipeline.experiment import Column, Described, Experiment, Figure, Lengths, Row
-from tokenweight.recipes.inputs import as_options, load_all, without_places
-from tokenweight.recipes.recipe import Recipe, shown
+from tokenweight.recipes.inputs import as_options, load_all, without_places, worded
+from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import HubBase, PretrainBase
 from tokenweight.reports.targets.columns import about, columns_at, headlines, notes_of, tokens_label, usual_columns
 from tokenweight.reports.targets.members import RECIPE, Member, members, short_names
@@ -23,7 +23,7 @@ def notes(
     of_file = {name: value for name in ("base", "corpus") if (value := getattr(spec, name))}
     of_rows = {m.row.label or m.row.key or str(m.row.recipe): m.row.set for m in found}
     symbols, _ = _fields(found)
-    swept = {field: dict.fromkeys(shown(m.values[field]) for m in found if field in m.values) for field in symbols}
+    swept = {field: dict.fromkeys(worded(m.values[field]) for m in found if field in m.values) for field in symbols}
     said = {
         "Run with": ", ".join(map(" ".join, as_options(given))),
         "Set for all rows:": _said({**of_file, **spec.scales.get(scale, {}), **spec.set}),
@@ -39,7 +39,7 @@ def notes(
 
 
 def _said(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} {shown(without_places(value))}" for key, value in settings.items())
+    return ", ".join(f"{key} {worded(value)}" for key, value in settings.items())
 
 
 def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:
@@ -54,7 +54,7 @@ def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[
     symbols, whole = _fields(rows)
 
     def text_of(member: Member, fields: Iterable[str]) -> str:
-        texts = {field: shown(member.values[field]) for field in fields}
+        texts = {field: worded(member.values[field]) for field in fields}
         return ", ".join(text if field == RECIPE else f"{symbols[field]} = {text}" for field, text in texts.items())
 
     first, *others = symbols
@@ -150,7 +150,9 @@ def _figure(rows: Sequence[Member], columns: tuple[Column, ...], measured: Seque
     symbols, whole = _fields(rows)
     if not symbols:
         return next((Figure(**one["figure"]) for one in about(measured).values() if "figure" in one), None)
-    values = {m.key: {symbols[f]: m.values[f] for f in symbols} if whole else {"member": m.key} for m in rows}
+    values = {
+        m.key: {symbols[f]: without_places(m.values[f]) for f in symbols} if whole else {"member": m.key} for m in rows
+    }
     return Figure(kind="sweep", values=values, columns=headlines(columns, measured))
 
 

@@ -12,7 +12,7 @@ from tokenweight.assets import SHIPPED_CONFIGS, shipped_config
 from tokenweight.errors import UserError, choose
 from tokenweight.files import read_json
 from tokenweight.pipeline.experiment import BENCHMARKS
-from tokenweight.recipes.inputs import Inputs, apply, context_of, without_places
+from tokenweight.recipes.inputs import Inputs, apply, context_of, worded
 from tokenweight.recipes.recipe import Recipe, build, names, refusal, replace, scaled, seeded, shown
 from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
@@ -159,11 +159,6 @@ def _evaluated(
                 f"--model {label}: reads {context} tokens, fewer than {benchmark}'s {', '.join(map(str, usual[benchmark]))}; "
                 f"give lengths with --lengths, or choose --benchmarks without {benchmark}"
             )
-        if benchmark in benchmarks and lengths[-1] > context:
-            raise UserError(
-                f"--lengths {lengths[-1]}: {label} reads {context} tokens; give lengths up to that "
-                "(or --context, where config.json is wrong)"
-            )
         if lengths:  # else nobody reads them
             settings = replace(settings, "the model's context, or given by you", {key: lengths})
     for key in _LIMITED if spec.limit else ():
@@ -176,6 +171,12 @@ def _evaluated(
     if unknown := sorted(key for key in inputs.assignments() if not recipe.has_given(key)):
         raise UserError(f"--set {unknown[0]}: {refusal(unknown[0], [recipe])}")
     evaluation = recipe.evaluation
+    for name in _LENGTHS.keys() & set(benchmarks):
+        if (longest := max(getattr(evaluation, name).lengths_tokens)) > recipe.context_tokens:
+            raise UserError(
+                f"--lengths {longest}: {label} reads {recipe.context_tokens} tokens; give lengths up to that "
+                "(or --context, where config.json is wrong)"
+            )
     if evaluation.backend != spec.backend:
         raise UserError(f"--set evaluation.backend: give --backend {evaluation.backend} here")
     for name in BENCHMARKS.keys() & set(benchmarks):
@@ -211,8 +212,8 @@ def _choices(number: int, row: RowSpec, several_recipes: bool) -> list[Settings]
 
 
 def _key(row: RowSpec, values: Settings, short: Mapping[str, str]) -> str:
-    swept = " ".join(shown(v) if field == RECIPE else f"{short[field]}={shown(v)}" for field, v in values.items())
+    swept = " ".join(worded(v) if field == RECIPE else f"{short[field]}={worded(v)}" for field, v in values.items())
     named = " ".join(filter(None, (row.group, row.label)))
-    made = swept if row.over else " ".join(f"{key}={shown(without_places(value))}" for key, value in row.set.items())
+    made = swept if row.over else " ".join(f"{key}={worded(value)}" for key, value in row.set.items())
     base = re.sub(r"[^A-Za-z0-9._+-]+", "-", (row.base or "").rstrip("/").rpartition("/")[2]).strip("-.")
     return " ".join(filter(None, (named, swept if named else made))) or row.recipe or base or "model"

@@ -4,7 +4,6 @@ how it looks. A mistake in the file is one line with its place.
 The paper's tables, a user's YAML, sweeps and `evaluate --model` are all one of these (docs/experiments.md).
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,8 @@ from pydantic import AfterValidator, Field, PositiveInt, ValidationError, Valida
 from tokenweight.errors import UserError, choose, nearest
 from tokenweight.pipeline.experiment import BENCHMARKS, Column, Described
 from tokenweight.recipes.frozen import Frozen
-from tokenweight.recipes.recipe import read_yaml
+from tokenweight.recipes.inputs import absolute
+from tokenweight.recipes.recipe import read_yaml, what_is_wrong
 from tokenweight.recipes.schema import SCALES, Backend, Scale
 
 
@@ -39,27 +39,37 @@ Benchmark = Annotated[str, AfterValidator(_known)]
 NAME = r"[a-z0-9]+(-[a-z0-9]+)*"
 LONGEST_NAME = 100
 _PATH_SETTING = re.compile(r"\.(data|path|file|haystack|squad|hotpotqa|tokenizer|config|include_path)$")
-# By pydantic's kinds of mistakes.
-_WORDS: dict[str, str] = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
 # Such as "recipe x (smoke): weighting.kappa: Input should be ..."
 _OF_RECIPE = re.compile(r"^(recipe .*? \(\w+\): |--set )")
 _IN_TEXT = re.compile(r"^[\w.]+(\[\d+\])?(\.[\w.\[\]]+)?(?=:)")
 
 
-def _at(value: str, info: ValidationInfo) -> str:
-    """A path relative to the file's directory (the context); what is none (pretrain, a name of the hub) stays."""
-    if not info.context or not value:
-        return value
+def placed(value: str, directory: Path) -> str:
+    """A path relative to a directory, as absolute; what is none (pretrain, a name of the hub) stays."""
     kind, colon, rest = value.partition(":") if value.startswith("random:") else ("", "", value)
-    path = info.context / Path(rest).expanduser()
-    there = rest.startswith((".", "/", "~")) or ".py:" in rest or path.exists()
-    return f"{kind}{colon}{path.resolve()}" if there else value
+    path = directory / Path(rest).expanduser()
+    there = rest.startswith((".", "/", "~")) or ".py:" in rest or (rest and path.exists())
+    return f"{kind}{colon}{absolute(path)}" if there and value not in ("hub", "pretrain") else value
+
+
+def placed_setting(key: str, value: Any, directory: Path) -> Any:
+    """A setting's value, or one that it is made of, where it is a path."""
+    if isinstance(value, dict):
+        return {name: placed_setting(f"{key}.{name}", part, directory) for name, part in value.items()}
+    if isinstance(value, list):
+        return [placed_setting(key, part, directory) for part in value]
+    is_path = isinstance(value, str) and (_PATH_SETTING.search(key) or ".py:" in value)
+    return placed(value, directory) if is_path else value
+
+
+def _at(value: str, info: ValidationInfo) -> str:
+    return placed(value, info.context) if info.context else value
 
 
 def _with_paths(settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    texts = {key: value for key, value in settings.items() if isinstance(value, str)}
-    paths = {key: value for key, value in texts.items() if _PATH_SETTING.search(key) or ".py:" in value}
-    return settings | {key: _at(value, info) for key, value in paths.items()}
+    return (
+        {key: placed_setting(key, value, info.context) for key, value in settings.items()} if info.context else settings
+    )
 
 
 Length = Annotated[int, Field(ge=2)]
@@ -78,7 +88,9 @@ class RowSpec(Frozen):
     corpus: Place | None = None  # in place of the experiment's
     context: PositiveInt | None = None  # longest input of a model as it is, in tokens
     set: Settings = Field(default={})  # settings of the recipe, by the keys of show-config
-    over: dict[str, list[Any]] = Field(default={})  # settings with several values each: a row for each
+    over: Annotated[dict[str, list[Any]], AfterValidator(_with_paths)] = Field(
+        default={}
+    )  # settings with several values each: a row for each
     rule_below: Literal["full", "partial"] | None = None  # this and the following as in Row
     fills: tuple[str, ...] | None = None
     reference: str | None = None
@@ -188,6 +200,8 @@ def _with_place(message: str, spec: ExperimentSpec, notes: Sequence[str]) -> str
         for name in ("base", "corpus", "tokenizer"):
             if (given := getattr(of, name, None)) and message.startswith(f"--{name}") and given in message:
                 return f"{at}.{name}: {message.removeprefix(f'--{name}').lstrip(' :')}".removeprefix(".")
+    if spec.lengths and message.startswith("--lengths "):
+        return message.removeprefix("--").replace(" ", ": ", 1)
     if notes and message.startswith("context: "):
         return f"{notes[0]}.{message}"
     return f"{notes[0]}: {rest}" if about and notes else message
@@ -213,7 +227,8 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
         if isinstance(error, DuplicateKeyError):
             key = re.search(r'"(.*?)"', error.problem or "")
             raise UserError(f"{place}: {key.group(1) if key else 'a key'} is given twice; keep one") from None
-        raise UserError(f"{place}: is not valid YAML ({error.problem}); correct it") from None
+        problem = "a tab, where YAML takes spaces" if "\\t" in (error.problem or "") else error.problem
+        raise UserError(f"{place}: is not valid YAML ({problem}); correct it") from None
     except ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UserError(f"{where}, line {line}: is not valid YAML ({error.reason}); correct it") from None
@@ -232,11 +247,9 @@ def _of_schema(error: ValidationError, text: str, where: str) -> UserError:
     first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     steps = [step for step in first["loc"] if not re.match(r"\[key\]|constrained-", str(step))]
     fields = RowSpec.model_fields if len(steps) > 2 and steps[0] == "rows" else ExperimentSpec.model_fields
-    message = _WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
+    message = what_is_wrong(first)
     if first["type"] == "extra_forbidden":
         message = f"no such key{nearest(str(steps[-1]), fields) or '; there are ' + ', '.join(fields)}"
-    elif isinstance(first["input"], str | int | float):
-        message += f" (got {first['input']!r})"
     dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps).lstrip(".")
     return _mistake(where, text, [str(step) for step in steps], f"{dotted}: {message}" if steps else message)
 

@@ -174,6 +174,9 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("  tiny:", "  ..:", r"scales\.\.\.: is part of files' names; use letters, digits, dashes and _"),
         ("rows:", "rows: {", r"is not valid YAML"),
         ("seeds: 2", "seeds: \x07", r"line 8: is not valid YAML \(special characters are not allowed\)"),
+        ("  - {label: sparse", "\t- {label: sparse", r"line 5: is not valid YAML \(a tab, where YAML takes spaces\)"),
+        ("weighting.kappa: 0.3", "scorer: [1]", r"line 5, rows\[0\]\.set\.scorer: is not a mapping; .* \(got \[1\]\)"),
+        ("weighting.kappa: 0.3", "chunking.sequences: 3", r"line 5, .*chunking\.sequences: .* \(3\) is less than the 8 that"),
         ("like: smoke, ", "", r"scales\.tiny: is a scale of your own; write `like: smoke`"),
         ("label: uniform, group: off", "label: sparse", r"rows\[1\]: has the label 'sparse' of another row"),
         (
@@ -191,6 +194,15 @@ def test_a_mistake_is_one_line_with_its_place(old: str, new: str, message: str, 
         found(str(file))
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(str(file))
+
+
+@pytest.mark.parametrize("lengths", ["[512, 4096]", "[4096, 512]"])
+def test_lengths_in_any_order_are_those_that_a_model_reads(lengths: str) -> None:
+    rows = f"rows: [{{label: small, base: {smoke_base_dir()}}}, {{recipe: table-3/uniform}}]\n"
+    with pytest.raises(UserError, match=r"line 2, lengths: 4096: small reads 1024 tokens"):
+        found(f"name: mine\nlengths: {lengths}\n{rows}")
+    with pytest.raises(UserError, match=r"--lengths 4096: small reads 1024 tokens"):
+        found(f"name: mine\n{rows}", inputs=Inputs(settings=(f"evaluation.ruler.lengths_tokens={lengths}",)))
 
 
 def test_a_number_of_seeds_or_benchmarks_of_ones_own() -> None:

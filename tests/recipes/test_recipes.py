@@ -126,7 +126,7 @@ def test_configuration_keys_are_stable() -> None:
         ("seed=-1", "seed: Input should be greater than or equal to 0"),
         ("seed=4294967296", "seed: Input should be less than 4294967296"),
         ("chunking.seed=-1", "chunking.seed: Input should be greater than or equal to 0"),
-        ("evaluation.ruler.lengths_tokens=[]", "evaluation.ruler.lengths_tokens: Tuple should have at least 1 item"),
+        ("evaluation.ruler.lengths_tokens=[]", "evaluation.ruler.lengths_tokens: is empty; give a value"),
         ("evaluation.perplexity.lengths_tokens=[1]", "evaluation.perplexity.lengths_tokens.0: Input should be greater"),
         ("weighting.score=mile", "weighting.score 'mile' reads no short context: set scorer.kind to 'unfrozen'"),
         ("name=../../evil", "--set name: no such setting"),

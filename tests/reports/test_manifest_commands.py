@@ -10,7 +10,8 @@ from tokenweight.pipeline.manifest import RowEntry, keep_manifest
 from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.html.page import show_config_command
-from tokenweight.reports.targets.find import find_experiments
+from tokenweight.reports.targets import TARGETS
+from tokenweight.reports.targets.find import find_experiments, models_experiment, sweep_experiment
 from tokenweight.tasks.experiments import plan_experiment
 
 
@@ -22,6 +23,26 @@ def test_commands_are_typed_as_they_were_given(store: FakeStore) -> None:
         "tokenweight reproduce table-3 --scale smoke --seeds 2 --corpus 'my books' "
         "--set training.steps=3 --set weighting.kappa=0.3"
     )
+
+
+def test_commands_of_sweeps_and_evaluations_name_what_they_run(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("def mine(long_nll, short_nll): return long_nll")
+    swept = sweep_experiment(["table-3/uniform"], [f"weighting.score={own}:mine,ppmi"], [], (), None)
+    assert swept.command == "tokenweight sweep table-3/uniform --over weighting.score=own.py:mine,ppmi"
+    members = sweep_experiment(["table-3/uniform"], [], ["training.steps=2 seed=1", "seed=2"], ("mmlu",), "mine")
+    typed = "--member 'training.steps=2 seed=1' --member seed=2 --measures mmlu --name mine"
+    assert members.command == f"tokenweight sweep table-3/uniform {typed}"
+    models = {"a": str(tmp_path / "a"), "b": "me/b@1234"}
+    evaluated = models_experiment(models, ("ruler", "mmlu"), lengths_tokens=(512, 1024), limit=3)
+    typed = "--model a --model me/b@1234 --benchmarks ruler,mmlu --lengths 512,1024 --limit 3 --backend hf"
+    assert evaluated.command == f"tokenweight evaluate {typed}"
+
+
+def test_targets_that_are_left_out_for_one_reason_are_one_line(tmp_path: Path) -> None:
+    found, left_out = _manifests(list(TARGETS), "own", Inputs(), None, Store(tmp_path), lenient=True)
+    assert (found, len(left_out)) == ([], 1)
+    assert f"ruler-tasks ({len(TARGETS)}) are left out: scale 'own': unknown" in left_out[0]
 
 
 def test_a_page_names_no_absolute_paths(tmp_path: Path) -> None:

@@ -200,18 +200,32 @@ def test_several_experiments_share_a_pool_by_their_names() -> None:
 
 
 def test_a_members_run_finds_what_its_command_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, asked = tmp_path / "my files", dict[str, Any]()
+    here, asked = tmp_path / "my files", list[dict[str, Any]]()
     (here / "texts").mkdir(parents=True)
     for number in range(12):
         (here / "texts" / f"{number}.txt").write_text("A text.")
-    (here / "own.yaml").write_text("name: own\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/uniform}]\n")
+    (here / "own.py").write_text("def mine(long_nll, short_nll): return long_nll - short_nll")
+    (here / "own.yaml").write_text("name: own\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/frozen-sparse}]\n")
     monkeypatch.chdir(here)
-    monkeypatch.setattr(commands, "make_and_show", lambda *_, parameters: asked.update(parameters))
-    commands.reproduce(["own.yaml:2"], corpus="texts", pool="any", store=tmp_path / "store")  # type: ignore[call-arg]
+    monkeypatch.setattr(commands, "make_and_show", lambda *_, parameters: asked.append(parameters))
+    settings = ("training.steps=2", "evaluation.ruler.haystack=texts", "weighting.score=own.py:mine")
+    given = {"corpus": "texts", "pool": "any", "store": tmp_path / "store"}
+    commands.reproduce(["own.yaml:2"], settings=settings, **given)  # type: ignore[call-arg]
+    commands.sweep(["table-3/frozen-sparse"], over=("weighting.score=own.py:mine",), **given)  # type: ignore[call-arg]
     monkeypatch.chdir(tmp_path)
-    inputs = Inputs(corpus=asked["corpus"])
-    (again,) = find_experiments(shlex.split(asked["experiment"]), "smoke", inputs, asked["seeds"])
-    assert (again.name, again.manifest.seeds) == ("own", [0, 1])
+    (own, texts), (swept, _) = (
+        (
+            find_experiments(text, "smoke", Inputs(corpus=one["corpus"], settings=one["settings"]), one["seeds"])[0],
+            text,
+        )
+        for one in asked
+        for text in [[one["experiment"]] if "\n" in one["experiment"] else shlex.split(one["experiment"])]
+    )
+    assert (own.name, own.manifest.seeds, texts) == ("own", [0, 1], [f"{here / 'own.yaml'}:2"])
+    assert asked[0]["settings"][:2] == ["training.steps=2", f"evaluation.ruler.haystack={here / 'texts'}"]
+    for one in (own, swept):
+        assert one.each_recipe[0].weighting.score.startswith(f"{here / 'own.py'}:mine@")
+        assert str(tmp_path) not in one.manifest.model_dump_json()
 
 
 def test_a_pool_packs_records_and_takes_no_time_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

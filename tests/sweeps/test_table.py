@@ -47,7 +47,10 @@ def test_a_table_says_what_lacks_and_why(tmp_path: Path) -> None:
     text = files["md"].read_text()
     assert "Failed in this run: table-3/frozen-sparse κ = 0.4: its disk is full." in text
     assert "The same run, made once: table-3/frozen-sparse κ = 1 and table-3/unfrozen-sparse κ = 1." in text
-    assert "tokenweight sweep with this run's other options" in text
+    command = (
+        f"tokenweight sweep {SPARSE} table-3/unfrozen-sparse --over weighting.kappa=0.4,1 --measures mmlu,perplexity"
+    )
+    assert f"{command} --name kappas --scale smoke with this run's other options" in text
 
 
 def test_labels_follow_the_fields() -> None:

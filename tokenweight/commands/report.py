@@ -83,7 +83,7 @@ def _manifests(
     from tokenweight.reports.targets.find import find_experiments, targets_of
     from tokenweight.tasks.experiments import plan_experiments
 
-    found, left_out = list[Manifest](), list[str]()
+    found, left_out, refused = list[Manifest](), list[str](), dict[str, list[str]]()
     as_it_was = inputs == Inputs() and seeds is None
     for text, all_of_paper in ((name, lenient or given == ALL) for given in texts for name in targets_of(given)):
         own = manifest_path(store.root, _name_of(text), scale)
@@ -104,11 +104,13 @@ def _manifests(
                     ) from None
                 if not all_of_paper:
                     raise
-                left_out.append(f"{text} is left out: {error}")
+                refused.setdefault(str(error), []).append(text)
                 continue
             planned, lacking = plan_experiments(resolved, store, of_paper=all_of_paper)
             found += [one.manifest for one in planned]
             left_out += lacking
+    for why, names in refused.items():
+        left_out.append(f"{', '.join(names)} {'is' if len(names) == 1 else f'({len(names)}) are'} left out: {why}")
     return found, left_out
 
 

@@ -17,8 +17,9 @@ from tokenweight.pipeline.manifest import ResolvedExperiment
 from tokenweight.pipeline.store import Store, open_store
 from tokenweight.progress import counted
 from tokenweight.recipes.execution import execution_for
-from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.inputs import Inputs, absolute
 from tokenweight.recipes.options import Choices, RunOptions, Seeds
+from tokenweight.recipes.recipe import parse, shown
 from tokenweight.recipes.schema import AtLeastOne, Execution
 
 
@@ -40,18 +41,28 @@ def reproduce(
     wanted, left_out = plan_texts(experiments, scale, inputs, place, seeds)
     note(*left_out)
     chosen = partial(execution_for, wanted[0].like, execution, here=not options.pool, **choices)
-    texts = [_from_anywhere(text) if re.search(r"\.ya?ml(:\d+)?$", text) else text for text in experiments]
-    data = {name: _from_anywhere(value) if isinstance(value, str) else value for name, value in inputs}
+    texts = [
+        re.sub(r"\A.+\.ya?ml(?=(:\d+)?\Z)", lambda path: absolute(Path(path[0]).expanduser()), one)
+        for one in experiments
+    ]
+    data = _from_anywhere(inputs)
     given = {"scale": scale, "seeds": seeds, "execution": execution, **choices, **data}
     experiment = texts[0] if "\n" in texts[0] else shlex.join(texts)
     make_and_show(wanted, place, options, chosen, parameters={"experiment": experiment, **given})
 
 
-def _from_anywhere(text: str) -> str:
-    """A path that is there, a number of seeds behind it or not, as workers in other directories find it; else the text."""
-    path, seeds = re.findall(r"\A(.*?)(:\d+)?\Z", text, re.DOTALL)[0]
-    there = "\n" not in text and path not in ("hub", "pretrain") and Path(path).expanduser().exists()
-    return f"{Path(path).expanduser().absolute()}{seeds}" if there else text
+def _from_anywhere(inputs: Inputs) -> dict[str, Any]:
+    """With paths as workers in other directories find them."""
+    from tokenweight.reports.targets.schema import placed, placed_setting
+
+    here, data = Path.cwd(), inputs.model_dump()
+    settings = {
+        key: (text, parse(text), placed_setting(key, parse(text), here)) for key, text in inputs.assignments().items()
+    }
+    own = [f"{key}={text if old == new else shown(new)}" for key, (text, old, new) in settings.items()]
+    return {name: placed(value, here) if isinstance(value, str) else value for name, value in data.items()} | {
+        "settings": own
+    }
 
 
 @command

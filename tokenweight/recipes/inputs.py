@@ -24,6 +24,7 @@ from tokenweight.recipes.recipe import (
     refusal,
     replace,
     scaled,
+    shown,
 )
 from tokenweight.recipes.schema import SCALES, Evaluation, Ruler, Scale
 
@@ -141,6 +142,11 @@ def without_places(value: Any) -> Any:
     return f"{kind}{colon}{Path(rest).name if Path(rest).is_absolute() else rest}"
 
 
+def worded(value: Any) -> str:
+    """A setting as labels and commands have it."""
+    return shown(without_places(value))
+
+
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     """`settings` with the user's inputs in place; whether all of them have one is judged by `check_settings`."""
     changes: dict[str, Any] = {}
@@ -214,5 +220,9 @@ def _read_from(path: str, known: dict[str, Any]) -> dict[str, Any]:
 def _existing(option: str, path: str) -> str:
     if not Path(path).exists():
         raise UserError(f"{option} {path}: does not exist; give the path of an existing file or directory")
-    # a link keeps its suffix
-    return str(Path(path).absolute() if path.endswith(LISTING_SUFFIX) else Path(path).resolve())
+    return absolute(Path(path))
+
+
+def absolute(path: Path) -> str:
+    """As processes in other directories find it; a link to a list of digests keeps its suffix."""
+    return str(path.absolute() if path.suffix == LISTING_SUFFIX else path.resolve())

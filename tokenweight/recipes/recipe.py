@@ -22,6 +22,9 @@ from tokenweight.recipes.frozen import Frozen
 from tokenweight.weighting.settings import Weighting, used_settings, users
 
 GIVEN = "given by you"
+# By pydantic's kinds of mistakes.
+_WORDS: dict[str, str] = json.loads(Path(__file__).with_name("mistakes.json").read_text(encoding="utf-8"))
+_SHOWN = 200  # letters of a wrong value
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -89,6 +92,13 @@ class Recipe(Frozen):
     def _consistent(self) -> Self:
         if self.training and not (self.corpus and self.chunking):
             raise ValueError("training needs corpus and chunking")
+        if self.training and self.chunking and self.chunking.sequences is not None:
+            reads = self.training.steps * self.training.sequences_per_step
+            if self.chunking.sequences < reads:
+                raise ValueError(
+                    f"chunking.sequences ({self.chunking.sequences}) is less than the {reads} that training.steps times "
+                    "training.sequences_per_step read"
+                )
         if self.weighting.needs_short_nll and not self.scorer:
             raise ValueError(f"weighting.score {self.weighting.label!r} compares two contexts: give a scorer")
         if self.scorer and self.weighting.postprocessing == "uniform":
@@ -182,9 +192,13 @@ def one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     tags = {"novel", "files", "hub", "echo", "mixture", "local", "shipped", "pretrain", "random"}
     where = ".".join(str(part) for part in first["loc"] if part not in tags)
-    message = first["msg"].removeprefix("Value error, ")
-    given = f" (got {first['input']!r})" if isinstance(first["input"], str | int | float) else ""
-    return f"{where}: {message}{given}" if where else message
+    return f"{where}: {what_is_wrong(first)}" if where else first["msg"].removeprefix("Value error, ")
+
+
+def what_is_wrong(mistake: Mapping[str, Any]) -> str:
+    """One thing that pydantic found, without its place; of what was given the beginning."""
+    message, given = _WORDS.get(mistake["type"], mistake["msg"].removeprefix("Value error, ")), mistake["input"]
+    return f"{message} (got {repr(given)[:_SHOWN]})" if isinstance(given, str | int | float | list) else message
 
 
 def read_model(kind: type[Model], path: Path, what: str, way: str) -> Model:
