@@ -119,6 +119,7 @@ def test_names_stay_whole_in_80_columns(monkeypatch: pytest.MonkeyPatch, capsys:
     from tokenweight.commands.command import print_table
 
     monkeypatch.setenv("TERM", "dumb")  # of 80 columns
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     print_table(
         ("key", "value", "hours"), [("evaluation.perplexity.corpus.path", "long " * 40, "1,234")], numbers_from=2
