@@ -168,8 +168,6 @@ def _evaluated(
         settings = replace(settings, "--backend", {"evaluation.backend": spec.backend})
     inputs = inputs.model_copy(update={"base": None, "tokenizer": None})
     recipe = build(f"evaluate/{label}", scale, apply(inputs, settings, scale))
-    if unknown := sorted(key for key in inputs.assignments() if not recipe.has_given(key)):
-        raise UserError(f"--set {unknown[0]}: {refusal(unknown[0], [recipe])}")
     evaluation = recipe.evaluation
     for name in _LENGTHS.keys() & set(benchmarks):
         if (longest := max(getattr(evaluation, name).lengths_tokens)) > recipe.context_tokens:

@@ -56,6 +56,13 @@ def test_rows_scales_seeds_and_words_are_what_the_file_says() -> None:
     assert given.recipes["sparse", 0].training.steps == 7  # type: ignore[union-attr]
 
 
+def test_what_is_set_for_all_rows_is_for_those_that_have_it() -> None:
+    """A model as it is stands beside trained rows: only the latter have steps."""
+    mixed = found(PLAIN.replace("baseline", f"  - {{label: as it is, base: {smoke_base_dir()}}}\nbaseline"))
+    steps = {key: recipe.training and recipe.training.steps for (key, _), recipe in mixed.recipes.items()}
+    assert steps == {"sparse": 4, "off uniform": 4, "as it is": None}
+
+
 def test_a_row_that_equals_a_recipe_is_that_recipe(tmp_path: Path) -> None:
     text = "name: mine\nbenchmarks: [mmlu]\nrows: [{recipe: table-3/frozen-sparse, set: {weighting.kappa: 0.2}}]"
     ours = plan_experiment(found(text), Store(tmp_path)).manifest
