@@ -60,8 +60,18 @@ def faults(laboratory: Laboratory, artifact: Artifact, file: Path) -> Iterator[t
     if other := next(like, None):
         yield "swapped", other.read_bytes()
     if file.name == RECORD:
-        yield from (("one byte flipped", flipped(data, place)) for place in range(0, len(data), len(data) // 40))
+        changed = (flipped(data, place) for place in range(0, len(data), len(data) // 40))
+        yield from (("one byte flipped", content) for content in changed if not says_the_same(content, data))
         yield from (("record of other schema", content) for content in other_schemas(json.loads(data)))
+
+
+def says_the_same(content: bytes, record: bytes) -> bool:
+    """Whether all that is recorded is as it was: its digest alone went by another name, as in records that have none."""
+    try:
+        found, known = json.loads(content), json.loads(record)
+    except ValueError:
+        return False
+    return all(found.get(name) == value for name, value in known.items() if name != "sha256") and "sha256" not in found
 
 
 def flipped(data: bytes, place: int) -> bytes:

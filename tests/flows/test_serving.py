@@ -145,10 +145,10 @@ def test_a_directory_is_served_once(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ("- a", "is not a list of deployments"),
-        ("deployments: [{name: a}]", "a deployment: entrypoint: Field required"),
+        ("deployments: [{name: a}]", "a deployment: entrypoint: is missing"),
         (
             "deployments: [{name: a, entrypoint: b:c, schedules: [{cron: x}]}]",
-            "a deployment: schedules.0.slug: Field required",
+            "a deployment: schedules.0.slug: is missing",
         ),
     ],
 )
