@@ -106,16 +106,21 @@ def test_a_child_that_does_not_listen_is_ended(tmp_path, monkeypatch):
     assert not psutil.pid_exists(pids[0])
 
 
-def test_all_launched_trainings_are_asked_and_waited_for(tmp_path, monkeypatch):
-    stop_file = tmp_path / "stop"
+def test_all_launched_trainings_are_asked_and_waited_for_and_those_that_hang_are_ended_on_all_nodes(
+    tmp_path, monkeypatch
+):
+    stop_file, ended = tmp_path / "stop", []
     monkeypatch.setattr(launch, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "cancel_left_over", ended.append)
     monkeypatch.setattr(launch, "_active", {stop_file})
     stop_all()
     assert stop_file.exists()
+    assert ended == [tmp_path]
     stop_file.unlink()
     monkeypatch.setattr(launch, "_active", set())
     stop_all()
     assert not stop_file.exists()
+    assert ended == [tmp_path]
 
 
 RANK = """

@@ -236,12 +236,14 @@ def ask_to_stop(file: Path) -> None:
 
 
 def stop_all() -> None:
-    """Ask the launched trainings of this process to stop and wait for them, STOP_SECONDS at most."""
+    """Ask the launched trainings of this process to stop and wait for them, STOP_SECONDS at most; then end Slurm's."""
     for file in tuple(_active):
         ask_to_stop(file)
     deadline = time.monotonic() + STOP_SECONDS
     while _active and time.monotonic() < deadline:
         time.sleep(0.1)
+    for file in tuple(_active):  # these hang, and whoever waits for them ends with us
+        cancel_left_over(file.parent)
 
 
 # --- One rank ---
