@@ -41,7 +41,8 @@ def plan_texts(
     texts: Sequence[str], scale: str, inputs: Inputs, store: Store, seeds: int | None = None
 ) -> tuple[list[ResolvedExperiment], list[str]]:
     """Every experiment that the texts name, planned; what is left out, a line each. UserError for what is no experiment."""
-    return plan_experiments(find_experiments(texts, scale, inputs, seeds), store, of_paper=ALL in texts)
+    of_paper = any(text.partition(":")[0] == ALL for text in texts)
+    return plan_experiments(find_experiments(texts, scale, inputs, seeds), store, of_paper=of_paper)
 
 
 def plan_experiments(

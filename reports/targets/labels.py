@@ -23,7 +23,7 @@ def notes(
     of_file = {name: value for name in ("base", "corpus") if (value := getattr(spec, name))}
     of_rows = {m.row.label or m.row.key or str(m.row.recipe): m.row.set for m in found}
     symbols, _ = _fields(found)
-    swept = {field: dict.fromkeys(worded(m.values[field]) for m in found if field in m.values) for field in symbols}
+    swept = {field: dict.fromkeys(m.words[field] for m in found if field in m.words) for field in symbols}
     said = {
         "Run with": ", ".join(map(" ".join, as_options(given))),
         "Set for all rows:": _said({**of_file, **spec.scales.get(scale, {}), **spec.set}),
@@ -54,8 +54,8 @@ def labels_of(rows: Sequence[Member]) -> tuple[tuple[str, ...], dict[str, tuple[
     symbols, whole = _fields(rows)
 
     def text_of(member: Member, fields: Iterable[str]) -> str:
-        texts = {field: worded(member.values[field]) for field in fields}
-        return ", ".join(text if field == RECIPE else f"{symbols[field]} = {text}" for field, text in texts.items())
+        texts = ((field, member.words[field]) for field in fields)
+        return ", ".join(text if field == RECIPE else f"{symbols[field]} = {text}" for field, text in texts)
 
     first, *others = symbols
     if not whole or not others:
@@ -150,9 +150,11 @@ def _figure(rows: Sequence[Member], columns: tuple[Column, ...], measured: Seque
     symbols, whole = _fields(rows)
     if not symbols:
         return next((Figure(**one["figure"]) for one in about(measured).values() if "figure" in one), None)
-    values = {
-        m.key: {symbols[f]: without_places(m.values[f]) for f in symbols} if whole else {"member": m.key} for m in rows
-    }
+
+    def place(member: Member, field: str) -> Any:
+        return without_places(value) if not isinstance(value := member.values[field], str) else member.words[field]
+
+    values = {m.key: {symbols[f]: place(m, f) for f in symbols} if whole else {"member": m.key} for m in rows}
     return Figure(kind="sweep", values=values, columns=headlines(columns, measured))
 
 

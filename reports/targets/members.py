@@ -36,6 +36,7 @@ class Member:
     row: RowSpec
     number: int  # of the row in the file
     values: Settings  # by swept setting; RECIPE is one of them where there are several
+    words: Mapping[str, str]  # of the values, as labels have them
     recipe: str  # its recipe's name in manifests and graphs
 
 
@@ -44,10 +45,11 @@ def members(spec: ExperimentSpec) -> list[Member]:
     several = len({row.recipe for row in spec.rows if row.over}) > 1
     choices = [(number, values) for number, row in enumerate(spec.rows) for values in _choices(number, row, several)]
     short = short_names(dict.fromkeys(field for _, values in choices for field in values))
+    worded_as = {field: _words(values[field] for _, values in choices if field in values) for field in short}
     found: dict[str, Member] = {}
     for number, values in choices:
-        row = spec.rows[number]
-        key = row.key or _key(row, values, short)
+        row, words = spec.rows[number], {field: worded_as[field][shown(value)] for field, value in values.items()}
+        key = row.key or _key(row, words, short)
         if key in found and found[key].values == values and values:
             continue  # a value given twice
         if key in found:
@@ -60,7 +62,7 @@ def members(spec: ExperimentSpec) -> list[Member]:
             of_all = (spec.base, spec.tokenizer, spec.corpus, spec.lengths, spec.set, spec.scales)
             as_it_is = not any((*of_all, row.base, row.corpus, row.set, row.over))
             recipe = row.recipe if as_it_is else f"{row.recipe} {key}"
-        found[key] = Member(key, row, number, values, recipe)
+        found[key] = Member(key, row, number, values, words, recipe)
     return list(found.values())
 
 
@@ -209,8 +211,14 @@ def _choices(number: int, row: RowSpec, several_recipes: bool) -> list[Settings]
     return [{**first, **dict(zip(row.over, values, strict=True))} for values in product(*row.over.values())]
 
 
-def _key(row: RowSpec, values: Settings, short: Mapping[str, str]) -> str:
-    swept = " ".join(worded(v) if field == RECIPE else f"{short[field]}={worded(v)}" for field, v in values.items())
+def _words(values: Iterable[Any]) -> dict[str, str]:
+    """Of each swept value, by its text, the words: of a path its last part, or all of it where two end alike."""
+    words = {shown(value): worded(value) for value in values}
+    return {text: word if list(words.values()).count(word) == 1 else text for text, word in words.items()}
+
+
+def _key(row: RowSpec, words: Mapping[str, str], short: Mapping[str, str]) -> str:
+    swept = " ".join(text if field == RECIPE else f"{short[field]}={text}" for field, text in words.items())
     named = " ".join(filter(None, (row.group, row.label)))
     made = swept if row.over else " ".join(f"{key}={worded(value)}" for key, value in row.set.items())
     base = re.sub(r"[^A-Za-z0-9._+-]+", "-", (row.base or "").rstrip("/").rpartition("/")[2]).strip("-.")

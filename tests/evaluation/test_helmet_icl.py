@@ -17,7 +17,7 @@ from prepared_prompts import Json, prepared, write
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
-from tokenweight.evaluation.helmet import TASKS
+from tokenweight.evaluation.helmet import TASKS, IclTask
 from tokenweight.evaluation.units import BENCHMARKS
 from tokenweight.recipes.schema import Evaluation, Helmet
 
@@ -138,3 +138,17 @@ def test_another_layout_of_in_context_learning_is_one_line(
     (copy / "icl/banking77_train.jsonl").unlink()
     with pytest.raises(UserError, match=r"banking77_train.parquet missing; give HELMET's unpacked `data`.* or .csv"):
         BENCHMARKS["helmet"].check_data(unit, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '\ufeff{"text": "1", "label": 2}\n{"text": "2", "label": 0}\n'),
+        ("a.csv", "text,label\n1,2,7\n2,0,7\n"),
+    ],
+)
+def test_a_byte_order_mark_and_a_comma_at_the_end_shift_no_column(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    task = TASKS["icl_banking77"]
+    assert isinstance(task, IclTask)
+    assert task.labelled(tmp_path / name) == [("1", 2), ("2", 0)]

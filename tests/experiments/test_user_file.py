@@ -82,6 +82,20 @@ def test_over_makes_a_row_for_each_combination() -> None:
     assert mine.manifest.experiment.benchmarks == {"ruler", "longbench", "mmlu"}
 
 
+def test_paths_that_end_alike_are_told_apart(tmp_path: Path) -> None:
+    """A row is called by a path's last part; two that would have one name have the whole."""
+    texts = [tmp_path / place for place in ("a/h.txt", "b/h.txt", "c.txt")]
+    for text in texts:
+        text.parent.mkdir(exist_ok=True)
+        text.write_text("A text.")
+    over = json.dumps({"evaluation.ruler.haystack": [str(text) for text in texts]})
+    own = found(f"name: mine\nrows: [{{recipe: table-3/uniform, over: {over}}}]").manifest.experiment
+    names = [str(texts[0]), str(texts[1]), "c.txt"]
+    assert [(row.key, row.label) for row in own.rows] == [(f"haystack={name}", f"haystack = {name}") for name in names]
+    assert own.figure is not None
+    assert [value["haystack"] for value in own.figure.values.values()] == names
+
+
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_lack_nothing(file: Path, tmp_path: Path) -> None:
     planned = plan_experiment(found(str(file)), Store(tmp_path))

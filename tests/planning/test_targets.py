@@ -144,9 +144,10 @@ def test_one_corpus_leaves_table_11_nothing_to_compare(tmp_path: Path) -> None:
         plan_target("table-11", "smoke", inputs, store)
     for number in range(10):
         (tmp_path / f"{number}.txt").write_text("A text.")
-    wanted, left_out = plan_texts([ALL], "smoke", inputs, store)
-    assert [planned.name for planned in wanted] == ["table-1", "table-9"]
-    assert left_out == ["table-11 is left out: it compares two corpora, and --corpus replaces both"]
+    for text in (ALL, f"{ALL}:1"):
+        wanted, left_out = plan_texts([text], "smoke", inputs, store)
+        assert [planned.name for planned in wanted] == ["table-1", "table-9"]
+        assert left_out == ["table-11 is left out: it compares two corpora, and --corpus replaces both"]
 
 
 def test_tables_say_which_models_stand_for_the_papers() -> None:

@@ -178,7 +178,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
         if not raw.strip():
             continue
         try:
-            row = json.loads(decode(path, raw, line))
+            row = json.loads(decode(path, raw.rstrip(b"\r\n"), line))
         except (ValueError, RecursionError) as error:  # too deep, or a number of thousands of digits
             raise UserError(
                 f"{path}, line {line}: not JSON ({error}); it may be incomplete: write one object a line"
@@ -193,7 +193,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         with _unpacked(path, packed) if packed else path.open("rb") as file:
             yield from file
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({str(error).splitlines()[0]}); copy it again") from None
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UserError(f"{path}: cannot be read ({reason}); copy it again") from None
 
 
 def _unpacked(path: Path, packed: str) -> io.BufferedReader:

@@ -212,8 +212,8 @@ def _read_table(file: Path) -> pd.DataFrame:
         case "parquet":
             return pd.read_parquet(file)
         case "jsonl":
-            return pd.read_json(file, lines=True, dtype=False, convert_dates=False)
-    return pd.read_csv(file, dtype={"text": str}, keep_default_na=False)
+            return pd.read_json(file, lines=True, dtype=False, convert_dates=False, encoding="utf-8-sig")
+    return pd.read_csv(file, dtype={"text": str}, keep_default_na=False, index_col=False)
 
 
 _TABLE = table("helmet")
