@@ -57,7 +57,7 @@ def test_rows_scales_seeds_and_words_are_what_the_file_says() -> None:
 
 
 def test_what_is_set_for_all_rows_is_for_those_that_have_it() -> None:
-    """A model as it is stands beside trained rows: only the latter have steps."""
+    """Trained rows have steps; a model as it is, in the same table, has none."""
     mixed = found(PLAIN.replace("baseline", f"  - {{label: as it is, base: {smoke_base_dir()}}}\nbaseline"))
     steps = {key: recipe.training and recipe.training.steps for (key, _), recipe in mixed.recipes.items()}
     assert steps == {"sparse": 4, "off uniform": 4, "as it is": None}

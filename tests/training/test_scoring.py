@@ -1,6 +1,7 @@
 """Frozen scores: what is in the shards, resuming, and shards that are damaged."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -86,7 +87,7 @@ def test_scoring_goes_on_after_the_last_whole_shard(score, load, tmp_path, monke
     before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.safetensors")}
     values = np.array(load()[9])
     (tmp_path / "scores/shard-00001.safetensors").unlink()
-    (tmp_path / "scores/shard-00002.safetensors").unlink()
+    os.truncate(tmp_path / "scores/shard-00002.safetensors", 1500)
     seen = []
     score(progress=lambda *args: seen.append(args))
     after = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "scores").glob("*.safetensors")}
@@ -179,10 +180,22 @@ def test_a_large_store_is_mapped_and_not_loaded(tmp_path):
     assert peak_bytes < 2 * 2**20
 
 
-def test_fewer_scores_than_are_read_are_named(score, load):
+def test_fewer_scores_than_are_read_are_named(score, load, tmp_path):
     score()
     with pytest.raises(StageError, match="has scores of 10 sequences, 11 are read; score them again"):
         load(sequences=11)
+    (tmp_path / "scores/shard-00000.safetensors").unlink()  # the others' would be taken for its sequences'
+    with pytest.raises(StageError, match="has scores of 0 sequences, 4 are read; score them again"):
+        load(sequences=4)
+
+
+@pytest.mark.parametrize("left", [b"", b"\x00\x00\x00"])
+def test_what_is_no_shard_is_scored_again(left, score, load, tmp_path):
+    score()
+    values = np.array(load()[0])
+    (tmp_path / "scores/shard-00000.safetensors").write_bytes(left)
+    score()
+    assert np.array_equal(load()[0], values)
 
 
 def test_a_frozen_scorer_computes_in_the_precision_of_training(score, load, base_dir, chunk_dir):

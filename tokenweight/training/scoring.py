@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tokenweight.context.extend import check_sight, load_config
@@ -80,7 +81,7 @@ def _score_own_shards(
     names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     rank, world, local = (int(os.environ.get(name, default)) for name, default in names.items())
     own = {shard_path(out_dir, index): rows for index, rows in enumerate(shards) if index % world == rank}
-    missing = {path: rows for path, rows in own.items() if not path.exists()}
+    missing = {path: rows for path, rows in own.items() if not _is_complete(path, [len(rows), plan.predictions])}
     if not missing:
         progress(sequences, sequences, "sequences")
         return
@@ -117,3 +118,11 @@ def _scores(stage: Score, model: Any, ids: Tensor, plan: WindowPlan, bos: int | 
         return {NLL: score_windows(model, ids, plan, bos_token_id=bos)}
     entropy = torch.empty(len(ids), plan.predictions, device=ids.device)
     return {NLL: model_nll(model, ids, entropy=entropy), ENTROPY: entropy}
+
+
+def _is_complete(path: Path, shape: list[int]) -> bool:
+    """Whether an earlier attempt has left this shard; one that is damaged would get a digest, and pass for good."""
+    try:
+        return bool(safe_open(path, framework="np").get_slice(NLL).get_shape() == shape)
+    except (OSError, SafetensorError):
+        return False

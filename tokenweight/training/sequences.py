@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def open_scores(score_dir: Path, sequences: int, tensor: str = NLL) -> Scores:
     What its files hold the store has compared with its record. StageError where there are fewer.
     """
     scores: Scores = []
-    for path in sorted(score_dir.glob("shard-*.safetensors")):
+    for path in takewhile(Path.is_file, (shard_path(score_dir, number) for number in count())):
         rows = safe_open(path, framework="np").get_slice(tensor)
         scores += [(rows, row) for row in range(rows.get_shape()[0])]
     if len(scores) < sequences:
