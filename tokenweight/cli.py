@@ -48,6 +48,7 @@ def main() -> None:
     if sys.getfilesystemencoding() != "utf-8":  # by the shell's locale; what others read, such as word lists, is UTF-8
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, sys.orig_argv)
+    _open_what_is_closed()
     logging.captureWarnings(True)
     embedded.quiet()
     try:
@@ -76,6 +77,14 @@ def main() -> None:
         _stop(str(error), 2)
     except StageError as error:
         _stop(str(error), 1)
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that the shell closed (`>&-`): what is opened next would take their numbers, and what is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w" if number else "r"))
+            os.set_inheritable(number, True)
 
 
 def _is_unread(file: int) -> bool:

@@ -153,6 +153,15 @@ def test_a_disk_that_is_full_is_a_line(capsys: pytest.CaptureFixture[str], monke
     assert capsys.readouterr().err == message
 
 
+def test_closed_standard_streams_print_nowhere() -> None:
+    command = f'{sys.executable} -c "from tokenweight.cli import main; main()" targets'
+    done = subprocess.run(
+        f"{command} <&- >&- && {command} 2>&-", shell=True, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert "table-3" in done.stdout
+
+
 def test_whoever_reads_a_pipe_gets_rows_as_lines_and_may_leave() -> None:
     command = [sys.executable, "-c", "from tokenweight.cli import main; main()"]
     done = subprocess.run([*command, "show-config", "table-3/uniform"], capture_output=True, text=True, check=True)
