@@ -11,9 +11,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from scipy import stats
 
 PUBLISHED = Path(__file__).parents[2] / "reports/results/mini"
 KEYS = {
@@ -227,3 +229,45 @@ def test_values_come_again_from_the_samples(cells: dict[tuple[str, str], dict[st
             means = [math.exp(mean) for mean in means]
         value = sum(means) / len(means) * (100 if column.startswith("ruler") else 1)
         assert cell["value"] == pytest.approx(value, rel=1e-6), (row, column)
+
+
+def test_findings_come_again_from_the_samples(
+    report: Any, cells: dict[tuple[str, str], dict[str, Any]], records: Records
+) -> None:
+    """Differences exactly; intervals and p by formula, where the report resamples: two-way random effects (docs/statistics.md)."""
+
+    def scores(row: str, column: str) -> Any:  # [seeds, samples]
+        tables = [pd.read_parquet(io.BytesIO(records[f"{at}/rows.parquet"])) for at in cells[row, column]["addresses"]]
+        return np.array([table.sort_values("doc_id")["score"] for table in tables])
+
+    claims = yaml.safe_load((PUBLISHED / "study.yaml").read_text())["findings"]
+    for claim, found in zip(claims, report["findings"], strict=True):
+        sides = [scores(claim[side], claim["column"]) for side in ("higher", "lower")]
+        means = [side.mean(axis=1) for side in sides]
+        parts = sides
+        if claim["column"] == "perplexity-all":  # what a document moves of exp(mean NLL), to first order
+            means = [np.exp(mean) for mean in means]
+            parts = [side * mean[:, None] for side, mean in zip(sides, means, strict=True)]
+        by_seed, by_sample = means[0] - means[1], parts[0] - parts[1]
+        seeds, samples = by_sample.shape
+        of_seeds = by_seed.var(ddof=1) / seeds
+        of_samples = by_sample.mean(axis=0).var(ddof=1) / samples
+        of_both = max(0.0, (by_sample.var(axis=1, ddof=1).mean() / samples - of_samples) / (seeds - 1))
+        variance = max(of_seeds + of_samples - of_both, of_seeds, of_samples)
+        shares = of_seeds**2 + of_samples**2 * (seeds - 1) / (samples - 1) + of_both**2 / (samples - 1)
+        df = max(seeds - 1, variance**2 * (seeds - 1) / shares)
+        error, difference = math.sqrt(variance), by_seed.mean()
+        assert (seeds, samples) == (SEEDS, found["n"])
+        assert found["difference"] == pytest.approx(difference, rel=1e-6)
+        half = (found["ci_high"] - found["ci_low"]) / 2
+        assert half == pytest.approx(stats.t.ppf(0.975, df) * error, rel=0.1), claim["claim"]
+        margin = claim.get("within")
+        distance = margin - abs(difference) if margin else abs(difference)
+        p = stats.t.sf(distance / error, df) * (1 if margin else 2)
+        assert math.log(found["p"]) == pytest.approx(math.log(p), rel=0.1, abs=0.1), claim["claim"]
+        holding = np.abs(by_seed) < margin if margin else by_seed > 0
+        assert found["seeds_holding"] == holding.sum(), claim["claim"]
+    least = 0.0  # Holm's: the smallest times their number, the next times one less, never less than one before
+    for rank, found in enumerate(sorted(report["findings"], key=lambda one: one["p"])):
+        least = max(least, min(1.0, found["p"] * (len(claims) - rank)))
+        assert found["p_corrected"] == pytest.approx(least), found["claim"]
