@@ -15,6 +15,7 @@ from tokenweight.reports.samples import record_of
 DIFFERENCE = "nll_less_baseline"
 _TITLES: dict[str, str] = style.LOOKS["training"]  # of the panels; the sixth place is the legend's
 QUANTITIES = [name for name in _TITLES if name != DIFFERENCE]
+_RUNNING = 10  # differences of single steps vary more than rows do: running means of all steps by this
 _MARKS = 6  # markers on a line, to tell it from others in grey
 
 
@@ -75,6 +76,8 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
             over = plotted[plotted["row"] == row].groupby("step")[name].agg(["mean", "min", "max"]).dropna()
             if over.empty:
                 continue
+            if name == DIFFERENCE:
+                over = over.rolling(max(1, len(over) // _RUNNING), center=True).mean().dropna()
             looks, every = style.look(number), max(1, len(over) // _MARKS)
             axes.plot(
                 over.index.to_numpy(),
@@ -91,6 +94,9 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
         if not axes.lines:
             style.say_nothing_to_draw(axes, ["nothing to draw"])
     panels[2].tick_params(labelbottom=True)  # nothing is below it but the legend
+    if (usual := plotted.groupby("row")[DIFFERENCE].mean().abs().median()) > 0:  # one row far off hides no other
+        panels[2].set_yscale("asinh", linear_width=usual, base=0)
+        panels[2].yaxis.set_major_formatter("{x:.2g}")
     panels[3].yaxis.set_major_formatter("{x:g}")
     handles = style.by_name(figure)
     panels[5].set_axis_off()
@@ -98,7 +104,8 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     over_seeds = f", mean of {len(seeds)} seeds; bands: from the lowest to the highest" if len(seeds) > 1 else ""
     about = f"Every training step of {report.target}, scale {report.scale}{over_seeds}."
     if baseline in names:
-        about += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches."
+        about += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches"
+        about += "; running means of a tenth of the steps, on an asinh scale."
     style.footnote(figure, [about, f"Left out: {'; '.join(problems)}." if problems else ""])
     return Drawing(figure, plotted, about)
 

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from reports_fake_store import AT, FakeStore, all_units, manifest_of
 
@@ -181,6 +182,28 @@ def test_training_curves_are_the_steps_of_whole_trainings(trained: tuple[Manifes
         "Frozen Sparse (refused, 4 steps written where 5 were trained); Frozen Dense (not trained yet)."
         in said(drawing)
     )
+
+
+def test_differences_are_running_means_that_no_row_hides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", 20)
+    entries = {
+        row: train(tmp_path, row, steps=20) for row in ("uniform", "unfrozen-sparse", "unfrozen-dense", "frozen-sparse")
+    }
+    far = tmp_path / "train/frozen-sparse/metrics.jsonl"
+    far.write_text(far.read_text().replace('"nll": ', '"nll": 9'))  # 9x nats for x
+    rows = tuple(
+        RowEntry(row=row.key, recipe=row.recipe, units=(), train=entries[row.key])
+        for row in get_target("table-8").rows
+        if row.key in entries
+    )
+    manifest = manifest_of("table-8", rows)
+    drawing = drawn(build_report(manifest, tmp_path), manifest, tmp_path, "-training")
+    axes = drawing.figure.axes[2]
+    sparse, dense, _ = (np.asarray(line.get_ydata(), float) for line in axes.lines)
+    assert sparse == pytest.approx([(8 / n + 8 / (n + 1)) / 2 for n in range(1, 20)])
+    place = axes.transData.transform
+    apart = abs(place((0, sparse[0]))[1] - place((0, dense[0]))[1])
+    assert apart > 0.005 * axes.bbox.height  # on a linear scale of 100 nats they would be closer
 
 
 def test_seeds_are_a_mean_and_a_band(trained: tuple[Manifest, Path]) -> None:
