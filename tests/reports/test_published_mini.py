@@ -18,6 +18,7 @@ import yaml
 from scipy import stats
 
 PUBLISHED = Path(__file__).parents[2] / "reports/results/mini"
+TARGETS = Path(__file__).parents[2] / "reports/targets"
 KEYS = {
     "not trained": "no-train-4k", "uniform": "uniform", "unfrozen sparse 0.2": "unfrozen-sparse",
     "unfrozen dense 0.75": "unfrozen-dense", "frozen sparse 0.4": "frozen-sparse", "frozen dense 0.75": "frozen-dense",
@@ -56,15 +57,22 @@ def training(records: Records) -> dict[str, dict[int, list[dict[str, Any]]]]:
     return found
 
 
+def read(name: str) -> tuple[Any, dict[tuple[str, str], dict[str, Any]]]:
+    """A published report, and its cells by row and column."""
+    report = json.loads((PUBLISHED / f"{name}.json").read_text())
+    columns = [column["key"] for column in report["columns"]]
+    rows = report["rows"]
+    return report, {(row["key"], key): cell for row in rows for key, cell in zip(columns, row["cells"], strict=True)}
+
+
 @pytest.fixture(scope="module")
 def report() -> Any:
-    return json.loads((PUBLISHED / "study.json").read_text())
+    return read("study")[0]
 
 
 @pytest.fixture(scope="module")
-def cells(report: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    columns = [column["key"] for column in report["columns"]]
-    return {(row["key"], key): cell for row in report["rows"] for key, cell in zip(columns, row["cells"], strict=True)}
+def cells() -> dict[tuple[str, str], dict[str, Any]]:
+    return read("study")[1]
 
 
 def test_the_page_has_the_tables_values(cells: dict[tuple[str, str], dict[str, Any]]) -> None:
@@ -242,15 +250,39 @@ def test_what_cannot_be_said_is_what_the_seeds_say(cells: dict[tuple[str, str], 
     )
 
 
-def test_values_come_again_from_the_samples(cells: dict[tuple[str, str], dict[str, Any]], records: Records) -> None:
+def test_where_the_disagreement_lies_is_what_the_target_planted_says() -> None:
+    report, cells = read("planted")
+    page = told()
+    kinds = {"long_recall": "long recalls", "short_recall": "short recalls", "name": "names", "introduction": "introductions",
+             "hard": "hard", "easy": "easy tokens"}  # fmt: skip
+    means = [f"{cells['uniform', f'abs_pmi-{key}']['value']:.2f} at {label}" for key, label in kinds.items()]
+    assert f"{means[0]}, {means[1]}, {means[2]}, {means[3]}, {means[4]} and {means[5]}" in page
+    auc = {row: cell["value"] for (row, column), cell in cells.items() if column == "auc"}
+    assert (
+        f"{auc.pop('no-train-32k'):.3f} before training, {min(auc.values()):.3f} to {max(auc.values()):.3f} after"
+        in page
+    )
+    appear = [found for found in report["findings"] if found["seeds_holding"] == SEEDS and found["p_corrected"] < 0.05]
+    assert f"Of its {len(report['findings'])} claims {len(appear)} appear" in page.replace("fifteen", "15").replace(
+        "four appear", "4 appear"
+    )
+    for found, name in zip(
+        appear, ("PPMI is bad", "NPMI keeps it best", "shifting tempers PPMI", "dense frozen"), strict=False
+    ):
+        assert re.search(rf"{name}[^)]*\(.*?p {found['p_corrected']:.3f}", page), found["claim"]
+
+
+@pytest.mark.parametrize("name", ["study", "planted"])
+def test_values_come_again_from_the_samples(name: str, records: Records) -> None:
     """By plain code over every sample's score: means of seeds, of tasks, of documents."""
+    cells = read(name)[1]
     wanted = {address for cell in cells.values() for address in cell["addresses"]}
     scores = {
         address: pd.read_parquet(io.BytesIO(records[f"{address}/rows.parquet"]), columns=["score"])["score"]
         for address in wanted
     }
     for (row, column), cell in cells.items():
-        if cell["status"] != "complete" or column not in COLUMNS:
+        if cell["status"] != "complete" or (name == "study" and column not in COLUMNS):
             continue
         means = [scores[address].mean() for address in cell["addresses"]]
         if column == "ruler-chosen":  # other tasks at each length
@@ -258,20 +290,20 @@ def test_values_come_again_from_the_samples(cells: dict[tuple[str, str], dict[st
             means = list(lengths.mean())
         if column in ("longppl", "perplexity-all"):  # a unit a seed
             means = [math.exp(mean) for mean in means]
-        value = sum(means) / len(means) * (100 if column.startswith("ruler") else 1)
+        value = sum(means) / len(means) * (100 if column.startswith(("ruler", "recall")) else 1)
         assert cell["value"] == pytest.approx(value, rel=1e-6), (row, column)
 
 
-def test_findings_come_again_from_the_samples(
-    report: Any, cells: dict[tuple[str, str], dict[str, Any]], records: Records
-) -> None:
+@pytest.mark.parametrize(("name", "file"), [("study", PUBLISHED / "study.yaml"), ("planted", TARGETS / "planted.yaml")])
+def test_findings_come_again_from_the_samples(name: str, file: Path, records: Records) -> None:
     """Differences exactly; intervals and p by formula, where the report resamples: two-way random effects (docs/statistics.md)."""
 
     def scores(row: str, column: str) -> Any:  # [seeds, samples]
         tables = [pd.read_parquet(io.BytesIO(records[f"{at}/rows.parquet"])) for at in cells[row, column]["addresses"]]
         return np.array([table.sort_values("doc_id")["score"] for table in tables])
 
-    claims = yaml.safe_load((PUBLISHED / "study.yaml").read_text())["findings"]
+    report, cells = read(name)
+    claims = yaml.safe_load(file.read_text())["findings"]
     for claim, found in zip(claims, report["findings"], strict=True):
         sides = [scores(claim[side], claim["column"]) for side in ("higher", "lower")]
         means = [side.mean(axis=1) for side in sides]
