@@ -13,11 +13,13 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
 from tokenweight.evaluation.ruler.benchmark import Ruler as Benchmark
-from tokenweight.evaluation.ruler.generator import generate
+from tokenweight.evaluation.ruler.generator import DEMONSTRATION_TOKENS, generate
 from tokenweight.evaluation.ruler.tasks import TASKS, Profile, Sources
 from tokenweight.evaluation.samples import write_prompts
 from tokenweight.evaluation.tokens import TokenCounter, token_counter
@@ -123,6 +125,17 @@ def test_too_short_a_length_is_one_error_within_seconds(task: str, smoke_tokeniz
     else:
         assert all(sample["length"] <= 512 for sample in generate(task, 512, 3, 42, smoke_tokenizer, sources))
     assert time.process_time() - start < 5  # of the processor: others may be at work
+
+
+def test_a_demonstration_longer_than_its_bound_is_the_shortest(tmp_path: Path) -> None:
+    letters = Tokenizer(BPE({chr(code): code for code in range(128)}, [], unk_token="?"))  # a token a character
+    letters.save(str(tmp_path / "tokenizer.json"))
+    for sample in generate("vt", 4096, 2, 42, tmp_path):
+        demonstration, question = sample["input"].split("\n\n\n")
+        assert len(demonstration) > DEMONSTRATION_TOKENS
+        assert demonstration.count("The grass is green.") == 5
+        assert question.count("The grass is green.") > 5
+        assert sample["length"] <= 4096
 
 
 @pytest.mark.parametrize("task", TASKS)

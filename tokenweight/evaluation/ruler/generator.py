@@ -115,7 +115,10 @@ class VariableTracking(Family):
         self._demonstration = ""
         self.step = self.first_size = self.minimum = 5
         length_tokens, self.length_tokens = self.length_tokens, DEMONSTRATION_TOKENS
-        shown, _ = draw_fitting(self, (max(scan(self), self.minimum), self.step), 0, "the demonstration of vt")
+        try:
+            shown, _ = draw_fitting(self, (max(scan(self), self.minimum), self.step), 0, "the demonstration of vt")
+        except UserError:  # a tokenizer of few characters a token, with which the official program does not end
+            shown = self.draw(0, self.minimum)
         self.length_tokens = length_tokens
         self._demonstration = f"{shown.prompt} {' '.join(shown.outputs)}\n\n"
         self.step = self.first_size = 10
