@@ -96,9 +96,13 @@ def infer(
     of_log = baseline is None and isinstance(shown.measure, Perplexity)  # which is far from normal with few texts
     scale = np.log if of_log else np.asarray
     mean = over_seeds_and_samples(scale(values), scale(draws), means.cells[row].df)
+    at_floor = baseline is not None and column in results.at_floor
+    unmeasured = "not tested: at chance or at the floor in every row, it cannot be measured here" if at_floor else None
     if mean.is_exact:
         if baseline is None or mean.mean:
             return Inference(n=n, reason="not tested: every sample and seed has the same difference")
+        if unmeasured:
+            return Inference(ci_low=0.0, ci_high=0.0, n=n, reason=unmeasured)
         return Inference(ci_low=0.0, ci_high=0.0, p=1.0 if margin is None else 0.0, test="equal scores", n=n)
     low, high = mean.interval_95()
     if baseline is None:
@@ -106,9 +110,8 @@ def infer(
         low, high = (math.exp(low), math.exp(high)) if of_log else (low, high)
         low, high = (max(low, 0.0), min(high, 100.0)) if is_share else (low, high)
         return Inference(ci_low=low, ci_high=high)
-    if column in results.at_floor:
-        reason = "not tested: at chance or at the floor in every row, it cannot be measured here"
-        return Inference(ci_low=low, ci_high=high, n=n, reason=reason)
+    if unmeasured:
+        return Inference(ci_low=low, ci_high=high, n=n, reason=unmeasured)
     p = mean.p_zero() if margin is None else mean.p_apart(margin)
     test = "t over seeds and samples" if len(values) > 1 else "t over samples"
     return Inference(ci_low=low, ci_high=high, p=p, test=test, n=n)

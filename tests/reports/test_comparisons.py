@@ -79,6 +79,13 @@ def test_equal_models_have_p_1_and_an_interval_of_nothing(store: FakeStore) -> N
                 assert (found.value, found.ci_low, found.ci_high, found.p, found.p_corrected) == (0, 0, 0, 1, 1)
 
 
+def test_equal_models_at_chance_are_not_tested(store: FakeStore) -> None:
+    report = mmlu_report(store, [0.0, 1.0] * 4, [0.0, 1.0] * 4)
+    found = difference(report, "frozen-sparse", "mmlu")
+    assert (found.value, found.p, report.comparisons) == (0, None, 0)
+    assert found.reason == "not tested: at chance or at the floor in every row, it cannot be measured here"
+
+
 def test_p_is_corrected_over_the_whole_table(store: FakeStore) -> None:
     store.add("uniform", "mmlu/anatomy", [0.0] * 12)
     store.add("frozen-sparse", "mmlu/anatomy", [1.0] * 8 + [0.0] * 4)
