@@ -80,7 +80,9 @@ def test_equal_models_have_p_1_and_an_interval_of_nothing(store: FakeStore) -> N
 
 
 def test_equal_models_at_chance_are_not_tested(store: FakeStore) -> None:
-    report = mmlu_report(store, [0.0, 1.0] * 4, [0.0, 1.0] * 4)
+    for row in get_target("table-3").rows:
+        store.add(row.key, "mmlu/anatomy", [0.0, 1.0, 0.0, 0.0] * 2)
+    report = build_report(store.manifest(), store.root)
     found = difference(report, "frozen-sparse", "mmlu")
     assert (found.value, found.p, report.comparisons) == (0, None, 0)
     assert found.reason == "not tested: at chance or at the floor in every row, it cannot be measured here"
