@@ -107,6 +107,14 @@ def test_bad_texts_are_told_in_one_line(run, base_dir, tmp_path, monkeypatch, co
     assert told.count("\n") == 1
 
 
+def test_a_score_that_fails_at_this_text_is_told_in_one_line(run, base_dir, novel_file, tmp_path) -> None:
+    """At the few numbers with which it is tried before the model is loaded it does not."""
+    own = tmp_path / "own.py"
+    own.write_text("def mine(long_nll):\n    if len(long_nll) == 1:\n        exit()\n    return long_nll\n")
+    options = ("--long-tokens", 60, "--out", tmp_path / "out", "--score", f"{own}:mine")
+    assert run(base_dir, novel_file, *options) == (1, "", f"error: score {own}:mine: SystemExit: None (line 3)\n")
+
+
 def test_bad_checkpoints_are_told_in_one_line(run, novel_file, base_dir, tmp_path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "half").mkdir()

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from tokenweight.weighting import Weighting, token_weights, weighting
 from tokenweight.weighting.scores import GIVEN, SCORES, find_score
+from tokenweight.weighting.weights import token_scores
 
 LONG = torch.tensor([[1.0, 4.0, 2.0, 0.5]])
 SHORT = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
@@ -87,8 +88,9 @@ def test_a_function_in_a_file_is_pinned_to_its_contents(tmp_path, monkeypatch):
         ("mine.py:gain", "def gain(:", "mine.py: SyntaxError"),
         ("mine.py:gain", "import nothing_there", r"mine.py: ModuleNotFoundError: No module named .* \(line 1\)"),
         ("mine.py:gain", "import sys; sys.exit(0)", "mine.py: SystemExit"),
-        ("mine.py:gain", "def gain(): return 1", r"mine.py:gain: TypeError: .* is not a tensor \[B, M\] but int"),
-        ("mine.py:gain", "def gain(long_nll): return long_nll[0]", r"mine.py:gain: ValueError: .* has shape \(8,\)"),
+        ("mine.py:gain", "def gain(): return 1", r"mine.py:gain: score .* is not a tensor \[B, M\] but int"),
+        ("mine.py:gain", "def gain(long_nll): return long_nll[0]", r"mine.py:gain: score .* has shape \(8,\)"),
+        ("mine.py:gain", "def gain(long_nll): exit(0)", r"score .*/mine.py:gain: SystemExit: 0 \(line 1\)"),
         ("mine.py:gain", "\ndef gain(long_nll): return long_nll.no", r"mine.py:gain: AttributeError: .* \(line 2\)"),
     ],
 )
@@ -97,6 +99,23 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path, monkeypatch, name, code, m
     (tmp_path / "mine.py").write_text(code)
     with pytest.raises(ValidationError, match=message):
         Weighting(score=name, postprocessing="raw")
+
+
+def test_a_function_that_works_in_place_changes_nothing_but_its_result(tmp_path, own):
+    (tmp_path / "mine.py").write_text(
+        "def mine(long_nll, short_nll, position, position_counts):\n"
+        "    position.zero_(), position_counts.zero_()\n"
+        "    return long_nll.sub_(short_nll).abs_()\n"
+    )
+    weighting("in_place")(lambda long_nll, short_nll: long_nll.sub_(short_nll).abs_())
+    given = [tensor.clone() for tensor in (LONG, SHORT, torch.tensor([[1.0, 2.0, 1.0, 2.0]]), torch.ones(5))]
+    before = [tensor.clone() for tensor in given]
+    for score in (f"{tmp_path}/mine.py:mine", "in_place"):
+        chosen = Weighting(score=score, postprocessing="raw")
+        more = {"position": given[2], "position_counts": given[3], "sequence_ids": [0], "seed": 0}
+        assert token_weights(*given[:2], chosen, **more).tolist() == [[2, 3, 0, 0.5]]
+        token_scores(chosen.score, *given[:2], position=given[2], position_counts=given[3])  # as the stage `weigh` does
+        assert all(map(torch.equal, given, before))
 
 
 def test_weights_without_a_scorer(tmp_path):
@@ -125,7 +144,7 @@ def test_what_is_no_weight_is_refused(tmp_path, result, message):
 def test_a_file_prints_where_messages_go_and_gamma_is_asked_for(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("print('hello')\ndef power(long_nll, gamma): return long_nll**gamma\n")
-    with pytest.raises(ValidationError, match=r"mine\.py:power: ValueError: score .* needs gamma"):
+    with pytest.raises(ValidationError, match=r"mine\.py:power: score .* needs gamma"):
         Weighting(score="mine.py:power", postprocessing="raw")
     assert Weighting(score="mine.py:power", postprocessing="raw", gamma=2.0).inputs == ("long_nll", "gamma")
     assert capsys.readouterr() == ("", "hello\n")

@@ -24,6 +24,7 @@ from tokenweight.latex import environment, printed
 from tokenweight.pipeline.store import package_versions
 from tokenweight.training.models import bos_token_id, load_model, load_tokenizer, resolve_device
 from tokenweight.webpage import page_environment, plain_environment, script_json
+from tokenweight.weighting.scores import ScoreError
 from tokenweight.weighting.step import weighted_step
 from tokenweight.weighting.windows import WindowPlan, plan_windows, score_windows
 
@@ -90,6 +91,8 @@ def inspect(checkpoint: Path, text: Path, options: Options) -> tuple[dict[str, A
                 short_nll=short_nll,
                 own_first_window=plan if own_first_window else None,
             )
+    except ScoreError as error:
+        raise StageError(str(error)) from None
     except FloatingPointError as error:
         raise StageError(f"{error} for this text; the checkpoint may be damaged, copy it again") from None
     if own_first_window:

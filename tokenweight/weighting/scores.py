@@ -36,6 +36,10 @@ ScoreName = str  # of SCORES, or FILE.py:FUNCTION
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class ScoreError(ValueError):
+    """What a user's score function raised: which function, what, and its line."""
+
+
 class Score(NamedTuple):
     """A score function, and the postprocessings that make sense of it."""
 

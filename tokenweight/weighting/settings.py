@@ -1,11 +1,10 @@
 """A weighting as values. Loads no torch."""
 
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from tokenweight.weighting.scores import SCORES, ScoreName, find_score, in_words, pinned
+from tokenweight.weighting.scores import SCORES, ScoreError, ScoreName, find_score, pinned
 
 # Postprocessings, and the setting that each needs.
 _NEEDS = {"uniform": None, "dense": "lambda", "sparse": "kappa", "raw": None}
@@ -93,10 +92,10 @@ class Weighting(BaseModel):
         nats = torch.linspace(1, 2, 16).view(2, 8)
         try:
             token_weights(nats, nats.flip(1), self, sequence_ids=[0, 1], seed=0, long_entropy=nats)
-        except Exception as error:  # whatever the function does
-            place = self.score.partition("@")[0]
-            path = Path(place.rpartition(":")[0])
-            raise ValueError(f"score {place}: {in_words(error, path)}") from error
+        except ScoreError:
+            raise
+        except Exception as error:  # whatever the function gives
+            raise ValueError(f"score {self.score.partition('@')[0]}: {error}") from error
 
 
 def used_settings(postprocessing: str, score: ScoreName) -> set[str]:

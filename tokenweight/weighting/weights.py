@@ -8,13 +8,14 @@ token and the far context (Appendix A): PMI = -D. All functions are pure, on fp3
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenweight.weighting.scores import ScoreName, find_score
+from tokenweight.weighting.scores import ScoreError, ScoreName, find_score, in_words
 from tokenweight.weighting.settings import Weighting
 
 Choice = Callable[..., Tensor]  # called as `sparse` is, whose place it takes
@@ -23,18 +24,31 @@ Choice = Callable[..., Tensor]  # called as `sparse` is, whose place it takes
 def token_scores(score: ScoreName, long_nll: Tensor, short_nll: Tensor | None, **more: Any) -> Tensor:
     """Scores of each prediction, fp32 [B, M], by a function of :mod:`.scores`, which says what `more` it may be given.
 
-    `short_nll` may be None for a score that does not look at it. ValueError for one that needs what is not given, TypeError
-    for a function that returns no tensor.
+    `short_nll` may be None for a score that does not look at it. A user's function gets copies: of the same tensors are the
+    loss and the records. ValueError for one that needs what is not given, ScoreError for what a user's raises (SystemExit too),
+    TypeError for a function that returns no tensor.
     """
     function = find_score(score).function
     given, parameters = {"long_nll": long_nll, "short_nll": short_nll, **more}, inspect.signature(function).parameters
     for name, parameter in parameters.items():
         if given.get(name) is None and parameter.default is parameter.empty:
             raise ValueError(f"score {score.partition('@')[0]!r} needs {name}")
-    scores = function(**{name: given[name] for name in parameters if given.get(name) is not None})
+    read = {name: given[name] for name in parameters if given.get(name) is not None}
+    ours = function.__module__ == find_score.__module__
+    scores = function(**read) if ours else _of_user(function, score, read)
     if not isinstance(scores, Tensor):
         raise TypeError(f"score {score.partition('@')[0]!r} is not a tensor [B, M] but {type(scores).__name__}")
     return scores.float()
+
+
+def _of_user(function: Callable[..., Any], score: ScoreName, read: dict[str, Any]) -> Any:
+    try:
+        return function(**{name: one.clone() if isinstance(one, Tensor) else one for name, one in read.items()})
+    except torch.OutOfMemoryError:  # a run tries again
+        raise
+    except (Exception, SystemExit) as error:  # whatever the function does
+        place = score.partition("@")[0]
+        raise ScoreError(f"score {place}: {in_words(error, Path(place.rpartition(':')[0]))}") from error
 
 
 def dense(scores: Tensor, lambda_: float) -> Tensor:
