@@ -18,7 +18,7 @@ from tokenweight.recipes.recipe import Settings as Cited
 from tokenweight.recipes.schema import Evaluation, HubBase, LocalBase, Scale
 from tokenweight.reports.targets.schema import ExperimentSpec, RowSpec, Settings
 
-RECIPE, SEED = "recipe", "seed"
+RECIPE = "recipe"
 _AS_IT_IS = "table-3/no-train-8k"  # the recipe that does nothing but evaluate its base
 _FIELDS = {name: getattr(field.annotation, "model_fields", {}) for name, field in Evaluation.model_fields.items()}
 _LENGTHS = {name: f"evaluation.{name}.lengths_tokens" for name, own in _FIELDS.items() if "lengths_tokens" in own}
@@ -98,7 +98,7 @@ def short_names(fields: Iterable[str]) -> dict[str, str]:
 
 def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: Inputs, bases: Bases) -> Recipe:
     row, like = member.row, spec.scale_like(scale)
-    swept = {field: value for field, value in member.values.items() if field not in (RECIPE, SEED)}
+    swept = {field: value for field, value in member.values.items() if field != RECIPE}
     if twice := sorted(swept.keys() & inputs.assignments().keys()):
         raise UserError(f"--set {twice[0]}: is swept too; leave it out")
     lengths = {key: list(spec.lengths) for key in _LENGTHS.values() if spec.lengths and row.recipe}
@@ -110,14 +110,13 @@ def _load(spec: ExperimentSpec, member: Member, seed: int, scale: str, inputs: I
     }
     inputs = inputs.model_copy(update={**given, "settings": (*texts, *inputs.settings)})
     if row.recipe:
-        chosen = member.values.get(SEED, 0)
-        if not isinstance(chosen, int) or isinstance(chosen, bool) or chosen < 0:
-            raise UserError(f"seed={shown(chosen)}: not a seed; give integers from 0")
         if row.recipe.partition("/seed-")[0] not in names():
             raise UserError(f"rows[{member.number}].recipe: {row.recipe!r} is unknown{choose(row.recipe, names())}")
-        if (chosen or seed) and "/seed-" in row.recipe:
-            raise UserError(f"recipe {row.recipe!r}: has a seed of its own; leave it out, or leave the other seeds out")
-        settings = scaled(seeded(row.recipe, chosen or seed), like)
+        is_set = "seed" in inputs.assignments()
+        if is_set + bool(seed) + ("/seed-" in row.recipe) > 1:
+            what = f"{'--set seed: ' if is_set else ''}recipe {row.recipe!r}"
+            raise UserError(f"{what} has a seed of its own; leave it out, or leave the other seeds out")
+        settings = scaled(seeded(row.recipe, seed), like)
         recipe = build(seeded(member.recipe, seed), like, apply(inputs, settings, like))
     elif inputs.base:
         recipe = _evaluated(spec, member, like, inputs, bases.get(inputs.base))

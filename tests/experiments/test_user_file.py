@@ -29,7 +29,7 @@ baseline: off uniform
 seeds: 2
 scales:
   smoke: {training.steps: 4}
-  tiny: {like: smoke, training.steps: 1}
+  tiny: {like: smoke, training.steps: 2}
 """
 
 
@@ -51,7 +51,7 @@ def test_rows_scales_seeds_and_words_are_what_the_file_says() -> None:
     said = json.dumps(mine.manifest.model_dump(mode="json"))
     assert "Set for all rows: training.steps 4, training.learning_rate 1e-05." in said
     assert "Set for sparse: weighting.kappa 0.3." in said
-    assert found(PLAIN, "tiny").recipes["sparse", 0].training.steps == 1  # type: ignore[union-attr]
+    assert found(PLAIN, "tiny").recipes["sparse", 0].training.steps == 2  # type: ignore[union-attr]
     given = found(PLAIN, inputs=Inputs(settings=("training.steps=7",)), seeds=1)
     assert given.recipes["sparse", 0].training.steps == 7  # type: ignore[union-attr]
 
@@ -80,6 +80,24 @@ def test_over_makes_a_row_for_each_combination() -> None:
     assert mine.manifest.experiment.stub == ("κ", "seed")
     assert mine.manifest.experiment.figure is not None
     assert mine.manifest.experiment.benchmarks == {"ruler", "longbench", "mmlu"}
+
+
+def test_a_seed_in_a_file_or_on_the_command_line_draws_what_one_behind_a_recipe_does() -> None:
+    def recipe(row: str, *settings: str) -> dict[str, object]:
+        text = f"name: mine\nbenchmarks: [mmlu]\nrows: [{{recipe: table-3/uniform{row}}}]\n"
+        (only,) = found(text, "mini", inputs=Inputs(settings=settings)).each_recipe
+        return only.model_dump(exclude={"name"})
+
+    named = recipe("/seed-1")
+    ways = [recipe(", set: {seed: 1}"), recipe(", over: {seed: [1]}"), recipe("", "seed=1")]
+    assert (named["seed"], named["chunking"]["seed"], named["base"]["seed"]) == (1, 1, 1)  # type: ignore[index]
+    assert ways == [named] * 3
+    assert recipe(", set: {seed: 1, chunking.seed: 2}")["chunking"]["seed"] == 2  # type: ignore[index]
+    over = "name: mine\nbenchmarks: [mmlu]\nseeds: 2\nrows: [{recipe: table-3/uniform, over: {seed: [0, 1]}}]\n"
+    with pytest.raises(
+        UserError, match=r"line 4, rows\[0\]\.over\.seed: recipe 'table-3/uniform' has a seed of its own"
+    ):
+        found(over)
 
 
 def test_paths_that_end_alike_are_told_apart(tmp_path: Path) -> None:
@@ -159,6 +177,8 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("weighting.kappa: 0.3", "weighting.kappa: 3", r"line 5, .*weighting\.kappa: Input should be less than or equal to 1"),
         ("weighting.kappa: 0.3", "scorer: null", r"line 5, rows\[0\]\.set\.scorer: weighting\.score 'abs_pmi' compares two"),
         ("weighting.kappa: 0.3", "scorer.short_tokens: 9", r"line 5, rows\[0\]\.set\.scorer\.short_tokens: stride_tokens"),
+        ("weighting.kappa: 0.3", "training.steps: 1", r"line 5, rows\[0\]\.set\.training\.steps: steps 1 trains nothing"),
+        ("weighting.kappa: 0.3", "seed: 0", r"line 5, rows\[0\]\.set\.seed: recipe .* has a seed of its own; leave it out, or"),
         ("weighting.kappa: 0.3", "training.steps: true", r"line 5, rows\[0\]\.set\.training\.steps: steps takes no true"),
         ("training.learning_rate: 1e-5", "training.learning_rate: true", r"line 3, set\.training\.learning_rate: .* no true"),
         ("table-3/uniform", "table-3/uniform, corpus: nowhere", r"line 6, rows\[1\]\.corpus: nowhere: does not exist"),

@@ -35,12 +35,12 @@ PLAIN: dict[str, Any] = {
     "rows": [
         {"label": "sparse", "recipe": RECIPE, "set": {"weighting.kappa": 0.3}},
         {"label": "uniform", "group": "off", "recipe": "table-3/uniform"},
-        {"recipe": RECIPE, "over": {"weighting.kappa": [0.2, 1.0], "seed": [0, 1]}},
+        {"recipe": RECIPE, "over": {"weighting.kappa": [0.2, 1.0], "chunking.seed": [0, 1]}},
     ],
     "baseline": "off uniform",
     "seeds": 2,
     "lengths": [512],
-    "scales": {"smoke": {"training.steps": 4}, "tiny": {"like": "smoke", "training.steps": 1}},
+    "scales": {"smoke": {"training.steps": 4}, "tiny": {"like": "smoke", "training.steps": 2}},
 }
 # What people and programs write where something else is meant.
 SCALARS = st.sampled_from(

@@ -99,7 +99,7 @@ def test_a_setting_need_not_be_known_to_every_recipe() -> None:
         (("weighting.lambda=0.5",), (), "is used by postprocessing dense alone"),
         (("weighting.postprocessing=sparse,dense",), (), "needs lambda"),
         (("extension.long_tokens=2048",), (), "exceeds the model's context"),
-        (("seed=a",), (), "not a seed"),
+        (("seed=a",), (), "seed: Input should be a valid integer"),
         (("scale=mini",), (), "over.scale: cannot be swept"),
         (("seed=0,1",), ("seed=1",), "cannot be combined with --over"),
         ((), ("",), "--member: is empty"),

@@ -228,12 +228,13 @@ def test_nothing_is_printed(make_request, tmp_path, capfd):
     assert captured.err == ""
 
 
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_request, tmp_path):
+@pytest.mark.parametrize(("every", "kept"), [(1, "; the last checkpoint is kept"), (8, "")])
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(make_request, tmp_path, every, kept):
     request = make_request(steps=8, learning_rate=1e30, warmup_steps=4, gradient_clip=1e9)
-    with pytest.raises(StageError, match=r"training stopped at step \d+: .* not finite"):
-        run(request, tmp_path, save_every_steps=1)
+    with pytest.raises(StageError, match=rf"training stopped at step \d+: .* not finite[^;]*{kept}$"):
+        run(request, tmp_path, save_every_steps=every)
     assert not (tmp_path / "model").exists()
-    assert (tmp_path / "checkpoints" / "checkpoint-1" / "complete.json").is_file()
+    assert (tmp_path / "checkpoints" / "checkpoint-1" / "complete.json").is_file() == bool(kept)
 
 
 def test_a_model_that_diverged_in_its_last_step_is_not_saved(make_request, tmp_path):

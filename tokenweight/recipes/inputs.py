@@ -5,7 +5,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from pydantic import field_validator
+from pydantic import TypeAdapter, ValidationError, field_validator
 
 from tokenweight.assets import SHIPPED_CONFIGS
 from tokenweight.errors import UserError, choose
@@ -18,6 +18,7 @@ from tokenweight.recipes.recipe import (
     Settings,
     assignments,
     build,
+    drawn,
     nested,
     of_scale,
     override,
@@ -25,8 +26,9 @@ from tokenweight.recipes.recipe import (
     replace,
     scaled,
     shown,
+    what_is_wrong,
 )
-from tokenweight.recipes.schema import SCALES, Evaluation, Ruler, Scale
+from tokenweight.recipes.schema import SCALES, Evaluation, Ruler, Scale, Seed
 
 _STEPS = ("training.steps", "training.sequences_per_step")
 _DATA = {name: f"evaluation.{name}.data" for name in Evaluation.model_fields}  # of those that Inputs has
@@ -150,6 +152,13 @@ def worded(value: Any) -> str:
 def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     """`settings` with the user's inputs in place; whether all of them have one is judged by `check_settings`."""
     changes: dict[str, Any] = {}
+    own = inputs.assignments()
+    if "seed" in own:  # as /seed-K behind a recipe's name
+        try:
+            seed = TypeAdapter(Seed).validate_strings(own["seed"])
+        except ValidationError as error:
+            raise UserError(f"--set seed: {what_is_wrong(error.errors()[0])}") from None
+        settings = replace(settings, f"seed {seed}", drawn(seed, scale, settings))
     if inputs.corpus:
         path = _existing("--corpus", inputs.corpus)
         for key in ("corpus", "evaluation.perplexity.corpus", "base.corpus", "scorer.model.corpus"):
@@ -163,7 +172,6 @@ def apply(inputs: Inputs, settings: Settings, scale: Scale) -> Settings:
     for field, key in _DATA.items():
         if value := getattr(inputs, field, None):
             changes[key] = value if value == "hub" and key.endswith(".data") else _existing(f"--{field}", value)
-    own = inputs.assignments()
     settings = override(replace(settings, GIVEN, changes), own)
     if not own.keys().isdisjoint(_STEPS) and "chunking.sequences" in settings.keys() - own:  # chunk what the steps read
         counts = [settings[key].value for key in _STEPS if key in settings]

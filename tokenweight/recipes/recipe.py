@@ -59,7 +59,7 @@ class Recipe(Frozen):
     filter: Filter | None = None
     weighting: Weighting = Weighting()
     scorer: schema.Scorer | None = None
-    training: schema.Training | None = None
+    training: schema.Moving | None = None
     evaluation: schema.Evaluation
     seed: schema.Seed = 0
     parity: schema.Parity = "paper"

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, model_validator
 
 from tokenweight.recipes.corpora import MOST
 from tokenweight.recipes.corpora import Corpus as Corpus
@@ -92,6 +92,15 @@ class Training(Frozen):
     final_learning_rate_share: float = Field(default=1.0, ge=0, le=1)  # <1: linear decay to this share
 
 
+def _moves(training: Training) -> Training:
+    if training.steps == 1 and training.warmup_steps:
+        raise ValueError("steps 1 trains nothing, as a warm-up begins at rate 0; take 2, or warmup_steps 0")
+    return training
+
+
+Moving = Annotated[Training, AfterValidator(_moves)]  # with a step whose learning rate is not 0
+
+
 class HubBase(Frozen):
     """A causal language model of the hub at a pinned revision."""
 
@@ -124,7 +133,7 @@ class PretrainBase(Frozen):
     architecture: Architecture
     corpus: Corpus
     context_tokens: Count
-    training: Training
+    training: Moving
     seed: Seed = 0
 
 

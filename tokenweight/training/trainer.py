@@ -19,7 +19,7 @@ from tokenweight.context.rope import assert_rope, restore_rope
 from tokenweight.errors import StageError
 from tokenweight.optional import by_parity, optional_room
 from tokenweight.recipes.schema import Execution, Training
-from tokenweight.training.checkpoints import mark_complete
+from tokenweight.training.checkpoints import last_complete, mark_complete
 from tokenweight.training.flops import peak_flops, train_flops
 from tokenweight.training.launch import asked_to_stop
 from tokenweight.training.metrics import Row, StepMetrics, StepReports, same_on_all_ranks
@@ -198,7 +198,8 @@ class TokenWeightingTrainer(Trainer, TrainerCallback):
     def _stopped(self, reason: str, step: int | None = None) -> StageError:
         """`step`: None in one that has not ended."""
         step = self.state.global_step + 1 if step is None else step
-        return StageError(f"training stopped at step {step}: {reason}; the last checkpoint is kept")
+        kept = "; the last checkpoint is kept" if last_complete(Path(str(self.args.output_dir)))[0] else ""
+        return StageError(f"training stopped at step {step}: {reason}{kept}")
 
     # --- Begin, stop, checkpoints ---------------------------------------------------------------
 
