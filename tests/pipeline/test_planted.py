@@ -31,6 +31,7 @@ def beside(workplace: Path, tmp_path: Path) -> Path:
 
 # Minutes in the process that the suite waits for; Table 3's pipeline and tests/evaluation/test_planted.py cover its parts.
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_it_judges_the_models_of_table_3_and_trains_those_of_table_4(beside: Path) -> None:
     trained = {path.parent for path in (beside / "store" / "train").glob("*/record.json")}
     judge = ("--set", "evaluation.planted.sequences=2")
@@ -48,6 +49,7 @@ def test_it_judges_the_models_of_table_3_and_trains_those_of_table_4(beside: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_what_the_prototype_reached_is_met(tmp_path: Path) -> None:
     """AUC of abs(PMI) after uniform training, and the order of Table 4 and Section 5 at short context."""
     done = run("reproduce", "planted", cwd=tmp_path, timeout=2400)
