@@ -181,8 +181,9 @@ def test_rows_that_are_token_ids_are_scored_as_they_are(weighted: Path, run: Run
     (place / "tokens").mkdir()
     for part, own in enumerate((rows[:3], rows[3:])):
         pq.write_table(pa.table({"input_ids": own}), place / "tokens" / f"{part}.parquet")
+    (place / "tokens" / "more.parquet.gz").touch()
     code, _, err = run("as-it-is", "tokens", as_is=True, long_tokens=None)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"{place}/tokens: not read: more.parquet.gz\n")
     found = table(place / "as-it-is")
     for name in ("input_ids", "long_nll", "score"):
         np.testing.assert_allclose(found[name], whole[name][::-1], atol=1e-5)
@@ -233,6 +234,7 @@ def test_shards_are_resumed(weighted: Path, run: Run, place: Path, monkeypatch: 
     ("changes", "message"),
     [
         ({"out": "texts"}, "--out texts: is not empty; choose another"),
+        ({"out": "texts/weighted"}, "--out texts/weighted: lies in the corpus "),
         ({"short_tokens": "4096"}, "each must be smaller than the one before and fit the models"),
         ({"score": "exact"}, "--score exact: is not offered here; choose one of abs_pmi, "),
         ({"score": "own.py:lost"}, "has no function 'lost'"),

@@ -26,11 +26,11 @@ Tally = Callable[[str, str, str], None]
 Command = Callable[..., tuple[int, str, str]]
 
 
-def planned(store: Path, text: str = "table-3/frozen-sparse@perplexity", **inputs: object) -> None:
+def planned(store: Path, text: str = "table-3/frozen-sparse@perplexity", **inputs: object) -> list[str]:
     """As `reproduce` begins."""
     place = Store(store)
     wanted, _ = plan_texts([text], "smoke", Inputs(**inputs), place)
-    check_before_running([one.graph for one in wanted], place, Execution(device="cpu"))
+    return check_before_running([one.graph for one in wanted], place, Execution(device="cpu"))
 
 
 @pytest.fixture
@@ -103,6 +103,28 @@ def test_texts_that_are_trained_on_are_not_measured(tmp_path: Path, tally: Tally
     given["settings"] += ("evaluation.perplexity.corpus.validation_documents=1",)
     planned(tmp_path / "store", "table-3/uniform@perplexity", **given)
     tally("settings that do not go together", "plan", "refused")
+
+
+def test_a_store_in_the_corpus_is_refused_and_what_is_not_read_is_said(
+    tmp_path: Path, run_command: Command, tally: Tally
+) -> None:
+    (books := tmp_path / "books").mkdir()
+    (books / "all.jsonl").write_text('{"text": "One day of many."}\n' * 17)
+    (books / "more.txt.gz").touch()
+    text, given = (
+        "table-3/uniform@perplexity",
+        {"corpus": str(books), "settings": ("evaluation.perplexity.documents=1",)},
+    )
+    assert planned(tmp_path / "store", text, **given) == [f"{books}: not read: more.txt.gz"]
+    assert planned(books / ".store", text, **given)
+    code, _, error = run_command(tmp_path, "plan", text, "--corpus", "books", "--store", "books/store")
+    assert code == 2
+    assert (
+        error
+        == f"error: --store {books}/store: lies in the corpus {books}, whose files are read; choose another place\n"
+    )
+    assert sorted(path.name for path in books.iterdir() if path.suffix) == ["all.jsonl", "more.txt.gz"]
+    tally("a store in the corpus", "plan", "refused")
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from rich.filesize import decimal
 
 from tokenweight.commands.command import command, print_json, print_table, print_text
-from tokenweight.corpus.sources import left_out
+from tokenweight.corpus.sources import not_read
 from tokenweight.corpus.stages import Chunk
 from tokenweight.evaluation.units import UnitStage, benchmark_of
 from tokenweight.flat import Part
@@ -33,7 +33,7 @@ from tokenweight.tasks.experiments import plan_texts
 from tokenweight.training.stages import Pretrain, Train
 from tokenweight.webpage import plain_environment
 
-_NAMED = 8  # recipes of one row of the table, files of a note
+_NAMED = 8  # recipes of one row of the table
 Content = dict[str, Any]
 _STATUSES = ("missing", "fetch", "note", "ok")  # in the order in which they are shown
 _DATA: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
@@ -243,9 +243,9 @@ def needs(graph: Graph, entries: Iterable[PlanEntry], execution: Execution) -> l
         models |= {one.stage: None for one in artifact.inputs.values() if isinstance(one.stage, HubModel)}
         given = [path for path in artifact.sources.values() if path and Path(path).exists()]
         found |= {Need("data", path, "ok", "your files"): None for path in given}
-        if isinstance(artifact.stage, Chunk) and (names := left_out(artifact.stage.placed(artifact.sources).corpus)):
-            shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-            found[Need("data", given[0], "note", f"{given[0]}: not read: {shown}")] = None
+        if isinstance(artifact.stage, Chunk):
+            lines = not_read(artifact.stage.placed(artifact.sources).corpus)
+            found |= {Need("data", path, "note", line): None for path, line in lines.items()}
         match artifact.stage:
             case Chunk(corpus=HubCorpus() as corpus):
                 found[_from_hub("data", corpus.repo_id, "the data set of the hub, at its pinned revision")] = None

@@ -151,7 +151,7 @@ def make_and_show(
             f"--pool {options.pool}: needs a Prefect server that stays; set PREFECT_API_URL (docs/operations.md)"
         )
     chosen = execution()
-    check_before_running(graphs, store, chosen)
+    note(*check_before_running(graphs, store, chosen))
     check_writable("--out", out)
     written: dict[str, dict[str, Path]] = {}
     try:

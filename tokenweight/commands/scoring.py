@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokenweight.commands.command import command
+from tokenweight.commands.command import command, note
 from tokenweight.commands.reproduce import run_flow
 from tokenweight.errors import UserError
 from tokenweight.files import check_new, new_directory, replace_file
@@ -40,6 +40,7 @@ def score(
     processes: AtLeastOne = 1,
     store: Path = STORE,
 ) -> None:
+    from tokenweight.corpus.sources import check_outside
     from tokenweight.corpus.token_rows import row_tokens
     from tokenweight.planning.graph import Planner
     from tokenweight.planning.plan import check_before_running, to_make
@@ -60,6 +61,7 @@ def score(
             f"smaller than the one before and fit the models' contexts ({reader.context_tokens} and {context_tokens}); change them"
         )
     target = check_new("--out", out)
+    check_outside("--out", out, read)
     weigh = Weigh(
         weighting=weighting,
         short_tokens=short_tokens,
@@ -75,7 +77,7 @@ def score(
         launcher="torchrun" if processes > 1 else "inline",
         gpus=processes,
     )
-    check_before_running([graph], place, execution)
+    note(*check_before_running([graph], place, execution))
     ((leaf,),) = graph.evaluations.values()
     if to_make(graph, place):
         check_gpus(execution)

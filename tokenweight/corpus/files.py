@@ -31,10 +31,10 @@ def list_files(corpus: FilesCorpus) -> list[Path]:
         everything = sorted(root / name for name in listed_files(root))
     else:
         everything = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
-    visible = _visible(root, everything)
-    found = [p for p in visible if _suffix(p)]
+    seen = visible(root, everything)
+    found = [p for p in seen if _suffix(p)]
     if not found:
-        other = sorted({p.suffix or p.name for p in visible})[:5]
+        other = sorted({p.suffix or p.name for p in seen})[:5]
         holds = f"holds only {', '.join(other)}" if other else "is empty"
         raise UserError(f"corpus.path: {corpus.path} {holds}; give a directory of {', '.join(SUFFIXES)} files")
     return found
@@ -45,10 +45,11 @@ def left_out(corpus: FilesCorpus) -> list[str]:
     root = Path(corpus.path)
     links = (p for p in root.rglob("*") if p.is_symlink() and p.is_dir())
     others = (p for p in root.rglob("*") if p.is_file() and not _suffix(p))
-    return [p.relative_to(root).as_posix() for p in _visible(root, sorted([*links, *others]))]
+    return [p.relative_to(root).as_posix() for p in visible(root, sorted([*links, *others]))]
 
 
-def _visible(root: Path, paths: list[Path]) -> list[Path]:
+def visible(root: Path, paths: list[Path]) -> list[Path]:
+    """Those that are not hidden below `root`, and do not lie in a hidden folder there."""
     return [p for p in paths if not any(part.startswith(".") for part in p.relative_to(root).parts)]
 
 

@@ -11,6 +11,8 @@ from tokenweight.errors import UserError
 from tokenweight.pipeline.digests import is_listing
 from tokenweight.recipes.schema import Corpus, FilesCorpus, HubCorpus, MixtureCorpus
 
+_NAMED = 8  # files of a note
+
 
 def documents(corpus: Corpus, split: Split) -> Iterator[Document]:
     """All documents of one split, in a fixed order, one at a time.
@@ -49,6 +51,26 @@ def check_split(corpus: Corpus) -> None:
 def left_out(corpus: Corpus) -> list[str]:
     """What lies in the corpus's directories and is not read, by name."""
     return [name for part in file_parts(corpus).values() for name in files.left_out(part)]
+
+
+def not_read(corpus: Corpus) -> dict[str, str]:
+    """By directory of the corpus a line that names what is left out there, where something is."""
+    lines = {}
+    for part in file_parts(corpus).values():
+        if names := files.left_out(part):
+            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+            lines[part.path] = f"{part.path}: not read: {', '.join(names[:_NAMED])}{more}"
+    return lines
+
+
+def check_outside(option: str, directory: Path, corpus: Corpus) -> None:
+    """UserError for a place in the corpus, whose next reader would take what is written there for documents."""
+    place = directory.expanduser().resolve()
+    for root in (Path(part.path).resolve() for part in file_parts(corpus).values()):
+        if root.is_dir() and place.is_relative_to(root) and files.visible(root, [place]):
+            raise UserError(
+                f"{option} {directory}: lies in the corpus {root}, whose files are read; choose another place"
+            )
 
 
 def _parts(corpus: Corpus) -> list[Any]:

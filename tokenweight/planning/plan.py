@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tokenweight.context.extend import Extend, load_config
-from tokenweight.corpus.sources import check, check_split
+from tokenweight.corpus.sources import check, check_outside, check_split, not_read
 from tokenweight.corpus.stages import Chunk
 from tokenweight.errors import UserError
 from tokenweight.evaluation.run import StoredOutputs, check_backend
@@ -83,13 +83,17 @@ def to_run(entries: Iterable[PlanEntry]) -> list[Artifact]:
     return [entry.artifact for entry in entries if entry.action == "run"]
 
 
-def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execution) -> None:
-    """Raise UserError for all that can be known to be wrong, the data included, before the first of several plans is run."""
+def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execution) -> list[str]:
+    """What of the corpora will not be read, a line for each directory, before the first of several plans is run.
+
+    Raises UserError for all that can be known to be wrong, the data included.
+    """
     check_limits()
     check_writable("--store", store.root)
     for graph in graphs:
         check_inputs(graph)
     corpora, data = dict[Corpus, None](), dict[Any, tuple[UnitStage, Artifact | None]]()
+    lines = dict[str, None]()
     for entries in [schedule(graph, store) for graph in graphs]:
         check_execution(entries, store, execution)
         check_quickly(entries)
@@ -97,8 +101,10 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
             for field, path in artifact.sources.items():
                 refuse_listing(field, Path(path or ""))
             stage = artifact.stage.placed(artifact.sources)
-            if isinstance(stage, Chunk) and stage.chunking.mixture != "as_is":
-                corpora[stage.corpus] = None
+            if isinstance(stage, Chunk):
+                lines |= dict.fromkeys(not_read(stage.corpus).values())
+                if stage.chunking.mixture != "as_is":
+                    corpora[stage.corpus] = None
             elif isinstance(stage, UnitStage) and any(artifact.sources.values()):  # not shipped
                 tokenizer = artifact.inputs.get("tokenizer")
                 data[stage.unit, tokenizer, *artifact.sources.items()] = stage, tokenizer
@@ -108,6 +114,7 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
         benchmark_of(stage.unit).check_data(stage.unit, stage.evaluation, directory)
     for corpus in corpora:
         check(corpus)
+    return list(lines)
 
 
 def check_quickly(entries: Iterable[PlanEntry]) -> None:
@@ -141,11 +148,13 @@ def shortened(missing: Iterable[str]) -> list[str]:
 
 
 def check_execution(entries: Iterable[PlanEntry], store: Store, execution: Execution) -> None:
-    """Raise UserError where what would run, or resume, cannot: by the execution, or for want of an optional room."""
+    """Raise UserError where what would run, or resume, cannot: by the execution, a store in its corpus, or for want of a room."""
     for artifact in to_run(entries):
         stage = artifact.stage
         if getattr(stage, "parity", "paper") == "authors":
             check_room("authors_compat", "parity")
+        if isinstance(stage, Chunk):
+            check_outside("--store", store.root, stage.placed(artifact.sources).corpus)
         if isinstance(stage, Train | Pretrain):
             check_batch(stage.training, execution, "training" if isinstance(stage, Train) else "base.training")
             left = store.partial(artifact.identity)
