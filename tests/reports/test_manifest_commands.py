@@ -6,7 +6,7 @@ from pathlib import Path
 from reports_fake_store import FakeStore, manifest_of
 
 from tokenweight.commands.report import _manifests
-from tokenweight.pipeline.manifest import RowEntry, keep_manifest
+from tokenweight.pipeline.manifest import Manifest, RowEntry, keep_manifest, with_failures
 from tokenweight.pipeline.store import Store
 from tokenweight.recipes import Inputs
 from tokenweight.reports.html.page import show_config_command
@@ -85,3 +85,33 @@ def test_a_file_is_known_by_the_name_in_it_and_one_that_is_gone_by_its_own(tmp_p
         names.append(manifest.name)
         file.unlink(missing_ok=True)
     assert names == ["mine", "table-9"]
+
+
+def test_a_file_is_shown_as_it_is_now_and_as_it_was_run_where_it_needs_what_the_run_was_given(tmp_path: Path) -> None:
+    store, file = Store(tmp_path / "store"), tmp_path / "mine.yaml"
+    text = (
+        "name: mine\ntitle: First\nbenchmarks: [mmlu]\nset: {training.steps: 12}\nrows: [{recipe: table-3/uniform}]\n"
+    )
+
+    def shown(text: str) -> tuple[Manifest, list[str]]:
+        file.write_text(text)
+        ((manifest,), lines) = _manifests([str(file)], "smoke", Inputs(), None, store, lenient=False)
+        return manifest, lines
+
+    file.write_text(text)
+    (two_seeds,) = find_experiments([f"{file}:2"], "smoke")
+    run = with_failures(plan_experiment(two_seeds, store).manifest, {"table-3/uniform": "its disk is full"})
+    keep_manifest(run, store.root)
+    assert shown(text) == (run, [])
+    titled, _ = shown(text.replace("First", "Second"))
+    assert (titled.experiment.title, titled.rows) == ("Second", run.rows)
+    shorter, _ = shown(text.replace("12", "3"))
+    assert len(shorter.rows) == 2
+    assert not {row.train for row in shorter.rows} & {row.train for row in run.rows}
+    assert not any(row.failed for row in shorter.rows)
+    given = run.model_copy(update={"inputs": {"corpus": "my books"}})
+    keep_manifest(given, store.root)
+    manifest, (line,) = shown(text.replace("First", "Second"))
+    assert manifest == given
+    assert line.startswith("mine: is shown as run on 20")
+    assert line.endswith("mine.yaml may have changed since, and needs --corpus my books")

@@ -1,6 +1,7 @@
 """The commands that render what was measured, or printed: `tokenweight report`, `runtimes` and `audit`."""
 
 from collections.abc import Iterable
+from datetime import date
 from pathlib import Path
 
 from tokenweight.commands.command import command, note, print_text, show
@@ -8,7 +9,7 @@ from tokenweight.errors import StageError, UserError
 from tokenweight.pipeline.manifest import Manifest, kept_manifests, manifest_path, read_manifest
 from tokenweight.pipeline.store import Store, existing_store
 from tokenweight.progress import counted
-from tokenweight.recipes.inputs import Inputs
+from tokenweight.recipes.inputs import Inputs, as_options
 from tokenweight.recipes.options import RESULTS, STORE, Seeds
 from tokenweight.recipes.recipe import chosen_names
 from tokenweight.reports.model import Style
@@ -77,8 +78,8 @@ def _manifests(
 ) -> tuple[list[Manifest], list[str]]:
     """The manifest of each experiment, and why some are left out, a line each: of "paper", or where `lenient`.
 
-    A manifest is a file, or the store's own where the user says nothing that could change it (it needs no data, and is
-    what was run), or a plan's. Raises UserError for what is no experiment.
+    A manifest is a file, or what the store has where the user says nothing that could change it (see `_kept`), or a
+    plan's. Raises UserError for what is no experiment.
     """
     from tokenweight.reports.targets.find import find_experiments, targets_of
     from tokenweight.tasks.experiments import plan_experiments
@@ -90,7 +91,9 @@ def _manifests(
         if text.endswith(".json"):
             found.append(read_manifest(Path(text).expanduser()))
         elif as_it_was and "\n" not in text and own.is_file():
-            found.append(read_manifest(own))
+            manifest, changes = _kept(own, text, scale, store)
+            found.append(manifest)
+            left_out += changes
         else:
             try:
                 resolved = find_experiments([text], scale, inputs, seeds)
@@ -112,6 +115,33 @@ def _manifests(
     for why, names in refused.items():
         left_out.append(f"{', '.join(names)} {'is' if len(names) == 1 else f'({len(names)}) are'} left out: {why}")
     return found, left_out
+
+
+def _kept(own: Path, text: str, scale: str, store: Store) -> tuple[Manifest, list[str]]:
+    """Of a name the store's `own` manifest: it needs no data, and is what was run. Of a file, which may have changed, a plan
+    with that run's number of seeds and reasons for failures.
+
+    Where the plan needs what the run was given or what is not here, it is the store's, and a line says so.
+    """
+    from tokenweight.planning.plan import shortened
+    from tokenweight.reports.targets.find import find_experiments
+    from tokenweight.tasks.experiments import plan_experiment
+
+    kept = read_manifest(own)
+    if not (text.endswith((".yaml", ".yml")) and Path(text).expanduser().is_file()):
+        return kept, []
+    needs, seeds = [" ".join(pair) for pair in as_options(kept.inputs)], len(kept.seeds)
+    if not needs:
+        (found,) = find_experiments([text], scale, seeds=seeds if seeds != kept.experiment.seeds else None)
+        planned = plan_experiment(found, store)
+        needs = shortened(planned.graph.missing)
+    if needs:
+        day = date.fromtimestamp(own.stat().st_mtime)
+        why = f"{kept.name}: is shown as run on {day}; {text} may have changed since, and needs {', '.join(needs)}"
+        return kept, [why]
+    rows = {row.model_copy(update={"failed": None}): row for row in kept.rows}
+    alike = (rows.get(row, row) for row in planned.manifest.rows)
+    return planned.manifest.model_copy(update={"rows": tuple(alike)}), []
 
 
 def _name_of(text: str) -> str:
