@@ -12,7 +12,7 @@ from tokenweight.pipeline.stage import Artifact, Graph
 from tokenweight.pipeline.store import Store
 from tokenweight.planning.costs import stage_cost
 from tokenweight.planning.graph import Planner
-from tokenweight.planning.plan import check_execution, check_inputs, check_quickly, schedule
+from tokenweight.planning.plan import check_execution, check_inputs, check_texts, schedule
 from tokenweight.recipes import Inputs, load, load_all, names
 from tokenweight.recipes.recipe import Recipe
 from tokenweight.recipes.schema import Execution
@@ -277,12 +277,12 @@ def test_a_plan_tells_that_what_is_kept_back_leaves_nothing_to_train_on(tmp_path
         books.write_text('{"text": "One day."}\n\n' * documents)
         planned = schedule(graph(store, corpus=str(books)), store)
         if documents == 9:
-            check_quickly(planned)
+            check_texts(planned)
         else:
             with pytest.raises(
                 UserError, match="has 8 documents, which leaves none to train on beside 8 for validation"
             ):
-                check_quickly(planned)
+                check_texts(planned)
 
 
 def test_a_cut_run_of_other_processes_is_refused_before_anything_runs(tmp_path: Path) -> None:

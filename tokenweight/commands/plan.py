@@ -20,7 +20,7 @@ from tokenweight.pipeline.stage import Graph, HubModel
 from tokenweight.pipeline.store import Store, open_store
 from tokenweight.planning.costs import GPU, Cost, stage_cost, summed
 from tokenweight.planning.graph import Planner, union
-from tokenweight.planning.plan import PlanEntry, check_execution, check_quickly, schedule, shortened, to_run
+from tokenweight.planning.plan import PlanEntry, check_execution, check_texts, schedule, shortened, to_run
 from tokenweight.progress import counted
 from tokenweight.recipes import load, load_all, names
 from tokenweight.recipes.execution import default_execution, execution_for
@@ -61,7 +61,7 @@ def plan(
     content, entries = plan_rows(title, scale, parts, left_out, place, chosen)
     print_json(content) if as_json else print_plan(content, everything)
     check_execution(entries, place, chosen)
-    check_quickly(entries)
+    check_texts(entries)
 
 
 @command

@@ -96,7 +96,6 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
     lines = dict[str, None]()
     for entries in [schedule(graph, store) for graph in graphs]:
         check_execution(entries, store, execution)
-        check_quickly(entries)
         for artifact in to_run(entries):
             for field, path in artifact.sources.items():
                 refuse_listing(field, Path(path or ""))
@@ -105,6 +104,8 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
                 lines |= dict.fromkeys(not_read(stage.corpus).values())
                 if stage.chunking.mixture != "as_is":
                     corpora[stage.corpus] = None
+            elif isinstance(stage, Extend | Score) and (here := artifact.inputs["model"].sources.get("sha256")):
+                load_config(Path(here))  # has RoPE: said before a corpus is read
             elif isinstance(stage, UnitStage) and any(artifact.sources.values()):  # not shipped
                 tokenizer = artifact.inputs.get("tokenizer")
                 data[stage.unit, tokenizer, *artifact.sources.items()] = stage, tokenizer
@@ -117,14 +118,11 @@ def check_before_running(graphs: Sequence[Graph], store: Store, execution: Execu
     return list(lines)
 
 
-def check_quickly(entries: Iterable[PlanEntry]) -> None:
-    """UserError where a corpus that is here leaves nothing to train on, or a model that is here has no RoPE."""
+def check_texts(entries: Iterable[PlanEntry]) -> None:
+    """Of :func:`check_before_running` what is quick: UserError where a corpus that is here leaves nothing to train on."""
     for artifact in to_run(entries):
-        stage = artifact.stage
-        if isinstance(stage, Chunk) and stage.chunking.mixture != "as_is":
-            check_split(stage.placed(artifact.sources).corpus)
-        elif isinstance(stage, Extend | Score) and (here := artifact.inputs["model"].sources.get("sha256")):
-            load_config(Path(here))
+        if isinstance(artifact.stage, Chunk) and artifact.stage.chunking.mixture != "as_is":
+            check_split(artifact.stage.placed(artifact.sources).corpus)
 
 
 def check_inputs(graph: Graph) -> None:
