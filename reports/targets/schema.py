@@ -219,8 +219,8 @@ def _read(text: str) -> tuple[ExperimentSpec, str, str]:
             where, directory = text, Path(text).expanduser().resolve().parent
             text = Path(text).expanduser().read_text(encoding="utf-8")
         values = read_yaml(text)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not UTF-8"
+    except (OSError, ValueError) as error:  # also a number of thousands of digits
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", None) or error
         raise UserError(f"{where}: cannot be read ({reason}); give a file like examples/kappa.yaml") from None
     except MarkedYAMLError as error:
         place = f"{where}, line {error.problem_mark.line + 1 if error.problem_mark else 1}"

@@ -215,6 +215,7 @@ def test_weights_without_a_scorer_are_not_called_uniform(tmp_path: Path) -> None
         ("  tiny:", "  ..:", r"scales\.\.\.: is part of files' names; use letters, digits, dashes and _"),
         ("rows:", "rows: {", r"is not valid YAML"),
         ("seeds: 2", "seeds: \x07", r"line 8: is not valid YAML \(special characters are not allowed\)"),
+        ("seeds: 2", f"seeds: {'1' * 5000}", r"cannot be read \(Exceeds the limit"),
         ("  - {label: sparse", "\t- {label: sparse", r"line 5: is not valid YAML \(a tab, where YAML takes spaces\)"),
         ("weighting.kappa: 0.3", "scorer: [1]", r"line 5, rows\[0\]\.set\.scorer: is not a mapping; .* \(got \[1\]\)"),
         ("weighting.kappa: 0.3", "chunking.sequences: 3", r"line 5, .*chunking\.sequences: .* \(3\) is less than the 8 that"),
