@@ -213,6 +213,10 @@ def test_ruler_predictions_and_submission_beside_published_scores(
         UserError, match=r"submission.csv: has no references, .*cwe/validation.jsonl does not exist; .* --data"
     ):
         run(capsys, "ruler", ruler_results)
+    (ruler_results / "submission.csv").write_text("Task,ID,Prediction\nvt,0,a\n")
+    with pytest.raises(UserError, match=r"submission.csv: lacks 1 of 2 samples of vt, such as 1; give all"):
+        run(capsys, "ruler", ruler_results, "--data", tmp_path / "elsewhere")
+    (ruler_results / "submission.csv").write_text("\n".join(rows) + "\n")
     (tmp_path / "elsewhere" / "cwe" / "validation.jsonl").write_text('{"index": 0, "outputs": ["x"]}\n')
     with pytest.raises(UserError, match=r"validation.jsonl has no sample 1; give the samples that the model read"):
         run(capsys, "ruler", ruler_results, "--data", tmp_path / "elsewhere")

@@ -147,6 +147,7 @@ def test_others_are_not(text: str) -> None:
 def test_a_seeds_page_has_its_own_values(place: Path, run_command: Run) -> None:
     given = ("table-3/frozen-sparse/seed-1", "--scale", "paper", "--out", "second")
     assert run_command(place, "publish", *given)[0] == 0
+    assert run_command(place, "publish", "table-3/frozen-sparse/seed-0", *given[1:-1], "first")[0] == 0
     text = (place / "second" / "README.md").read_text()
     for line in ("| MMLU full | 25.00 | ", "| seed | 1 |", "| chunking.seed | 1 |"):
         assert line in text

@@ -71,8 +71,10 @@ def test_a_table_that_lacks_values_is_written_and_the_command_fails(
     code, out, err = run_command(tmp_path, *arguments)
     assert (code, "- Incomplete: " in out) == (1, True)
     assert err.startswith("error: table-3 (smoke): ")
-    assert "values missing; run tokenweight reproduce table-3 --scale smoke" in err
+    assert err.endswith(f"values missing; run tokenweight reproduce table-3 --scale smoke --store {store.root}\n")
     assert (tmp_path / "out" / "smoke" / "table-3.md").is_file()
+    code, _, err = run_command(tmp_path, *arguments[:-1], "--html", "page.html")
+    assert (code, err.startswith("error: --out: ")) == (2, True)
 
 
 def test_a_file_is_known_by_the_name_in_it_and_one_that_is_gone_by_its_own(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
     with pytest.raises(StageError, match="power cut"):
         get_or_build(store, IDENTITY, half)
     assert not store.path(IDENTITY).exists()
-    assert "resumes" in store.state(IDENTITY).reason
+    assert "what it saved is used" in store.state(IDENTITY).reason
 
     def rest(work: Build) -> None:
         assert (work.directory / "part-0").read_text() == "done"
@@ -148,7 +148,7 @@ def test_a_failed_build_leaves_no_artifact_and_the_next_goes_on_from_its_files(t
 
     said: list[str] = []
     path, _ = get_or_build(store, IDENTITY, rest, note=said.append)
-    assert said == [f"{IDENTITY.address}: resumes from what an earlier run left"]
+    assert said == [f"{IDENTITY.address}: begun by an earlier run; what it saved is used"]
     assert sorted(read_record(store.path(IDENTITY))["outputs"]) == ["part-0", "part-1"]
     assert path.exists()
 
@@ -241,7 +241,7 @@ def test_a_killed_holder_does_not_block_the_next_run(tmp_path: Path) -> None:
 
     notes: list[str] = []
     get_or_build(store, IDENTITY, rest, note=notes.append)
-    assert notes == [f"{IDENTITY.address}: resumes from what an earlier run left"], "and it waits for nobody"
+    assert notes == [f"{IDENTITY.address}: begun by an earlier run; what it saved is used"], "and it waits for nobody"
     assert store.state(IDENTITY).kind == "complete"
 
 

@@ -124,6 +124,6 @@ def _leftovers(store_root: Path) -> Iterator[Finding]:
     for lock in sorted(root.glob("**/lock")):
         detail = "is being compiled, or was left by a run that was killed: then delete it, or DeepSpeed waits for it"
         yield Finding("torch extension", "absent", f"{lock} {detail}")
-    if partial := [entry for entry in inventory(store_root) if entry.kind == "partial"]:
+    if partial := [entry for entry in inventory(store_root) if entry.kind == "partial" and entry.bytes]:
         names = ", ".join(entry.address for entry in partial[:3])
         yield Finding("unfinished artifacts", "ok", f"{len(partial)} ({names}); the next run resumes them")

@@ -93,7 +93,7 @@ def publish(
 
 def _row(text: str, scale: str, place: Store) -> tuple[Path, dict[str, Any] | None, Shown]:
     """The model that a row of a table trained: EXPERIMENT/ROW, or EXPERIMENT/ROW/seed-N."""
-    experiment, _, row = text.partition("/")
+    experiment, _, row = text.removesuffix("/seed-0").partition("/")
     if experiment in ("", ".", "..", "~"):
         raise UserError(f"{text}: is not a directory; correct the path, or name a row, TABLE/ROW")
     path = manifest_path(place.root, experiment, scale)

@@ -1,5 +1,6 @@
 """The commands that render what was measured, or printed: `tokenweight report`, `runtimes` and `audit`."""
 
+import shlex
 from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
@@ -45,6 +46,8 @@ def report(
     if html is not None and (as_json or formats is not None or latex is not None or style != "both"):
         raise UserError("--html: writes a page of its own; leave out --json, --formats, --latex and --style")
     everything = html is not None and experiment == "all"
+    if html is not None and not everything and out != RESULTS:
+        raise UserError("--out: names the tables that a page of all experiments shows too; leave it out with --html")
     texts = list(TARGETS) if everything else [experiment]
     manifests, left_out = _manifests(texts, scale, inputs, seeds, place, lenient=everything)
     note(*left_out)
@@ -57,17 +60,19 @@ def report(
         return
     if style == "paper":  # of all experiments, those that have printed numbers
         manifests = [manifest for manifest in manifests if manifest.name in paper_tables()] or manifests
-    lacking = list[str]()
+    lacking, elsewhere = list[str](), "" if store == STORE else f" --store {shlex.quote(str(store))}"
     for manifest in manifests:
         try:
             result, files = write_results(manifest, place.root, directory, chosen, style, figures, layout)
         except StageError as error:
-            lacking.append(str(error))
+            lacking.append(f"{error}{elsewhere}")
             continue
         show(files, as_json, text_of(result, style, as_json))
         if style != "paper" and result.absent:
             count = counted(len(result.absent), "value")
-            lacking.append(f"{manifest.name} ({manifest.scale}): {count} missing; run {manifest.full_command}")
+            lacking.append(
+                f"{manifest.name} ({manifest.scale}): {count} missing; run {manifest.full_command}{elsewhere}"
+            )
     note(*lacking[:-1])
     if lacking:
         raise StageError(lacking[-1])

@@ -202,6 +202,10 @@ def _submitted(path: Path, data: Path) -> dict[str, list[tuple[str, list[str]]]]
         references = {str(row["index"]): _references(where, row) for where, row in rows_of_task}
         if unknown := sorted({*of_task["ID"]} - references.keys()):
             raise UserError(f"{path}: {samples} has no sample {unknown[0]}; give the samples that the model read")
+        if lacking := sorted(references.keys() - {*of_task["ID"]}):
+            raise UserError(
+                f"{path}: lacks {len(lacking)} of {len(references)} samples of {task}, such as {lacking[0]}; give all"
+            )
         found[str(task)] = [(text, references[n]) for n, text in zip(of_task["ID"], of_task["Prediction"], strict=True)]
     return found
 

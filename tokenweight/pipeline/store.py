@@ -84,7 +84,7 @@ class Store:
         if is_held(self.root, identity.stage, identity.fingerprint):
             return State("being made", "another run is making it")
         if self.partial(identity).exists():
-            return State("missing", "an earlier run was interrupted; it resumes from what is there")
+            return State("missing", "an earlier run was interrupted; what it saved is used")
         return State("missing", "not in the store")
 
     @contextmanager
@@ -109,7 +109,7 @@ class Store:
                 note(f"{identity.address}: damaged ({state.reason}); set aside as {aside.name}, made again")
             fresh = not partial.exists()
             if not fresh and any(partial.iterdir()):
-                note(f"{identity.address}: resumes from what an earlier run left")
+                note(f"{identity.address}: begun by an earlier run; what it saved is used")
                 for unfinished in partial.rglob(".*.[0-9]*"):  # see replace_file
                     unfinished.unlink()
             partial.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from statistics import fmean
 
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import BPE
+from tokenizers.models import BPE, WordLevel
 
 from tokenweight.errors import UserError
 from tokenweight.evaluation.benchmark import Unit
@@ -125,6 +125,12 @@ def test_too_short_a_length_is_one_error_within_seconds(task: str, smoke_tokeniz
     else:
         assert all(sample["length"] <= 512 for sample in generate(task, 512, 3, 42, smoke_tokenizer, sources))
     assert time.process_time() - start < 5  # of the processor: others may be at work
+
+
+def test_a_tokenizer_that_loses_its_text_is_refused(tmp_path: Path) -> None:
+    Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match="its tokenizer reads 1,000 words as 1 token; give another"):
+        generate("vt", 2048, 2, 42, tmp_path)
 
 
 def test_a_demonstration_longer_than_its_bound_is_the_shortest(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tokenweight.evaluation.ruler.tasks import (
     source_path,
 )
 from tokenweight.evaluation.tokens import token_counter
+from tokenweight.progress import counted
 
 SHORTEST_TOKENS = 512
 NEEDLE = "One of the special magic {type_needle_v} for {key} is: {value}."
@@ -280,6 +281,8 @@ def generate(
     if length_tokens < SHORTEST_TOKENS:
         raise UserError(f"ruler.lengths_tokens: {length_tokens} is too short; use at least {SHORTEST_TOKENS}")
     counter, what = token_counter(tokenizer_dir), f"{task} at {length_tokens}"
+    if (count := counter.count_whole("one two three four " * 250)) < 100:  # prompts would grow without end
+        raise UserError(f"{tokenizer_dir}: its tokenizer reads 1,000 words as {counted(count, 'token')}; give another")
     family = FAMILIES[spec.family](spec, length_tokens, counter, Draws(seed), profile)
     family.open(samples, sources or {})
     size = find_size(family, what)
