@@ -80,10 +80,12 @@ def reproduce(
     if not texts:
         raise UserError("experiment: is empty; give a target such as table-3, a file, or an experiment's text")
     wanted, left_out = plan_texts(texts, scale, inputs, place, seeds)
+    for line in left_out:
+        get_run_logger().warning(line)
     # With a pool this machine trains nothing, so that its GPUs do not count.
     how = execution_for(wanted[0].like, execution, here=not options.pool, **choices)
     graphs = [graph_of(wanted[0].graph, run, place)] if run else [planned.graph for planned in wanted]
-    for line in (*left_out, *check_before_running(graphs, place, how)):
+    for line in check_before_running(graphs, place, how):
         get_run_logger().warning(line)
     if run:
         run_graph(graphs, place, how).raise_failures()

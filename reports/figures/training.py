@@ -68,6 +68,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
             table[DIFFERENCE] = table["nll"] - reference["nll"]
         tables.append(table[header])
     plotted = pd.concat(tables) if tables else pd.DataFrame(columns=header, dtype=float)
+    window = max(1, int(plotted["step"].max()) // _RUNNING) if tables else 1
     figure, panels = style.grid(len(_TITLES) + 1, 3, lambda _: 3.5, sharex=True)
     for (name, title), axes in zip(_TITLES.items(), panels, strict=False):
         axes.set_title(title, loc="left")
@@ -77,7 +78,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
             if over.empty:
                 continue
             if name == DIFFERENCE:
-                over = over.rolling(max(1, len(over) // _RUNNING), center=True).mean().dropna()
+                over = over.rolling(window, center=True).mean().dropna()
             looks, every = style.look(number), max(1, len(over) // _MARKS)
             axes.plot(
                 over.index.to_numpy(),
@@ -105,7 +106,7 @@ def draw(report: Report, manifest: Manifest, store_root: Path, baseline: str | N
     about = f"Every training step of {report.target}, scale {report.scale}{over_seeds}."
     if baseline in names:
         about += f" Baseline: {names[baseline]}, at the same step, for those that read the same batches"
-        about += "; running means of a tenth of the steps, on an asinh scale."
+        about += f"; running means of {window} steps." if window > 1 else "."
     style.footnote(figure, [about, f"Left out: {'; '.join(problems)}." if problems else ""])
     return Drawing(figure, plotted, about)
 

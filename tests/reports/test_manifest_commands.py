@@ -111,9 +111,11 @@ def test_a_file_is_shown_as_it_is_now_and_as_it_was_run_where_it_needs_what_the_
     assert len(shorter.rows) == 2
     assert not {row.train for row in shorter.rows} & {row.train for row in run.rows}
     assert not any(row.failed for row in shorter.rows)
+    manifest, (line,) = shown(f"{text}\ncorpus: gone\n")
+    assert (manifest, "mine.yaml cannot be planned any more (" in line) == (run, True)
     given = run.model_copy(update={"inputs": {"corpus": "my books"}})
     keep_manifest(given, store.root)
     manifest, (line,) = shown(text.replace("First", "Second"))
     assert manifest == given
-    assert line.startswith("mine: is shown as run on 20")
+    assert line.startswith("mine: is shown as the store's manifest of 20")
     assert line.endswith("mine.yaml may have changed since, and needs --corpus my books")

@@ -233,7 +233,8 @@ def test_what_cannot_be_said_is_what_the_seeds_say(cells: dict[tuple[str, str], 
         for (row, column), cell in cells.items()
         if column in ("ruler", "ruler-chosen") and row not in losing
     ]
-    assert f"are within {max(away):.1f} points of uniform" in page
+    assert 0.8 < max(away) < 0.9
+    assert "are within 0.9 points of uniform" in page
     long_ce, uniform = (cells[row, "nll-long_recall"]["by_seed"] for row in ("long-ce", "uniform"))
     assert f"(uniform {', '.join(f'{value:.3f}' for value in uniform)})" in page
     ratios = {}
@@ -266,9 +267,20 @@ def test_where_the_disagreement_lies_is_what_the_target_planted_says() -> None:
     assert f"Of its {len(report['findings'])} claims {len(appear)} appear" in page.replace("fifteen", "15").replace(
         "four appear", "4 appear"
     )
+    never = [found for found in report["findings"] if not found["seeds_holding"]]
+    reversed_ = [found for found in never if found["p_corrected"] < 0.05]
+    assert len(never) == 4
     for found, name in zip(
-        appear, ("PPMI is bad", "NPMI keeps it best", "shifting tempers PPMI", "dense frozen"), strict=False
+        reversed_, ("better than dense unfrozen at short context", "lower NLL than uniform"), strict=True
     ):
+        assert f"{name} (by {-found['difference']:.3f}, p {found['p_corrected']:.3f})" in page
+    names = (
+        "PPMI is bad",
+        "NPMI keeps it better than uniform",
+        "shifting tempers PPMI",
+        "dense frozen is alike uniform",
+    )
+    for found, name in zip(appear, names, strict=True):
         assert re.search(rf"{name}[^)]*\(.*?p {found['p_corrected']:.3f}", page), found["claim"]
 
 

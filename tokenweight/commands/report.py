@@ -136,14 +136,18 @@ def _kept(own: Path, text: str, scale: str, store: Store) -> tuple[Manifest, lis
     if not (text.endswith((".yaml", ".yml")) and Path(text).expanduser().is_file()):
         return kept, []
     needs, seeds = [" ".join(pair) for pair in as_options(kept.inputs)], len(kept.seeds)
+    why = f"may have changed since, and needs {', '.join(needs)}"
     if not needs:
-        (found,) = find_experiments([text], scale, seeds=seeds if seeds != kept.experiment.seeds else None)
-        planned = plan_experiment(found, store)
-        needs = shortened(planned.graph.missing)
+        try:
+            (found,) = find_experiments([text], scale, seeds=seeds if seeds != kept.experiment.seeds else None)
+            planned = plan_experiment(found, store)
+            needs = shortened(planned.graph.missing)
+            why = f"may have changed since, and needs {', '.join(needs)}"
+        except UserError as error:  # what it names is gone, or it was changed into what cannot be run
+            needs, why = [""], f"cannot be planned any more ({error})"
     if needs:
         day = date.fromtimestamp(own.stat().st_mtime)
-        why = f"{kept.name}: is shown as run on {day}; {text} may have changed since, and needs {', '.join(needs)}"
-        return kept, [why]
+        return kept, [f"{kept.name}: is shown as the store's manifest of {day} has it; {text} {why}"]
     rows = {row.model_copy(update={"failed": None}): row for row in kept.rows}
     alike = (rows.get(row, row) for row in planned.manifest.rows)
     return planned.manifest.model_copy(update={"rows": tuple(alike)}), []

@@ -34,7 +34,7 @@ def token_scores(score: ScoreName, long_nll: Tensor, short_nll: Tensor | None, *
         if given.get(name) is None and parameter.default is parameter.empty:
             raise ValueError(f"score {score.partition('@')[0]!r} needs {name}")
     read = {name: given[name] for name in parameters if given.get(name) is not None}
-    ours = function.__module__ == find_score.__module__
+    ours = getattr(getattr(function, "__code__", None), "co_filename", "") == find_score.__code__.co_filename
     scores = function(**read) if ours else _of_user(function, score, read)
     if not isinstance(scores, Tensor):
         raise TypeError(f"score {score.partition('@')[0]!r} is not a tensor [B, M] but {type(scores).__name__}")
