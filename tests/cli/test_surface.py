@@ -95,6 +95,16 @@ def test_doctor_names_what_is_here_and_what_is_not(tmp_path: Path) -> None:
     assert "meta-llama/Meta-Llama-3-8B" in findings
 
 
+def test_doctor_counts_what_a_run_left_that_holds_something(tmp_path: Path) -> None:
+    from tokenweight.commands.doctor import examine
+
+    for number in range(2):
+        (tmp_path / f"train/.mine-0000000{number}.partial").mkdir(parents=True)
+    (tmp_path / "train/.mine-00000001.partial/metrics.jsonl").write_text("{}\n")
+    (left,) = (finding for finding in examine(tmp_path) if finding.name == "unfinished artifacts")
+    assert left.detail == "1 (train/mine-00000001); the next run resumes them"
+
+
 def test_doctor_names_a_lock_that_would_stall_deepspeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tokenweight.commands.doctor import examine
 

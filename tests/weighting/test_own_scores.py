@@ -1,5 +1,7 @@
 """A score function of one's own: by decorator, from a file, with or without a scorer."""
 
+import functools
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -108,9 +110,11 @@ def test_a_function_that_works_in_place_changes_nothing_but_its_result(tmp_path,
         "    return long_nll.sub_(short_nll).abs_()\n"
     )
     weighting("in_place")(lambda long_nll, short_nll: long_nll.sub_(short_nll).abs_())
+    named_ours = functools.wraps(find_score("abs_pmi").function)
+    weighting("wrapped")(named_ours(lambda long_nll, short_nll: long_nll.sub_(short_nll).abs_()))
     given = [tensor.clone() for tensor in (LONG, SHORT, torch.tensor([[1.0, 2.0, 1.0, 2.0]]), torch.ones(5))]
     before = [tensor.clone() for tensor in given]
-    for score in (f"{tmp_path}/mine.py:mine", "in_place"):
+    for score in (f"{tmp_path}/mine.py:mine", "in_place", "wrapped"):
         chosen = Weighting(score=score, postprocessing="raw")
         more = {"position": given[2], "position_counts": given[3], "sequence_ids": [0], "seed": 0}
         assert token_weights(*given[:2], chosen, **more).tolist() == [[2, 3, 0, 0.5]]

@@ -128,24 +128,23 @@ def _kept(own: Path, text: str, scale: str, store: Store) -> tuple[Manifest, lis
 
     Where the plan needs what the run was given or what is not here, it is the store's, and a line says so.
     """
-    from tokenweight.planning.plan import shortened
+    from tokenweight.planning.plan import check_inputs
     from tokenweight.reports.targets.find import find_experiments
     from tokenweight.tasks.experiments import plan_experiment
 
     kept = read_manifest(own)
     if not (text.endswith((".yaml", ".yml")) and Path(text).expanduser().is_file()):
         return kept, []
-    needs, seeds = [" ".join(pair) for pair in as_options(kept.inputs)], len(kept.seeds)
-    why = f"may have changed since, and needs {', '.join(needs)}"
-    if not needs:
+    given, seeds = ", ".join(" ".join(pair) for pair in as_options(kept.inputs)), len(kept.seeds)
+    why = f"may have changed since, and needs {given}" if given else ""
+    if not given:
         try:
             (found,) = find_experiments([text], scale, seeds=seeds if seeds != kept.experiment.seeds else None)
             planned = plan_experiment(found, store)
-            needs = shortened(planned.graph.missing)
-            why = f"may have changed since, and needs {', '.join(needs)}"
+            check_inputs(planned.graph)
         except UserError as error:  # what it names is gone, or it was changed into what cannot be run
-            needs, why = [""], f"cannot be planned any more ({error})"
-    if needs:
+            why = f"cannot be planned any more ({error})"
+    if why:
         day = date.fromtimestamp(own.stat().st_mtime)
         return kept, [f"{kept.name}: is shown as the store's manifest of {day} has it; {text} {why}"]
     rows = {row.model_copy(update={"failed": None}): row for row in kept.rows}
